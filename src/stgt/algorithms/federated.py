@@ -1,0 +1,173 @@
+"""Methods with a server: FedAvg, FedProx, Scaffold and Scaffold⁺.
+
+They are written for any W_r. On `server(n, sampled=s)` the fields in `held` live at the server, the sampled workers
+start from them, and `own` stays at its worker. On any other graph every node is its own server: Scaffold⁺ with
+γ_g = γ_c = 1 is then ST-GT on W_r, with c − own in the place of ST-GT's c.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from stgt.algorithms.base import Algorithm, Cost, Local, State, Vector
+from stgt.checks import check_choice, check_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg(Algorithm):
+    """FedAvg: x_i ← x, tau times x_i ← x_i − γ g_i, x ← mean of the sampled x_i. LocalSGD when all are sampled.
+
+    Biased when nodes hold different data. The weights are 1/s, not the workers' numbers of samples.
+    Reference: McMahan et al., arXiv:1602.05629.
+    """
+
+    held: ClassVar[tuple[str, ...]] = ("x",)
+    row_stochastic: ClassVar[bool] = True
+
+    def cost(self, samples: int | None = None) -> Cost:
+        return Cost(gradients=self.tau, vectors=1, buffers=2, up=1, down=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedProx(FedAvg):
+    """FedProx: FedAvg with x_i ← x_i − γ(g_i + mu_prox (x_i − x)) in the local steps.
+
+    Reference: Li et al., arXiv:1812.06127; the default mu_prox is that of its public code.
+    """
+
+    mu_prox: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(mu_prox=check_number(self.mu_prox, "mu_prox", least=0))
+
+    def correction(self, state: State, x: Vector) -> Vector:
+        return self.mu_prox * (x - state["x"])
+
+    def cost(self, samples: int | None = None) -> Cost:
+        return Cost(gradients=self.tau, vectors=1, buffers=3, up=1, down=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlVariates(Algorithm):
+    """Shared by Scaffold and Scaffold⁺: correction = c − own, and the server's x and c follow the workers' means."""
+
+    gamma_g: float = 1.0
+    warm_start: bool = False
+
+    held: ClassVar[tuple[str, ...]] = ("x", "c")
+    row_stochastic: ClassVar[bool] = True
+    invariant: ClassVar[str] = "c must be (gamma_c n/s) times the mean of own"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(gamma_g=check_number(self.gamma_g, "gamma_g", above=0))
+
+    def control_rate(self, participation: Any) -> Any:
+        """γ_c, the server's rate of following the workers' control variables."""
+        raise NotImplementedError
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"initial"} if self.warm_start else ())
+
+    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
+        if self.warm_start:
+            return {"x": x, "c": mean, "own": gradient}
+        return {"x": x, "c": 0 * x, "own": 0 * x}
+
+    def correction(self, state: State, x: Vector) -> Vector:
+        return state["c"] - state["own"]
+
+    def change_of_own(self, state: State, local: Local) -> Vector:
+        """c_i⁺ − c_i by option II: c_i⁺ = c_i − c + (x − x_i)/(τγ), the mean gradient of the round."""
+        return local.direction - state["c"]
+
+    def message(self, state: State, local: Local) -> dict[str, Vector]:
+        rate = self.control_rate(local.participation)
+        return {
+            "x": local.start + self.gamma_g * (local.end - local.start),
+            "c": state["c"] + rate * self.change_of_own(state, local),
+        }
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        return {"x": mixed["x"], "c": mixed["c"], "own": state["own"] + self.change_of_own(state, local)}
+
+    def tracker(self, state: State) -> Vector:
+        return state["c"] - state["own"]
+
+    def conserved(self, state: State, participation: float) -> Vector:
+        """Σ_i [c − (γ_c n/s) own_i] = 0: a start that breaks it converges to a wrong point."""
+        return state["c"] - self.control_rate(participation) / participation * state["own"]
+
+    def cost(self, samples: int | None = None) -> Cost:
+        # Δc_i = −c − Δx_i/(τγ) is computable at the server, so one vector goes up.
+        return Cost(gradients=self.tau, vectors=2, buffers=4, up=1, down=2, initial=int(self.warm_start))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaffold(ControlVariates):
+    """Scaffold: c ← c + (s/n) mean_S(c_i⁺ − c_i), x ← x + γ_g mean_S(x_i − x).
+
+    `option="II"`: c_i⁺ = c_i − c + (x − x_i)/(τγ). `option="I"`: c_i⁺ = g_i(x), one more gradient at the server's
+    model. (1 and 2 are understood too.)
+    `warm_start=True` starts from c_i = g_i(x_0), c = mean c_i; otherwise from 0.
+    Reference: Karimireddy et al., arXiv:1910.06378.
+    """
+
+    option: str = "II"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        roman = {1: "I", 2: "II"}.get(self.option, self.option)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        self._set(option=check_choice(roman, "option", ("I", "II")))
+
+    def control_rate(self, participation: Any) -> Any:
+        return participation
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return super().needs | frozenset({"anchor"} if self.option == "I" else ())
+
+    def change_of_own(self, state: State, local: Local) -> Vector:
+        return local.anchor - state["own"] if self.option == "I" else super().change_of_own(state, local)
+
+    def cost(self, samples: int | None = None) -> Cost:
+        if self.option == "II":
+            return super().cost(samples)
+        return Cost(gradients=self.tau + 1, vectors=2, buffers=5, up=2, down=2, initial=int(self.warm_start))
+
+    @property
+    def label(self) -> str:
+        return "Scaffold" if self.option == "II" else "Scaffold (option I)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaffoldPlus(ControlVariates):
+    """Scaffold⁺ (Algorithm 2): Scaffold, option II, with c ← c + γ_c mean_S(c_i⁺ − c_i).
+
+    γ_c = s/n is Scaffold; γ_c = γ_g = 1 with all sampled is ST-GT with W = J. `warm_start=True` (c_i = g_i(x_0),
+    c = mean c_i) is right only where γ_c = s/n: elsewhere it converges to a wrong point, and is refused.
+    Reference: Huang, Xu, Chen, Johansson, arXiv:2512.01732.
+    """
+
+    gamma_c: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(gamma_c=check_number(self.gamma_c, "gamma_c", least=0))
+
+    def control_rate(self, participation: Any) -> Any:
+        return self.gamma_c
+
+    def check(self, participation: float) -> None:
+        if self.warm_start and abs(self.gamma_c - participation) > 1e-12:
+            raise ValueError(
+                f"warm_start=True with gamma_c={self.gamma_c:g} and s/n={participation:g} converges to a wrong point, as c "
+                "must stay (gamma_c n/s) times the mean of own: use gamma_c=s/n, or warm_start=False."
+            )
+
+    @property
+    def label(self) -> str:
+        return "Scaffold⁺"

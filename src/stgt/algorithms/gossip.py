@@ -1,0 +1,75 @@
+"""Methods that mix models only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stgt.algorithms.base import Algorithm, Cost, Local, State, Vector
+from stgt.checks import check_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGD(Algorithm):
+    """D-PSGD: x ← W x − γ g(x), the gradient taken before mixing; biased when nodes hold different data.
+
+    `atc=True` adapts, then combines: x ← W(x − γ g(x)). With tau > 1 the local steps' sum takes the gradient's place.
+    Reference: Lian et al., arXiv:1705.09056.
+    """
+
+    atc: bool = False
+
+    def message(self, state: State, local: Local) -> dict[str, Vector]:
+        return {"x": local.end if self.atc else local.start}
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        return {"x": mixed["x"] if self.atc else mixed["x"] + (local.end - local.start)}
+
+    def cost(self, samples: int | None = None) -> Cost:
+        # Local steps without ATC need the round's start as well as its end.
+        return Cost(gradients=self.tau, vectors=1, buffers=3 if self.tau > 1 and not self.atc else 2, up=1, down=1)
+
+    @property
+    def label(self) -> str:
+        return "D-PSGD (ATC)" if self.atc else "D-PSGD"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxSkip(Algorithm):
+    """ProxSkip (Scaffnew): x̂ = x − γ(g − h); with probability p, by a coin all nodes see, x ← mean x̂, else x ← x̂;
+    then h ← h + (p/γ)(x − x̂), so that Σ_i h_i = 0.
+
+    A round is one coin: `tau` local steps (1 in the paper), then communication with probability `p`, and the weight
+    p/(γτ). `p=1, tau=T` is the periodic variant with p = 1/T, which equals ST-GT with W = J. The paper's prox is the
+    mean, `complete(n)`; on another W this is its decentralised kin, which wants W ⪰ 0 (weights="lazy").
+    Reference: Mishchenko, Malinovsky, Stich, Richtárik, arXiv:2202.09357.
+    """
+
+    p: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(p=check_number(self.p, "p", above=0, most=1))
+
+    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
+        return {"x": x, "h": 0 * x}
+
+    def correction(self, state: State, x: Vector) -> Vector:
+        return -state["h"]
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        weight = self.p / (local.gamma * self.tau)
+        return {"x": mixed["x"], "h": state["h"] + weight * (mixed["x"] - local.end)}
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"coin"})
+
+    @property
+    def talks(self) -> float:
+        return self.p
+
+    def tracker(self, state: State) -> Vector:
+        return -state["h"]
+
+    def cost(self, samples: int | None = None) -> Cost:
+        return Cost(gradients=self.tau, vectors=1, buffers=3, up=1, down=1)

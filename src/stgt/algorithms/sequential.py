@@ -1,0 +1,73 @@
+"""Gradient tracking with two exchanges a round, the second after a gradient at the mixed model: Aug-DGM and LU-GT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stgt.algorithms.base import Cost, Local, State, Vector, one_step
+from stgt.algorithms.tracking import Tracking
+from stgt.checks import check_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class LUGT(Tracking):
+    """LU-GT: W_k = W every tau-th iteration and I between; x ← W_k(x − ηy), y ← W_k(y + α∇f(x⁺) − α∇f(x)).
+
+    Only the product gamma = ηα matters. `atc_y=False` mixes y before the gradients are added, which is
+    FlexGT(snapshot="last"). Stated for full gradients.
+    Reference: Nguyen, Alghunaim, Yuan, Uribe, arXiv:2210.04757.
+    """
+
+    atc_y: bool = True
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"lookahead" if self.atc_y else "last"})
+
+    def message(self, state: State, local: Local) -> dict[str, Vector]:
+        if self.atc_y:
+            return {"x": local.end}
+        return {"x": local.end, "y": local.last + state["c"]}
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        if self.atc_y:
+            return {"x": mixed["x"], "c": state["c"]}
+        return {"x": mixed["x"], "c": mixed["y"] - local.last}
+
+    def second_message(self, state: State, gradient: Vector) -> dict[str, Vector]:
+        return {"y": gradient + state["c"]}
+
+    def second_merge(self, state: State, gradient: Vector, mixed: State) -> dict[str, Vector]:
+        return {"x": state["x"], "c": mixed["y"] - gradient}
+
+    def cost(self, samples: int | None = None) -> Cost:
+        return Cost(gradients=self.tau, vectors=2, buffers=4 if self.atc_y else 3, up=2, down=2)
+
+    @property
+    def label(self) -> str:
+        return "LU-GT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugDGM(LUGT):
+    """Aug-DGM: x ← W(x − Dy), y ← W(y + g⁺ − g), D = diag(γ_i).
+
+    `gamma` is one stepsize, or one for each node. With equal ones it is LU-GT at tau = 1.
+    Reference: Xu, Zhu, Soh, Xie, CDC 2015.
+    """
+
+    gamma: float | tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.gamma, Iterable) and not isinstance(self.gamma, str) and getattr(self.gamma, "ndim", 1):
+            self._set(gamma=tuple(check_number(value, f"gamma[{i}]", above=0) for i, value in enumerate(self.gamma)))
+        elif self.gamma is not None:
+            self._set(gamma=check_number(self.gamma, "gamma", above=0))
+        one_step(self)
+        if not self.atc_y:
+            raise ValueError("atc_y=False: Aug-DGM mixes y after the gradients are added; use LUGT or DSGT instead.")
+
+    @property
+    def label(self) -> str:
+        return "Aug-DGM"

@@ -1,0 +1,229 @@
+"""Gradient tracking with one exchange a round: ST-GT, K-GT, FlexGT, DSGT, DIGing, NEXT and the two GT-VR methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stgt.algorithms.base import Algorithm, Cost, Local, State, Vector, one_step
+from stgt.checks import check_choice, check_count, check_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracking(Algorithm):
+    """Shared by the trackers: y = g + c with c constant inside a round, c_0 = 0 and Σ_i c_i = 0 for ever."""
+
+    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
+        return {"x": x, "c": 0 * x}
+
+    def correction(self, state: State, x: Vector) -> Vector:
+        return state["c"]
+
+    def message(self, state: State, local: Local) -> dict[str, Vector]:
+        return {"x": local.end, "z": local.direction}
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        # z and its mixture come from one quantity, and their difference is taken first: two sources, or another order,
+        # would let Σ_i c_i drift in float32.
+        return {"x": mixed["x"], "c": state["c"] + (mixed["z"] - local.direction)}
+
+    def tracker(self, state: State) -> Vector:
+        return state["c"]
+
+    def cost(self, samples: int | None = None) -> Cost:
+        return Cost(gradients=self.tau, vectors=2, buffers=4, up=2, down=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class STGT(Tracking):
+    """Spatio-temporal gradient tracking (Eq_ST_GT), in its c-form:
+
+        tau times  x ← x − γ(g + c);   z = mean of (g + c);   x ← W_r x;   c ← c − z + W_r z.
+
+    `adjoint=True` mixes the tracker with the transpose, c ← c − z + W_rᵀ z: the same for symmetric W_r, and stable
+    on sparse directed graphs where the plain form is not (see docs/algorithms.md).
+
+    Algorithm 1 as printed loses a gradient a round and does not converge; Eq_ST_GT is what is implemented.
+    Reference: Huang, Xu, Chen, Johansson, arXiv:2512.01732.
+    """
+
+    adjoint: bool = False
+
+    @property
+    def against(self) -> tuple[str, ...]:
+        return ("z",) if self.adjoint else ()
+
+    @property
+    def label(self) -> str:
+        return "ST-GT (adjoint)" if self.adjoint else "ST-GT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KGT(Tracking):
+    """K-GT: ST-GT's local phase and tracker, x ← W(a − η_s γ τ z) with a the round's start.
+
+    `eta_s=1` and `warm_start=False` is ST-GT. `warm_start=True` is the K-GT paper's initialisation
+    c_i = −g_i(x_0) + mean_j g_j(x_0), which takes one global average.
+    Reference: Liu, Lin, Koloskova, Stich, arXiv:2301.01313.
+    """
+
+    eta_s: float = 1.0
+    warm_start: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(eta_s=check_number(self.eta_s, "eta_s", above=0))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"initial"} if self.warm_start else ())
+
+    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
+        return {"x": x, "c": mean - gradient} if self.warm_start else super().init(x)
+
+    def message(self, state: State, local: Local) -> dict[str, Vector]:
+        return {"x": local.start + self.eta_s * (local.end - local.start), "z": local.direction}
+
+    def cost(self, samples: int | None = None) -> Cost:
+        return Cost(gradients=self.tau, vectors=2, buffers=4, up=2, down=2, initial=int(self.warm_start))
+
+    @property
+    def label(self) -> str:
+        return "K-GT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlexGT(Tracking):
+    """FlexGT: the tracker follows one gradient of the round, c ← W(g* + c) − g*.
+
+    `snapshot="first"` is the equation of the ST-GT paper, Y ← W Y_{rτ} + G_{(r+1)τ} − G_{rτ}; `"last"` is the
+    per-iteration form y ← W y_k + g_{k+1} − g_k. They coincide at tau = 1.
+    Reference: Huang, Xu, arXiv:2306.07159 and 2509.18129.
+    """
+
+    snapshot: str = "first"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self.snapshot, "snapshot", ("first", "last"))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.snapshot})
+
+    def message(self, state: State, local: Local) -> dict[str, Vector]:
+        return {"x": local.end, "y": self._snapshot(local) + state["c"]}
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        return {"x": mixed["x"], "c": mixed["y"] - self._snapshot(local)}
+
+    def _snapshot(self, local: Local) -> Vector:
+        return local.first if self.snapshot == "first" else local.last
+
+    def cost(self, samples: int | None = None) -> Cost:
+        return Cost(gradients=self.tau, vectors=2, buffers=4 if self.snapshot == "first" else 3, up=2, down=2)
+
+    @property
+    def label(self) -> str:
+        return f"FlexGT ({self.snapshot})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneStepTracking(Tracking):
+    """Trackers with one gradient a round; z is then the round's only tracking variable y = g + c."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_step(self)
+
+    def cost(self, samples: int | None = None) -> Cost:
+        return Cost(gradients=1, vectors=2, buffers=3, up=2, down=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DSGT(OneStepTracking):
+    """Distributed stochastic gradient tracking: x ← W(x − γy), y ← W y + g⁺ − g. It is ST-GT with tau = 1.
+
+    Reference: Pu, Nedić, arXiv:1805.11454.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class DIGing(OneStepTracking):
+    """DIGing on time-varying graphs: x ← W_k x − γy, y ← W_k y + g⁺ − g.
+
+    Reference: Nedić, Olshevsky, Shi, arXiv:1607.03218.
+    """
+
+    def message(self, state: State, local: Local) -> dict[str, Vector]:
+        return {"x": local.start, "z": local.direction}
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        return {**super().merge(state, local, mixed), "x": mixed["x"] + (local.end - local.start)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NEXT(OneStepTracking):
+    """NEXT with a linear surrogate: x̃ = x − γy, then x ← W(x + α_k(x̃ − x)), y ← W y + g⁺ − g.
+
+    γ = t·n, where 1/t is the surrogate's proximal weight and the paper's objective is the *sum* of the f_i.
+    α_k = alpha/(k+1)^decay, the paper's diminishing rule; decay=0 keeps it constant, and is DSGT with stepsize γ·alpha.
+    Reference: Di Lorenzo, Scutari, arXiv:1602.00591.
+    """
+
+    alpha: float = 1.0
+    decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(
+            alpha=check_number(self.alpha, "alpha", above=0, most=1),
+            decay=check_number(self.decay, "decay", least=0, most=1),
+        )
+
+    def message(self, state: State, local: Local) -> dict[str, Vector]:
+        alpha = self.alpha * (local.round + 1.0) ** -self.decay
+        return {"x": local.start + alpha * (local.end - local.start), "z": local.direction}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GTSAGA(DIGing):
+    """GT-SAGA: x ← W x − γy, y ← W y + v⁺ − v with v a SAGA estimate of each node's full gradient.
+
+    It is DIGing's recursion with the SAGA oracle, and needs a problem made of samples.
+    Reference: Xin, Khan, Kar, arXiv:1912.04230.
+    """
+
+    oracle: ClassVar[str | None] = "saga"
+
+    def cost(self, samples: int | None = None) -> Cost:
+        m = check_count(samples, "samples")
+        return Cost(gradients=1, vectors=2, buffers=4 + m, up=2, down=2, initial=m)
+
+    @property
+    def label(self) -> str:
+        return "GT-SAGA"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GTSVRG(DIGing):
+    """GT-SVRG: GT-SAGA's recursion with an SVRG estimate, whose snapshot is taken every `period` iterations.
+
+    Reference: Xin, Khan, Kar, arXiv:1912.04230.
+    """
+
+    period: int = 20
+
+    oracle: ClassVar[str | None] = "svrg"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(period=check_count(self.period, "period"))
+
+    def cost(self, samples: int | None = None) -> Cost:
+        m = check_count(samples, "samples")
+        return Cost(gradients=2 + m / self.period, vectors=2, buffers=5, up=2, down=2)
+
+    @property
+    def label(self) -> str:
+        return "GT-SVRG"

@@ -1,0 +1,59 @@
+"""Checks of arguments, shared by all parts. Standard library only."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+
+def check_count(value: Any, name: str, least: int = 1) -> int:
+    """A whole number of at least `least`, as an int."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name}={value!r}: give a whole number of at least {least}.") from None
+    if number < least:
+        raise ValueError(f"{name}={number}: give a whole number of at least {least}.")
+    return number
+
+
+def check_seed(seed: Any) -> int:
+    """A seed in [0, 2**32)."""
+    number = check_count(seed, "seed", 0)
+    if number >= 2**32:
+        raise ValueError(f"seed={number}: give a seed below 2**32.")
+    return number
+
+
+def check_number(
+    value: Any, name: str, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
+) -> float:
+    """A finite number with value > above, value >= least and value <= most, as a Python float."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={value!r}: give a number{_range(above, least, most)}.") from None
+    if not (math.isfinite(number) and number > above and least <= number <= most):
+        raise ValueError(f"{name}={number:g}: give a finite number{_range(above, least, most)}.")
+    return number
+
+
+def check_choice(value: Any, name: str, allowed: Iterable[str]) -> str:
+    """One of a few words."""
+    words = list(allowed)
+    if value not in words:
+        raise ValueError(f"{name}={value!r}: choose from {', '.join(repr(word) for word in words)}.")
+    return value
+
+
+def _range(above: float, least: float, most: float) -> str:
+    limits = []
+    if above > -math.inf:
+        limits.append(f"above {above:g}")
+    if least > -math.inf:
+        limits.append(f"of at least {least:g}")
+    if most < math.inf:
+        limits.append(f"up to {most:g}")
+    return " " + " and ".join(limits) if limits else ""

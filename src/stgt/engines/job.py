@@ -1,0 +1,216 @@
+"""A run, checked: everything an engine needs, with nothing left to complain about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stgt.algorithms import Algorithm
+from stgt.checks import check_choice, check_count, check_seed
+from stgt.engines.metrics import MEASURED
+from stgt.engines.trace import Trace
+from stgt.oracles import SAGA, SVRG, Oracle, default_oracle
+from stgt.problems.base import Problem, check_array
+from stgt.topology import Topology
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One or more algorithms that differ in real-valued hyper-parameters only, and what they run on."""
+
+    algorithms: tuple[Algorithm, ...]
+    problem: Problem
+    topology: Topology
+    oracle: Oracle
+    rounds: int
+    seeds: tuple[int, ...]
+    x0: np.ndarray
+    state0: dict[str, np.ndarray]
+    dtype: str
+    metrics: tuple[str, ...]
+    absent: dict[str, str]
+    progress: Progress | None
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The first of the algorithms, for all that they share."""
+        return self.algorithms[0]
+
+    def counts_of(self, links: np.ndarray) -> dict[str, np.ndarray]:
+        """The cumulative gradients, messages and floats of runs whose rounds used `links` links, (runs, rounds)."""
+        algorithm, topology, problem = self.algorithm, self.topology, self.problem
+        samples = 0.0 if problem.counts is None else float(problem.counts.mean())
+        cost = algorithm.cost(int(round(samples)) or None)
+        needs = algorithm.needs
+        steps = algorithm.tau + ("anchor" in needs)
+        a_round = np.full(links.shape, topology.sampled * steps * self.oracle.calls(samples))
+        initial = problem.n * (
+            self.oracle.initial_calls(samples) + ("initial" in needs) + ("lookahead" in needs) * self.oracle.calls(samples)
+        )
+        exchanges = 1 + ("lookahead" in needs)
+        # Through a server a link is a worker's way up or down; half of them each.
+        vectors = (cost.up + cost.down) / 2 if topology.has_server else cost.vectors
+        return {
+            "gradients": initial + _cumulative(a_round),
+            "messages": _cumulative(links * exchanges),
+            "floats": _cumulative(links * vectors * problem.p),
+        }
+
+    def trace(self, which: int, values: dict[str, Any], state: dict[str, Any], diverged_at: Any, links: Any) -> Trace:
+        """The trace of one of the algorithms, from arrays over its seeds."""
+        return Trace(
+            algorithm=self.algorithms[which],
+            problem=self.problem,
+            topology=self.topology,
+            seeds=self.seeds,
+            values={**values, **self.counts_of(np.asarray(links, dtype=np.float64))},
+            state=state,
+            diverged_at=np.asarray(diverged_at),
+            absent=self.absent,
+        )
+
+
+def _cumulative(a_round: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros((len(a_round), 1)), np.cumsum(a_round, axis=1)], axis=1)
+
+
+def prepare(
+    algorithms: Iterable[Algorithm],
+    problem: Problem,
+    topology: Topology,
+    rounds: int,
+    seeds: int | Iterable[int],
+    *,
+    x0: Any,
+    state0: Mapping[str, Any] | None,
+    oracle: Oracle | None,
+    dtype: str,
+    metrics: Iterable[str] | None,
+    progress: Progress | None,
+) -> Job:
+    """Checks everything a run is made of; a ValueError says what is wrong and which argument to change."""
+    algorithms = tuple(algorithms)
+    for value, kind, name in ((problem, Problem, "problem"), (topology, Topology, "topology")):
+        if not isinstance(value, kind):
+            raise ValueError(f"{name}={value!r}: give a {kind.__name__}, made by a function of stgt.{name}s.".replace("ys.", "y."))
+    for algorithm in algorithms:
+        _check_algorithm(algorithm, problem, topology)
+    first = algorithms[0]
+    if problem.n != topology.n:
+        raise ValueError(f"topology has n={topology.n} nodes, but problem has n={problem.n}: make them equal.")
+    oracle = _choose_oracle(first, problem, oracle)
+    oracle.check(problem)
+    start = _start(x0, problem, first, topology)
+    wanted, absent = _metrics(metrics, first, problem)
+    return Job(
+        algorithms=algorithms,
+        problem=problem,
+        topology=topology,
+        oracle=oracle,
+        rounds=check_count(rounds, "rounds", 0),
+        seeds=_seeds(seeds),
+        x0=start,
+        state0=_state0(state0 or {}, algorithms, start, topology),
+        dtype=check_choice(dtype, "dtype", ("float32", "float64")),
+        metrics=wanted,
+        absent=absent,
+        progress=progress,
+    )
+
+
+def _check_algorithm(algorithm: Algorithm, problem: Problem, topology: Topology) -> None:
+    if not isinstance(algorithm, Algorithm):
+        raise ValueError(f"algorithm={algorithm!r}: give an instance, such as stgt.STGT(gamma=0.1, tau=10).")
+    if algorithm.gamma is None:
+        raise ValueError(f"gamma was left out of {algorithm.label}: a simulation needs gamma > 0.")
+    if isinstance(algorithm.gamma, tuple) and len(algorithm.gamma) != problem.n:
+        raise ValueError(f"gamma has {len(algorithm.gamma)} stepsizes: give one, or one for each of the {problem.n} nodes.")
+    if not topology.doubly_stochastic and not algorithm.row_stochastic:
+        raise ValueError(
+            f"{algorithm.label} needs doubly stochastic W_r, and {topology.name} is row-stochastic only: "
+            "use another topology, such as server(n, sampled=s), or Scaffold, ScaffoldPlus, FedAvg or FedProx."
+        )
+    algorithm.check(topology.participation)
+
+
+def _choose_oracle(algorithm: Algorithm, problem: Problem, oracle: Oracle | None) -> Oracle:
+    required = {"saga": SAGA(), "svrg": SVRG(getattr(algorithm, "period", 1))}.get(algorithm.oracle or "")
+    if required is None:
+        return default_oracle(problem) if oracle is None else oracle
+    if oracle is not None and oracle != required:
+        raise ValueError(f"oracle={oracle}: {algorithm.label} is made of {required}; leave oracle out.")
+    return required
+
+
+def _start(x0: Any, problem: Problem, algorithm: Algorithm, topology: Topology) -> np.ndarray:
+    n, p = problem.n, problem.p
+    if x0 is None:
+        return np.zeros((n, p))
+    shape = (n, p) if np.ndim(x0) == 2 else (p,)
+    x0 = check_array(x0, "x0", shape, f"one model (p,) = ({p},), or one for each node (n, p) = ({n}, {p})")
+    if x0.ndim == 2 and "x" in algorithm.held and topology.has_server and (x0 != x0[0]).any():
+        raise ValueError(f"x0 has different rows, but with a server {algorithm.label} has one model: give x0 of shape (p,).")
+    return np.array(np.broadcast_to(x0, (n, p)))
+
+
+def _state0(
+    given: Mapping[str, Any], algorithms: tuple[Algorithm, ...], x0: np.ndarray, topology: Topology
+) -> dict[str, np.ndarray]:
+    if not given:
+        return {}
+    n, p = x0.shape
+    state = dict(algorithms[0].init(x0, 0 * x0, 0 * x0))
+    for name, value in given.items():
+        if name not in state or name == "x":
+            allowed = [field for field in state if field != "x"]
+            raise ValueError(f"state0 has {name!r}: {algorithms[0].label} keeps {allowed or 'nothing'} beside x (give x0).")
+        shape = (n, p) if np.ndim(value) == 2 else (p,)
+        value = check_array(value, f"state0[{name!r}]", shape, f"(p,) = ({p},) or (n, p) = ({n}, {p})")
+        state[name] = np.array(np.broadcast_to(value, (n, p)))
+    for algorithm in algorithms:
+        conserved = algorithm.conserved(state, topology.participation)
+        if conserved is not None:
+            scale = max(1.0, float(sum(np.abs(value).sum() for name, value in state.items() if name != "x")))
+            off = float(np.abs(conserved.sum(axis=0)).max())
+            if off > 1e-8 * scale:
+                raise ValueError(
+                    f"state0 breaks what {algorithm.label} conserves (off by {off:.3g}), so it would converge to a wrong "
+                    f"point: {algorithm.invariant}."
+                )
+    return {name: state[name] for name in given}
+
+
+def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
+    if isinstance(seeds, Iterable):
+        chosen = tuple(check_seed(seed) for seed in seeds)
+        if not chosen:
+            raise ValueError("seeds is empty: give a number of seeds, or a list of them.")
+        return chosen
+    return tuple(range(check_count(seeds, "seeds")))
+
+
+def _metrics(
+    metrics: Iterable[str] | None, algorithm: Algorithm, problem: Problem
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    absent: dict[str, str] = {}
+    if problem.optimum is None:
+        absent["residual"] = f"{problem.name} has no known unique optimum"
+    probe = np.zeros((problem.n, 1))
+    state = algorithm.init(probe, probe, probe)
+    if algorithm.tracker(state) is None:
+        absent["tracking"] = f"{algorithm.label} tracks no gradient"
+    if algorithm.conserved(state, 1.0) is None:
+        absent["sum_c"] = f"{algorithm.label} has no correction"
+    if metrics is None:
+        return tuple(name for name in MEASURED if name not in absent), absent
+    wanted = tuple(check_choice(name, "metrics", MEASURED) for name in metrics)
+    for name in wanted:
+        if name in absent:
+            raise ValueError(f"metrics has {name!r}, but {absent[name]}.")
+    absent.update({name: "it was left out of metrics" for name in MEASURED if name not in wanted and name not in absent})
+    return wanted, absent

@@ -1,0 +1,47 @@
+"""What is measured at the start of each round, on NumPy or JAX arrays alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stgt.algorithms import Algorithm
+
+Array = Any
+MEASURED = ("residual", "loss", "gradient_norm", "consensus", "tracking", "sum_c")
+
+
+def measure(
+    xp: Any,
+    names: tuple[str, ...],
+    algorithm: Algorithm,
+    model: Any,
+    data: dict[str, Array],
+    state: dict[str, Array],
+    optimum: Array | None,
+    minimum: Array | None,
+    participation: float,
+) -> dict[str, Array]:
+    """The measurements in `names` of a state (n, p): a scalar each."""
+    x = state["x"]
+    mean = x.mean(axis=0)
+    everywhere = xp.broadcast_to(mean, x.shape)
+    found: dict[str, Array] = {}
+    if "residual" in names:
+        found["residual"] = ((mean - optimum) ** 2).sum()
+    if "loss" in names:
+        value = model.losses(xp, data, everywhere).mean()
+        found["loss"] = value if minimum is None else value - minimum
+    if "consensus" in names:
+        found["consensus"] = ((x - mean) ** 2).sum()
+    if "gradient_norm" in names or "tracking" in names:
+        gradients = model.gradients(xp, data, everywhere)
+        gradient = gradients.mean(axis=0)
+        if "gradient_norm" in names:
+            found["gradient_norm"] = (gradient**2).sum()
+        if "tracking" in names:
+            # Υ = Y − G − 1∇f(x̄)ᵀ + ∇F(1x̄), and Y − G is the algorithm's tracker.
+            found["tracking"] = ((algorithm.tracker(state) - gradient + gradients) ** 2).sum()
+    if "sum_c" in names:
+        total = algorithm.conserved(state, participation).sum(axis=0)
+        found["sum_c"] = (total**2).sum() ** 0.5
+    return found

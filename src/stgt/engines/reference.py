@@ -1,0 +1,191 @@
+"""The reference: plain NumPy, one round after the other, to be read beside the paper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import erfinv
+
+from stgt.algorithms import Algorithm, Local
+from stgt.engines.job import Job
+from stgt.engines.metrics import measure
+from stgt.engines.trace import Trace
+from stgt.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
+
+
+class NumpyOps:
+    """What generic code asks of NumPy."""
+
+    xp = np
+    erfinv = staticmethod(erfinv)
+
+    def cond(self, flag: Any, change: Any, state: Any) -> Any:
+        return change(state) if flag else state
+
+    def apart(self, make: Any, step: Any) -> Any:
+        return make(np.uint32(0))
+
+    def put(self, table: np.ndarray, index: np.ndarray, value: np.ndarray) -> np.ndarray:
+        table = table.copy()
+        table[np.arange(len(table)), index] = value
+        return table
+
+
+OPS = NumpyOps()
+
+
+class Run:
+    """One algorithm with one seed. All nodes are rows of (n, p) arrays."""
+
+    def __init__(self, job: Job, algorithm: Algorithm, seed: int):
+        self.job, self.algorithm, self.seed = job, algorithm, seed
+        self.dtype = np.dtype(job.dtype)
+        self.data = {name: _cast(leaf, self.dtype) for name, leaf in job.problem.data.items()}
+        self.gamma: Any = algorithm.gamma
+        if isinstance(algorithm.gamma, tuple):
+            self.gamma = np.array(algorithm.gamma, dtype=self.dtype)[:, None]
+        x = job.x0.astype(self.dtype)
+        self.memory = job.oracle.init(OPS, job.problem.model, self.data, x)
+        gradient = mean = None
+        if "initial" in algorithm.needs:
+            gradient, self.memory = self.evaluate(x, 0, STREAM_INITIAL)
+            mean = np.broadcast_to(gradient.mean(axis=0), gradient.shape)
+        self.state = dict(algorithm.init(x, gradient, mean))
+        self.state |= {name: value.astype(self.dtype) for name, value in job.state0.items()}
+        self.ahead: np.ndarray | None = None
+        if "lookahead" in algorithm.needs:
+            self.ahead, self.memory = self.evaluate(x, 0)
+
+    def evaluate(self, x: np.ndarray, step: int, stream: int = STREAM_LOCAL) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Every node's stochastic gradient at its own x, with the samples of `step`."""
+        problem, oracle = self.job.problem, self.job.oracle
+        clock = Clock(OPS, self.dtype, self.seed, np.arange(problem.n), step, stream)
+        drawn = oracle.draw(clock, problem.p, problem.counts)
+        g, memory = oracle.gradient(OPS, problem.model, self.data, self.memory, x, drawn)
+        return g.astype(self.dtype, copy=False), memory
+
+    def local_steps(self, r: int, active: np.ndarray) -> Local:
+        """tau times x ← x − γ(g + correction), at the active nodes."""
+        algorithm, tau = self.algorithm, self.algorithm.tau
+        anchor = first = last = None
+        x = start = self.state["x"]
+        if "anchor" in algorithm.needs:
+            anchor, memory = self.evaluate(start, r * tau, STREAM_ANCHOR)
+            self.memory = _where(active, memory, self.memory)
+        for t in range(tau):
+            if t == 0 and self.ahead is not None:
+                last = self.ahead
+            else:
+                last, memory = self.evaluate(x, r * tau + t)
+                self.memory = _where(active, memory, self.memory)
+            first = last if t == 0 else first
+            x = x - self.gamma * (last + algorithm.correction(self.state, x))
+        return Local(
+            start=start,
+            end=x,
+            direction=(start - x) / (self.gamma * tau),
+            gamma=self.gamma,
+            round=r,
+            participation=self.job.topology.participation,
+            first=first,
+            last=last,
+            anchor=anchor,
+        )
+
+    def mix(self, r: int, message: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """W_r times each field of the message; W_rᵀ for a field that travels against the edges."""
+        mixed = {}
+        for name, value in message.items():
+            W = self.job.topology.matrix(r, self.seed, held=name in self.algorithm.held).astype(self.dtype)
+            mixed[name] = (W.T if name in self.algorithm.against else W) @ value
+        return mixed
+
+    def round(self, r: int) -> float:
+        """One round; returns the number of links it used."""
+        algorithm, topology = self.algorithm, self.job.topology
+        active, listening = topology.active(r, self.seed), topology.listening(r, self.seed)
+        local = self.local_steps(r, active)
+        if "coin" in algorithm.needs and not coin(np, self.seed, r, algorithm.talks, self.dtype):
+            self.state["x"] = np.where(active[:, None], local.end, self.state["x"])
+            return 0.0
+        merged = algorithm.merge(self.state, local, self.mix(r, algorithm.message(self.state, local)))
+        for name, value in merged.items():
+            hears = listening | active if name in algorithm.held else active
+            self.state[name] = np.where(hears[:, None], value, self.state[name])
+        if self.ahead is not None:
+            gradient, memory = self.evaluate(self.state["x"], (r + 1) * algorithm.tau)
+            self.memory = _where(active, memory, self.memory)
+            self.ahead = np.where(active[:, None], gradient, self.ahead)
+            mixed = self.mix(r, algorithm.second_message(self.state, self.ahead))
+            self.state = _where(active, algorithm.second_merge(self.state, self.ahead, mixed), self.state)
+        return self.links(r)
+
+    def links(self, r: int) -> float:
+        if self.job.topology.has_server:
+            return 2.0 * self.job.topology.sampled
+        W = self.job.topology.matrix(r, self.seed)
+        return float(np.count_nonzero(W) - np.count_nonzero(np.diag(W)))
+
+    def measure(self) -> dict[str, Any]:
+        problem = self.job.problem
+        return measure(
+            np,
+            self.job.metrics,
+            self.algorithm,
+            problem.model,
+            self.data,
+            self.state,
+            None if problem.optimum is None else problem.optimum.astype(self.dtype),
+            problem.minimum,
+            self.job.topology.participation,
+        )
+
+    def run(self, tick: Any) -> tuple[dict[str, np.ndarray], int, list[float]]:
+        """All rounds: the measurements (rounds + 1,), the round it diverged at, the links of each round."""
+        records, links, diverged_at = [], [], -1
+        with np.errstate(over="ignore", invalid="ignore"):
+            for r in range(self.job.rounds + 1):
+                records.append(self.measure())
+                if diverged_at < 0 and not np.isfinite(self.state["x"]).all():
+                    diverged_at = r
+                if r < self.job.rounds:
+                    links.append(self.round(r))
+                    tick()
+        return {name: np.array([record[name] for record in records]) for name in self.job.metrics}, diverged_at, links
+
+
+def _where(active: np.ndarray, new: dict[str, np.ndarray], old: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    if active.all():
+        return dict(new)
+    return {name: np.where(active.reshape(-1, *[1] * (new[name].ndim - 1)), new[name], old[name]) for name in new}
+
+
+def _cast(leaf: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return leaf.astype(dtype) if np.issubdtype(leaf.dtype, np.floating) else leaf
+
+
+def run(job: Job) -> list[Trace]:
+    """Runs each algorithm of the job with each seed; a trace for each algorithm."""
+    done, total = 0, len(job.algorithms) * len(job.seeds) * job.rounds
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        if job.progress is not None:
+            job.progress(done, total)
+
+    traces = []
+    for which, algorithm in enumerate(job.algorithms):
+        runs = [Run(job, algorithm, seed) for seed in job.seeds]
+        results = [one.run(tick) for one in runs]
+        traces.append(
+            job.trace(
+                which,
+                {name: np.stack([values[name] for values, _, _ in results]) for name in job.metrics},
+                {name: np.stack([one.state[name] for one in runs]) for name in runs[0].state},
+                [diverged_at for _, diverged_at, _ in results],
+                np.array([links for _, _, links in results]).reshape(len(runs), job.rounds),
+            )
+        )
+    return traces

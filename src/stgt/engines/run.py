@@ -1,0 +1,148 @@
+"""The way in: `simulate` and `sweep`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from stgt.algorithms import Algorithm
+from stgt.checks import check_choice
+from stgt.engines.job import Progress, prepare
+from stgt.engines.trace import Trace
+from stgt.oracles import Oracle
+from stgt.problems.base import Problem
+from stgt.topology import Topology
+
+
+def simulate(
+    algorithm: Algorithm,
+    problem: Problem,
+    topology: Topology,
+    rounds: int,
+    seeds: int | Iterable[int] = 1,
+    *,
+    x0: Any = None,
+    state0: Mapping[str, Any] | None = None,
+    oracle: Oracle | None = None,
+    metrics: Iterable[str] | None = None,
+    dtype: str | None = None,
+    engine: str = "jax",
+    progress: Progress | None = None,
+) -> Trace:
+    """Runs an algorithm on a problem over a topology, and measures it at the start of each round.
+
+    Args:
+        algorithm: such as `stgt.STGT(gamma=0.1, tau=10)`.
+        problem: from `stgt.problems`.
+        topology: from `stgt.topology`, with as many nodes as the problem.
+        rounds: communication rounds; each has `algorithm.tau` local steps.
+        seeds: how many runs (seeds 0, 1, …), or the list of their seeds. A run's seed decides its gradient noise or
+            samples and, together with the topology's own, its random graphs.
+        x0: the first model, (p,), or one for each node, (n, p); 0 if left out.
+        state0: first values of the algorithm's other fields by name, such as {"c": …}; refused if they break what the
+            algorithm conserves.
+        oracle: where gradients come from; the problem's own if left out.
+        metrics: names to measure, to save time; all that there are if left out.
+        dtype: "float32" or "float64"; if left out, float32 for the simulator and float64 for the reference.
+        engine: "jax", the compiled simulator, or "numpy", the reference.
+        progress: called with (done, total) from time to time.
+
+    Returns:
+        A `Trace`. A run that diverges is a result: `trace.diverged_at` says at which round.
+
+    Example:
+        >>> import stgt
+        >>> problem = stgt.problems.ridge(n=8, p=2, noise=0.0)
+        >>> trace = stgt.simulate(stgt.STGT(gamma=0.1, tau=5), problem, stgt.topology.ring(8), rounds=300)
+        >>> bool(trace.residual[0, -1] < 1e-8)
+        True
+    """
+    return sweep(
+        algorithm,
+        problem,
+        topology,
+        rounds,
+        seeds,
+        grid={},
+        x0=x0,
+        state0=state0,
+        oracle=oracle,
+        metrics=metrics,
+        dtype=dtype,
+        engine=engine,
+        progress=progress,
+    )[0]
+
+
+def sweep(
+    algorithm: Algorithm,
+    problem: Problem,
+    topology: Topology,
+    rounds: int,
+    seeds: int | Iterable[int] = 1,
+    *,
+    grid: Mapping[str, Iterable[float]],
+    x0: Any = None,
+    state0: Mapping[str, Any] | None = None,
+    oracle: Oracle | None = None,
+    metrics: Iterable[str] | None = None,
+    dtype: str | None = None,
+    engine: str = "jax",
+    progress: Progress | None = None,
+) -> list[Trace]:
+    """`simulate` for every combination of the hyper-parameters in `grid`, in one compiled batch.
+
+    Args:
+        grid: values by name, such as {"gamma": [0.1, 0.2, 0.4]}; real-valued hyper-parameters only. The last name
+            varies fastest.
+
+    Returns:
+        A trace for each combination; `trace.algorithm` has its values.
+    """
+    check_choice(engine, "engine", ("jax", "numpy"))
+    job = prepare(
+        _combinations(algorithm, grid),
+        problem,
+        topology,
+        rounds,
+        seeds,
+        x0=x0,
+        state0=state0,
+        oracle=oracle,
+        dtype=dtype or ("float32" if engine == "jax" else "float64"),
+        metrics=metrics,
+        progress=progress,
+    )
+    return _engine(engine)(job)
+
+
+def _engine(name: str) -> Any:
+    # Imported late: JAX takes a second to load, and the reference does without.
+    if name == "numpy":
+        from stgt.engines.reference import run
+    else:
+        from stgt.engines.simulator import run
+    return run
+
+
+def _combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[float]]) -> list[Algorithm]:
+    if not isinstance(algorithm, Algorithm) or not grid:
+        return [algorithm]
+    names = {field.name for field in fields(algorithm)}
+    chosen = {name: list(values) for name, values in grid.items()}
+    for name, values in chosen.items():
+        if name not in names:
+            raise ValueError(f"grid has {name!r}: {algorithm.label} has {', '.join(sorted(names))}.")
+        if not values:
+            raise ValueError(f"grid[{name!r}] is empty: give at least one value.")
+    made = [
+        replace(algorithm, **dict(zip(chosen, values, strict=True))) for values in itertools.product(*chosen.values())
+    ]
+    for name in chosen:
+        if any(name not in one.hyper() for one in made):
+            raise ValueError(f"grid has {name!r}, which shapes the program: vary it in a loop of simulate(...) instead.")
+    return made
+
+

@@ -1,0 +1,110 @@
+"""Exact, noisy and minibatch gradients.
+
+An oracle is used in two steps: `draw` looks the randomness of a step up, for one step or for a whole round at once;
+`gradient` uses it. What is drawn depends on (seed, node, step) alone, so it is the same in every engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from stgt.checks import check_count, check_number
+from stgt.problems.base import Problem
+from stgt.randomness import Clock, Ops
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Base of all oracles, and the exact one's behaviour. A state has the node as the first axis of its arrays."""
+
+    def check(self, problem: Problem) -> None:
+        """Raises a ValueError if the problem cannot serve this oracle."""
+
+    def init(self, ops: Ops, model: Any, data: dict[str, Array], x: Array) -> dict[str, Array]:
+        """The state before step 0, at the first models x."""
+        return {}
+
+    def draw(self, clock: Clock, p: int, counts: Array | None) -> Any:
+        """The randomness of a step: a pytree of arrays, with a leading axis if the clock holds several steps."""
+        return ()
+
+    def gradient(
+        self, ops: Ops, model: Any, data: dict[str, Array], state: dict[str, Array], x: Array, drawn: Any
+    ) -> tuple[Array, dict[str, Array]]:
+        """The gradients at x (k, p) and the next state."""
+        return model.gradients(ops.xp, data, x), state
+
+    def calls(self, samples: float) -> float:
+        """Gradients computed a step, with `samples` samples a node."""
+        return 1
+
+    def initial_calls(self, samples: float) -> float:
+        """Gradients computed before step 0."""
+        return 0
+
+    def hyper(self) -> dict[str, float]:
+        """The real-valued parameters, which an engine may trace."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, float)}
+
+
+@dataclass(frozen=True)
+class Exact(Oracle):
+    """∇f_i(x)."""
+
+
+@dataclass(frozen=True)
+class Noisy(Oracle):
+    """∇f_i(x) + δ with δ ~ N(0, variance · I), fresh at each node and step."""
+
+    variance: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "variance", check_number(self.variance, "variance", least=0))
+
+    def draw(self, clock: Clock, p: int, counts: Array | None) -> Array:
+        return clock.normal(p)
+
+    def gradient(
+        self, ops: Ops, model: Any, data: dict[str, Array], state: dict[str, Array], x: Array, drawn: Any
+    ) -> tuple[Array, dict[str, Array]]:
+        return model.gradients(ops.xp, data, x) + self.variance**0.5 * drawn, state
+
+
+@dataclass(frozen=True)
+class Minibatch(Oracle):
+    """The mean gradient of `batch` samples of the node, drawn uniformly with replacement."""
+
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batch", check_count(self.batch, "batch"))
+
+    def check(self, problem: Problem) -> None:
+        needs_samples(self, problem)
+
+    def draw(self, clock: Clock, p: int, counts: Array | None) -> Array:
+        return clock.integers(self.batch, counts)
+
+    def gradient(
+        self, ops: Ops, model: Any, data: dict[str, Array], state: dict[str, Array], x: Array, drawn: Any
+    ) -> tuple[Array, dict[str, Array]]:
+        return model.sample_gradients(ops.xp, data, x, drawn), state
+
+
+def needs_samples(oracle: Oracle, problem: Problem) -> None:
+    if problem.counts is None:
+        raise ValueError(
+            f"oracle {type(oracle).__name__} draws samples, but {problem.name} has none: use logistic(...) or "
+            "from_loss(...), or the oracle Exact() or Noisy(variance)."
+        )
+
+
+def default_oracle(problem: Problem) -> Oracle:
+    """The oracle that the problem was made for: noisy, minibatch or exact."""
+    if problem.batch is not None:
+        return Minibatch(problem.batch)
+    return Noisy(problem.noise) if problem.noise > 0 else Exact()

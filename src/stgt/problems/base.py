@@ -1,0 +1,111 @@
+"""The problem: min_x f(x) = (1/n) Σ_i f_i(x), with f_i known to node i alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+Array = Any
+
+
+class Model(Protocol):
+    """The functions of a problem, pure and hashable: the data come as an argument, a row for each node.
+
+    `xp` is numpy or jax.numpy; x is (k, p), the models of the k nodes whose data are given.
+    """
+
+    def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        """f_i(x_i), (k,)."""
+        ...
+
+    def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        """∇f_i(x_i), (k, p)."""
+        ...
+
+
+class FiniteSum(Model, Protocol):
+    """A model whose f_i is a mean over samples. data["weight"] (k, m) is 1/m_i at a sample and 0 at padding."""
+
+    def component_gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        """The gradient of each sample of each node, (k, m, p)."""
+        ...
+
+    def sample_gradients(self, xp: Any, data: dict[str, Array], x: Array, index: Array) -> Array:
+        """The mean gradient of the samples index (k, b) of each node, (k, p)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A problem over n nodes in p dimensions.
+
+    Attributes:
+        name: for tables and legends.
+        model: its functions.
+        data: arrays whose first axis is the node.
+        n, p: number of nodes, dimension.
+        L, mu: the largest smoothness and the smallest strong convexity constant of the f_i, where known.
+        noise: variance of each coordinate of the additive gradient noise; the default oracle's.
+        batch: samples of a minibatch gradient; the default oracle's. None: exact.
+        counts: samples at each node (n,), None if f_i is not a sum.
+        solve: computes x*, where there is a unique one.
+    """
+
+    name: str
+    model: Model
+    data: dict[str, np.ndarray]
+    n: int
+    p: int
+    L: float | None = None
+    mu: float | None = None
+    noise: float = 0.0
+    batch: int | None = None
+    counts: np.ndarray | None = None
+    solve: Callable[[], np.ndarray] | None = field(default=None, repr=False)
+
+    @cached_property
+    def optimum(self) -> np.ndarray | None:
+        """x* (p,), None where it is not known or not unique."""
+        return None if self.solve is None else self.solve()
+
+    @cached_property
+    def minimum(self) -> float | None:
+        """f(x*), None where x* is not known."""
+        return None if self.optimum is None else self.value(self.optimum)
+
+    def value(self, x: np.ndarray) -> float:
+        """f(x) at one x (p,), in float64."""
+        return float(np.mean(self.model.losses(np, self.data, self._everywhere(x))))
+
+    def gradient(self, x: np.ndarray) -> np.ndarray:
+        """∇f(x) at one x (p,), in float64."""
+        return self.gradients(x).mean(axis=0)
+
+    def gradients(self, x: np.ndarray) -> np.ndarray:
+        """∇f_i(x_i) for x (n, p), or for one x (p,) at all nodes; (n, p), in float64."""
+        return np.asarray(self.model.gradients(np, self.data, self._everywhere(x)))
+
+    def _everywhere(self, x: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(np.asarray(x, dtype=np.float64), (self.n, self.p))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def check_array(values: Any, name: str, shape: tuple[int | None, ...], meaning: str) -> np.ndarray:
+    """`values` as float64 if it has the shape (None: any length) and is finite, else a ValueError."""
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is not an array of numbers: give {meaning}.") from None
+    fits = array.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, array.shape, strict=True))
+    if not fits or array.size == 0:
+        raise ValueError(f"{name} has shape {array.shape}: give {meaning}.")
+    if not np.isfinite(array).all():
+        bad = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"{name} holds {array[bad]} at {bad}: all entries of {name} must be finite numbers.")
+    return array

@@ -1,0 +1,158 @@
+"""Any JAX-differentiable loss as a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stgt.checks import check_count
+from stgt.problems.base import Problem
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class LossModel:
+    """f_i(x) = (1/m_i) Σ_j loss(x, sample_ij), differentiated by JAX; `unravel` turns a flat x into parameters."""
+
+    loss: Callable[[Any, Any], Any]
+    unravel: Callable[[Any], Any] | None
+    treedef: Any
+
+    def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        return self._run(xp, self._mean_loss, data, x)
+
+    def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        import jax
+
+        return self._run(xp, jax.grad(self._mean_loss), data, x)
+
+    def component_gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        import jax
+
+        def each(x_i: Array, data_i: dict[str, Array]) -> Array:
+            alone = {name: leaf[:, None] for name, leaf in data_i.items() if name != "weight"}
+            return jax.vmap(lambda one: jax.grad(self._mean_loss)(x_i, one | {"weight": 1.0}))(alone)
+
+        return self._run(xp, each, data, x)
+
+    def sample_gradients(self, xp: Any, data: dict[str, Array], x: Array, index: Array) -> Array:
+        rows = {
+            name: leaf[xp.arange(len(x))[:, None], index] if name != "weight" else xp.full(index.shape, 1 / index.shape[1])
+            for name, leaf in data.items()
+        }
+        return self.gradients(xp, rows, x)
+
+    def _mean_loss(self, x: Array, data: dict[str, Array]) -> Array:
+        import jax
+
+        sample = jax.tree.unflatten(self.treedef, [data[f"leaf{k}"] for k in range(self.treedef.num_leaves)])
+        parameters = x if self.unravel is None else self.unravel(x)
+        losses = jax.vmap(lambda one: self.loss(parameters, one))(sample)
+        return (losses * data["weight"]).sum()
+
+    @staticmethod
+    def _run(xp: Any, function: Callable[..., Any], data: dict[str, Array], x: Array) -> Array:
+        import jax
+
+        if xp is not np:
+            return jax.vmap(function)(x, data)
+        with jax.enable_x64(True):
+            return np.asarray(jax.vmap(function)(x, data))
+
+
+def from_loss(
+    loss: Callable[[Any, Any], Any],
+    data: Any,
+    params: Any,
+    *,
+    batch: int | None = None,
+    L: float | None = None,
+    mu: float | None = None,
+    optimum: Any = None,
+) -> Problem:
+    """A problem from a loss that JAX can differentiate: f_i(x) = (1/m_i) Σ_j loss(x, sample_ij).
+
+    Args:
+        loss: `loss(params, sample)` -> scalar, for one sample.
+        data: one pytree of arrays for each node, the first axis of each array being the sample; nodes may hold
+            different numbers of samples. One pytree of arrays (n, m, …) is understood as well.
+        params: the dimension p, if `loss` takes a flat vector; else a pytree like the parameters it takes.
+        batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
+        L, mu: smoothness and strong convexity constants, where you know them.
+        optimum: x* (p,), where you know it.
+
+    Returns:
+        A `Problem` in the flattened parameters.
+    """
+    import jax
+    from jax.flatten_util import ravel_pytree
+
+    unravel: Callable[[Any], Any] | None = None
+    if isinstance(params, int):
+        p = check_count(params, "params")
+    else:
+        flat, unravel = ravel_pytree(jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float32), params))
+        p = check_count(flat.size, "number of parameters in params")
+    nodes = list(data) if isinstance(data, list | tuple) else _unstack(data)
+    if not nodes:
+        raise ValueError("data is empty: give one pytree of arrays for each node.")
+    treedef = jax.tree.structure(nodes[0])
+    leaves = [_leaves(node, i, treedef) for i, node in enumerate(nodes)]
+    counts = np.array([len(node[0]) for node in leaves])
+    packed: dict[str, np.ndarray] = {}
+    for k in range(treedef.num_leaves):
+        shapes = {node[k].shape[1:] for node in leaves}
+        if len(shapes) > 1:
+            raise ValueError(f"data: array {k} of a sample has shapes {sorted(shapes)}: all nodes must agree.")
+        leaf = np.zeros((len(nodes), counts.max(), *shapes.pop()), dtype=leaves[0][k].dtype)
+        for i, node in enumerate(leaves):
+            # Padding repeats a real sample, so that no loss sees an input its author did not expect.
+            leaf[i] = _padded(node[k], counts.max())
+        packed[f"leaf{k}"] = leaf
+    packed["weight"] = np.where(np.arange(counts.max()) < counts[:, None], 1.0 / counts[:, None], 0.0)
+    solution = None if optimum is None else np.array(optimum, dtype=np.float64).reshape(p)
+    return Problem(
+        name=f"from_loss({getattr(loss, '__name__', 'loss')}, n={len(nodes)}, p={p})",
+        model=LossModel(loss, unravel, treedef),
+        data=packed,
+        n=len(nodes),
+        p=p,
+        L=L,
+        mu=mu,
+        batch=None if batch is None else check_count(batch, "batch"),
+        counts=counts,
+        solve=None if solution is None else lambda: solution,
+    )
+
+
+def _padded(leaf: np.ndarray, length: int) -> np.ndarray:
+    return np.concatenate([leaf, np.repeat(leaf[-1:], length - len(leaf), axis=0)])
+
+
+def _unstack(data: Any) -> list[Any]:
+    import jax
+
+    leaves, treedef = jax.tree.flatten(data)
+    if not leaves:
+        return []
+    return [jax.tree.unflatten(treedef, [np.asarray(leaf)[i] for leaf in leaves]) for i in range(len(leaves[0]))]
+
+
+def _leaves(node: Any, i: int, treedef: Any) -> list[np.ndarray]:
+    import jax
+
+    if jax.tree.structure(node) != treedef:
+        raise ValueError(f"data[{i}] has another structure than data[0]: all nodes must hold the same kind of sample.")
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(node)]
+    if any(leaf.ndim == 0 for leaf in leaves) or len({len(leaf) for leaf in leaves}) != 1:
+        raise ValueError(f"data[{i}]: its arrays must all have the samples as their first axis.")
+    if len(leaves[0]) == 0:
+        raise ValueError(f"data[{i}] has no samples (an empty partition): each node must hold at least one.")
+    for leaf in leaves:
+        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
+            raise ValueError(f"data[{i}] holds entries that are not finite: clean the data first.")
+    return leaves

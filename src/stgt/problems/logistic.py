@@ -1,0 +1,161 @@
+"""Logistic regression on data given as arrays, spread over nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from stgt.checks import check_count, check_number
+from stgt.problems.base import Problem, check_array
+from stgt.problems.partition import partition as split
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class LogisticModel:
+    """f_i(x) = (1/m_i) Σ_j log(1 + exp(−y_ij a_ijᵀx)) + (l2/2)‖x‖² + nonconvex Σ_k x_k²/(1 + x_k²).
+
+    The rows `signed` are y_ij a_ij; nodes with fewer samples are padded with rows of weight 0.
+    """
+
+    def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        margin = (data["signed"] * x[:, None, :]).sum(axis=-1)
+        loss = (xp.logaddexp(0.0 * margin, -margin) * data["weight"]).sum(axis=-1)
+        square = x * x
+        penalty = 0.5 * data["l2"][:, None] * square + data["nonconvex"][:, None] * square / (1.0 + square)
+        return loss + penalty.sum(axis=-1)
+
+    def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        slope = self._slope(xp, data["signed"], x) * data["weight"]
+        return (slope[:, :, None] * data["signed"]).sum(axis=1) + self._penalty(data, x)
+
+    def component_gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        slope = self._slope(xp, data["signed"], x)
+        return slope[:, :, None] * data["signed"] + self._penalty(data, x)[:, None, :]
+
+    def sample_gradients(self, xp: Any, data: dict[str, Array], x: Array, index: Array) -> Array:
+        rows = data["signed"][xp.arange(len(x))[:, None], index]
+        slope = self._slope(xp, rows, x)
+        return (slope[:, :, None] * rows).mean(axis=1) + self._penalty(data, x)
+
+    @staticmethod
+    def _slope(xp: Any, rows: Array, x: Array) -> Array:
+        # −1/(1 + exp(margin)), written so that nothing overflows.
+        return -0.5 * (1.0 - xp.tanh(0.5 * (rows * x[:, None, :]).sum(axis=-1)))
+
+    @staticmethod
+    def _penalty(data: dict[str, Array], x: Array) -> Array:
+        return data["l2"][:, None] * x + data["nonconvex"][:, None] * 2.0 * x / (1.0 + x * x) ** 2
+
+
+def logistic(
+    features: Any,
+    labels: Any,
+    n: int | None = None,
+    *,
+    partition: str | Sequence[Any] = "iid",
+    classes: int = 1,
+    alpha: float = 0.5,
+    l2: float = 0.0,
+    nonconvex: float = 0.0,
+    batch: int | None = None,
+    seed: int = 0,
+) -> Problem:
+    """Logistic regression, f_i(x) = (1/m_i) Σ_j log(1 + exp(−y_ij a_ijᵀx)) + penalty, spread over n nodes.
+
+    Args:
+        features: (samples, p).
+        labels: (samples,), of two different values; the larger becomes +1.
+        n: number of nodes (left out if `partition` is a list).
+        partition: "iid", "label" (`classes` labels a node), "dirichlet" (`alpha`), or the index array of each node.
+        l2: adds (l2/2)‖x‖², and makes the problem strongly convex.
+        nonconvex: adds nonconvex · Σ_k x_k²/(1 + x_k²).
+        batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
+        seed: of the partition.
+
+    Returns:
+        A `Problem`. Its optimum is solved for to rounding if l2 > 0 and nonconvex = 0, else None.
+    """
+    features = check_array(features, "features", (None, None), "(samples, p)")
+    samples, p = features.shape
+    signs = _signs(labels, samples)
+    l2 = check_number(l2, "l2", least=0)
+    nonconvex = check_number(nonconvex, "nonconvex", least=0)
+    batch = None if batch is None else check_count(batch, "batch")
+    if isinstance(partition, str):
+        if n is None:
+            raise ValueError("n was left out: give the number of nodes, or a list of index arrays as partition.")
+        parts = split(signs, n, partition, classes=classes, alpha=alpha, seed=seed)
+    else:
+        parts = _given(partition, n, samples)
+    n = len(parts)
+    counts = np.array([len(part) for part in parts])
+    signed = np.zeros((n, counts.max(), p))
+    weight = np.zeros((n, counts.max()))
+    for i, part in enumerate(parts):
+        signed[i, : len(part)] = features[part] * signs[part, None]
+        weight[i, : len(part)] = 1.0 / len(part)
+    data = {"signed": signed, "weight": weight, "l2": np.full(n, l2), "nonconvex": np.full(n, nonconvex)}
+    curvature = max(np.linalg.norm(signed[i], 2) ** 2 / (4.0 * counts[i]) for i in range(n))
+    problem = Problem(
+        name=f"logistic(n={n}, p={p}, samples={samples}, l2={l2:g}, nonconvex={nonconvex:g})",
+        model=LogisticModel(),
+        data=data,
+        n=n,
+        p=p,
+        L=float(curvature + l2 + 2.0 * nonconvex),
+        mu=l2 if l2 > 0 and nonconvex == 0 else None,
+        batch=batch,
+        counts=counts,
+        solve=(lambda: _newton(data, p, l2)) if l2 > 0 and nonconvex == 0 else None,
+    )
+    return problem
+
+
+def _signs(labels: Any, samples: int) -> np.ndarray:
+    labels = check_array(labels, "labels", (samples,), f"one label for each of the {samples} rows of features")
+    values = np.unique(labels)
+    if len(values) != 2:
+        raise ValueError(f"labels has {len(values)} different values: logistic regression needs exactly two.")
+    return np.where(labels == values[1], 1.0, -1.0)
+
+
+def _given(parts: Sequence[Any], n: int | None, samples: int) -> list[np.ndarray]:
+    if n is not None and n != len(parts):
+        raise ValueError(f"n={n}, but partition lists {len(parts)} nodes: leave n out or make them equal.")
+    if not parts:
+        raise ValueError("partition is an empty list: give the index array of each node.")
+    arrays = [np.asarray(part, dtype=np.int64) for part in parts]
+    for node, part in enumerate(arrays):
+        if part.ndim != 1 or len(part) == 0:
+            raise ValueError(f"partition[{node}] is empty: each node must hold at least one sample.")
+        if part.min() < 0 or part.max() >= samples:
+            raise ValueError(f"partition[{node}] points outside the {samples} samples: indices go from 0 to {samples - 1}.")
+    return arrays
+
+
+def _newton(data: dict[str, np.ndarray], p: int, l2: float) -> np.ndarray:
+    """x*, by a trust-region Newton method, polished by full Newton steps to rounding."""
+    n = len(data["weight"])
+    rows = data["signed"].reshape(-1, p)
+    weight = data["weight"].reshape(-1) / n
+
+    def value(x: np.ndarray) -> float:
+        return float(weight @ np.logaddexp(0.0, -(rows @ x)) + 0.5 * l2 * x @ x)
+
+    def gradient(x: np.ndarray) -> np.ndarray:
+        return -rows.T @ (weight * 0.5 * (1.0 - np.tanh(0.5 * (rows @ x)))) + l2 * x
+
+    def hessian(x: np.ndarray) -> np.ndarray:
+        half = np.tanh(0.5 * (rows @ x))
+        return rows.T @ ((weight * 0.25 * (1.0 - half**2))[:, None] * rows) + l2 * np.eye(p)
+
+    x = minimize(value, np.zeros(p), jac=gradient, hess=hessian, method="trust-exact", options={"gtol": 1e-8}).x
+    for _ in range(3):
+        x = x - np.linalg.solve(hessian(x), gradient(x))
+    return x

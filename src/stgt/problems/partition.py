@@ -1,0 +1,94 @@
+"""Who holds which samples: iid, by label, or Dirichlet. Each returns a list of n index arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stgt.checks import check_choice, check_count, check_number, check_seed
+
+DIRICHLET_TRIES = 100
+
+
+def iid(labels: Any, n: int, seed: int = 0) -> list[np.ndarray]:
+    """A random split into n parts whose sizes differ by one at most."""
+    labels, n, rng = _start(labels, n, seed)
+    return _finish(np.array_split(rng.permutation(len(labels)), n), "iid")
+
+
+def by_label(labels: Any, n: int, classes: int = 1, seed: int = 0) -> list[np.ndarray]:
+    """Each node holds samples of `classes` different labels only.
+
+    Node i is given the labels i·classes, …, i·classes + classes − 1 (modulo their number, in a random order), so all
+    labels are used as evenly as can be; a label's samples are then shared equally by the nodes that were given it.
+    """
+    labels, n, rng = _start(labels, n, seed)
+    names = np.unique(labels)
+    classes = check_count(classes, "classes")
+    if classes > len(names):
+        raise ValueError(f"classes={classes}: there are only {len(names)} labels; give at most that many.")
+    if n * classes < len(names):
+        raise ValueError(
+            f"classes={classes}: {n} nodes with {classes} labels each leave some of the {len(names)} labels to nobody; "
+            f"give classes of at least {-(-len(names) // n)}."
+        )
+    order = rng.permutation(len(names))
+    wants = [{int(order[(i * classes + j) % len(names)]) for j in range(classes)} for i in range(n)]
+    parts: list[list[np.ndarray]] = [[] for _ in range(n)]
+    for label in range(len(names)):
+        members = rng.permutation(np.flatnonzero(labels == names[label]))
+        holders = [i for i in range(n) if label in wants[i]]
+        for holder, share in zip(holders, np.array_split(members, len(holders)), strict=True):
+            parts[holder].append(share)
+    return _finish([np.concatenate(part) for part in parts], f"label, classes={classes}")
+
+
+def dirichlet(labels: Any, n: int, alpha: float = 0.5, seed: int = 0) -> list[np.ndarray]:
+    """Each label's samples are shared in proportions drawn from Dirichlet(alpha): small alpha, different nodes.
+
+    Drawn again, up to 100 times, while a node would hold nothing.
+    """
+    labels, n, rng = _start(labels, n, seed)
+    alpha = check_number(alpha, "alpha", above=0)
+    for _ in range(DIRICHLET_TRIES):
+        parts: list[list[np.ndarray]] = [[] for _ in range(n)]
+        for name in np.unique(labels):
+            members = rng.permutation(np.flatnonzero(labels == name))
+            cuts = (np.cumsum(rng.dirichlet(np.full(n, alpha)))[:-1] * len(members)).astype(int)
+            for node, share in enumerate(np.split(members, cuts)):
+                parts[node].append(share)
+        joined = [np.concatenate(part) for part in parts]
+        if min(len(part) for part in joined) > 0:
+            return _finish(joined, "dirichlet")
+    raise ValueError(
+        f"alpha={alpha:g}: in {DIRICHLET_TRIES} draws of Dirichlet({alpha:g}) over {n} nodes some node always had an empty "
+        "partition; give a larger alpha, fewer nodes or more samples."
+    )
+
+
+def partition(
+    labels: Any, n: int, how: str = "iid", *, classes: int = 1, alpha: float = 0.5, seed: int = 0
+) -> list[np.ndarray]:
+    """One of the partitions by name: "iid", "label" (with `classes`) or "dirichlet" (with `alpha`)."""
+    check_choice(how, "partition", ("iid", "label", "dirichlet"))
+    if how == "label":
+        return by_label(labels, n, classes, seed)
+    return dirichlet(labels, n, alpha, seed) if how == "dirichlet" else iid(labels, n, seed)
+
+
+def _start(labels: Any, n: int, seed: int) -> tuple[np.ndarray, int, np.random.Generator]:
+    labels = np.asarray(labels)
+    n = check_count(n, "n")
+    if labels.ndim != 1 or len(labels) == 0:
+        raise ValueError(f"labels has shape {labels.shape}: give one label for each sample, (samples,).")
+    if len(labels) < n:
+        raise ValueError(f"n={n}: {len(labels)} samples leave an empty partition; give n of at most {len(labels)}.")
+    return labels, n, np.random.default_rng(check_seed(seed))
+
+
+def _finish(parts: list[np.ndarray], how: str) -> list[np.ndarray]:
+    for node, part in enumerate(parts):
+        if len(part) == 0:
+            raise ValueError(f"partition ({how}): node {node} has an empty partition; give fewer nodes or more samples.")
+    return [np.sort(part) for part in parts]

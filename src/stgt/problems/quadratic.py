@@ -1,0 +1,118 @@
+"""Quadratic problems, whose optimum, curvature and round map are known exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stgt.checks import check_choice, check_count, check_number, check_seed
+from stgt.problems.base import Problem, check_array
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class RidgeModel:
+    """f_i(x) = (θ_iᵀx − d_i)² + (μ/2)‖x‖²."""
+
+    def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        residual = (data["theta"] * x).sum(axis=-1) - data["d"]
+        return residual**2 + 0.5 * data["mu"] * (x * x).sum(axis=-1)
+
+    def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        residual = (data["theta"] * x).sum(axis=-1) - data["d"]
+        return (2.0 * residual)[:, None] * data["theta"] + data["mu"][:, None] * x
+
+
+@dataclass(frozen=True)
+class QuadraticModel:
+    """f_i(x) = ½ xᵀA_i x − b_iᵀx."""
+
+    def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        return (x * (0.5 * self._product(xp, data, x) - data["b"])).sum(axis=-1)
+
+    def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        return self._product(xp, data, x) - data["b"]
+
+    @staticmethod
+    def _product(xp: Any, data: dict[str, Array], x: Array) -> Array:
+        return (data["A"] * x[:, None, :]).sum(axis=-1)
+
+
+def ridge(
+    n: int = 32, p: int = 10, mu: float = 0.5, scale: str = "sqrt_p", noise: float = 0.1, seed: int = 0
+) -> Problem:
+    """The paper's ridge regression (Prob_RR): f_i(x) = (θ_iᵀx − d_i)² + (μ/2)‖x‖², θ_i and d_i uniform on [0, 1].
+
+    Args:
+        n, p: nodes, dimension (32 and 10 in the paper).
+        mu: the regularisation, which the paper leaves open.
+        scale: "sqrt_p" divides θ_i by √p; "none" leaves θ_i in [0, 1]^p as printed, with which the paper's
+            gamma = 0.4 diverges for every method (L_i = 2‖θ_i‖² + μ).
+        noise: variance of each coordinate of the gradient noise (σ² = 0.1 in the paper); 0 for exact gradients.
+        seed: of θ and d.
+
+    Returns:
+        A `Problem` with its closed-form optimum, L = max_i 2‖θ_i‖² + μ, and mu.
+    """
+    n, p = check_count(n, "n"), check_count(p, "p")
+    mu = check_number(mu, "mu", above=0)
+    noise = check_number(noise, "noise", least=0)
+    check_choice(scale, "scale", ("sqrt_p", "none"))
+    rng = np.random.default_rng(check_seed(seed))
+    theta = rng.uniform(size=(n, p)) / (np.sqrt(p) if scale == "sqrt_p" else 1.0)
+    d = rng.uniform(size=n)
+
+    def solve() -> np.ndarray:
+        hessian = 2.0 / n * theta.T @ theta + mu * np.eye(p)
+        return np.linalg.solve(hessian, 2.0 / n * theta.T @ d)
+
+    return Problem(
+        name=f"ridge(n={n}, p={p}, mu={mu:g}, scale={scale}, noise={noise:g}, seed={seed})",
+        model=RidgeModel(),
+        data={"theta": theta, "d": d, "mu": np.full(n, mu)},
+        n=n,
+        p=p,
+        L=float(2.0 * (theta**2).sum(axis=1).max() + mu),
+        mu=mu if p > 1 else float(2.0 * (theta**2).min() + mu),
+        noise=noise,
+        solve=solve,
+    )
+
+
+def Quadratic(A: Any, b: Any, noise: float = 0.0) -> Problem:
+    """f_i(x) = ½ xᵀA_i x − b_iᵀx, with exact gradients unless `noise` is given.
+
+    Args:
+        A: (n, p, p), symmetric; their mean positive definite.
+        b: (n, p).
+        noise: variance of each coordinate of the gradient noise.
+
+    Returns:
+        A `Problem` with optimum (Σ A_i)⁻¹ Σ b_i, L = max_i ‖A_i‖ and mu = min_i λ_min(A_i) (None if not positive).
+    """
+    A = check_array(A, "A", (None, None, None), "(n, p, p): a symmetric matrix for each node")
+    n, p, q = A.shape
+    if p != q:
+        raise ValueError(f"A has shape {A.shape}: give (n, p, p), a square symmetric matrix for each node.")
+    b = check_array(b, "b", (n, p), f"(n, p) = ({n}, {p}) to match A")
+    if not np.allclose(A, A.transpose(0, 2, 1), rtol=0, atol=1e-10 * max(1.0, np.abs(A).max())):
+        raise ValueError("A is not symmetric: f_i(x) = ½ xᵀA_i x − b_iᵀx needs A_i = A_iᵀ; give (A + Aᵀ)/2.")
+    noise = check_number(noise, "noise", least=0)
+    eigenvalues = np.linalg.eigvalsh(A)
+    lowest = float(np.linalg.eigvalsh(A.mean(axis=0))[0])
+    if lowest <= 0:
+        raise ValueError(f"A: the mean of A_i has eigenvalue {lowest:.3g}, so f has no unique minimum; make it positive.")
+    return Problem(
+        name=f"Quadratic(n={n}, p={p}, noise={noise:g})",
+        model=QuadraticModel(),
+        data={"A": A, "b": b},
+        n=n,
+        p=p,
+        L=float(np.abs(eigenvalues).max()),
+        mu=float(eigenvalues.min()) if eigenvalues.min() > 0 else None,
+        noise=noise,
+        solve=lambda: np.linalg.solve(A.mean(axis=0), b.mean(axis=0)),
+    )

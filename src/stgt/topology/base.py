@@ -1,0 +1,117 @@
+"""The topology: who hears whom at which round, with which weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stgt.checks import check_seed
+from stgt.topology.structure import Relayed, Sampled, Structure
+
+TOLERANCE = 1e-9  # how far a row or column sum may be from one
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """A schedule of mixing matrices W_0, W_1, …
+
+    Attributes:
+        name: how it was made, for tables and legends.
+        n: number of nodes.
+        structure: its layout, from which an engine picks a kernel.
+        doubly_stochastic: do columns sum to one as well as rows?
+        symmetric: is every W_r symmetric?
+        period: W_{r+period} = W_r; None for a random schedule.
+        degree: the most nodes that one node hears in a round.
+        seed: the seed of a random schedule. Run number j of a simulation uses seed + j.
+    """
+
+    name: str
+    n: int
+    structure: Structure
+    doubly_stochastic: bool = True
+    symmetric: bool = True
+    period: int | None = 1
+    degree: int = 0
+    seed: int = 0
+
+    def matrix(self, r: int, seed: int = 0, *, held: bool = False) -> np.ndarray:
+        """W_r as a dense (n, n) array; `seed` is the number of the run (it matters to random schedules only).
+
+        `held=True` gives the rows along which a quantity held by a server travels: with `server(n, sampled=s)` every
+        node would be handed the mean over the sampled workers. Elsewhere it is W_r.
+        """
+        if r < 0:
+            raise ValueError(f"r={r}: rounds count from 0.")
+        at = (r, self._run_seed(seed))
+        if held and isinstance(self.structure, Sampled | Relayed):
+            return self.structure.held_matrix(*at)
+        return self.structure.matrix(*at)
+
+    def active(self, r: int, seed: int = 0) -> np.ndarray:
+        """Which nodes work in round r, (n,) booleans: all, unless a server samples."""
+        if not isinstance(self.structure, Sampled | Relayed):
+            return np.ones(self.n, dtype=bool)
+        flags = np.zeros(self.n, dtype=bool)
+        flags[self.structure.active(np, self._run_seed(seed), r)] = True
+        return flags
+
+    def listening(self, r: int, seed: int = 0) -> np.ndarray:
+        """Which nodes see what the server holds after round r, (n,) booleans."""
+        if isinstance(self.structure, Sampled | Relayed):
+            return self.structure.listening(r, self._run_seed(seed))
+        return np.ones(self.n, dtype=bool)
+
+    @property
+    def sampled(self) -> int:
+        """How many nodes work in a round."""
+        return self.structure.size if isinstance(self.structure, Sampled | Relayed) else self.n
+
+    @property
+    def participation(self) -> float:
+        """The share of nodes that work in a round, s/n."""
+        return self.sampled / self.n
+
+    @property
+    def has_server(self) -> bool:
+        return isinstance(self.structure, Sampled | Relayed)
+
+    @property
+    def random(self) -> bool:
+        return self.period is None
+
+    def with_seed(self, seed: int) -> Topology:
+        """The same random schedule, drawn from another seed."""
+        return replace(self, seed=check_seed(seed))
+
+    def _run_seed(self, seed: int) -> int:
+        return (self.seed + seed) % 2**32
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def check_matrix(W: np.ndarray, name: str = "W", *, row_stochastic: bool = False) -> np.ndarray:
+    """W as a float64 array if it is square, finite, non-negative and (doubly) stochastic, else a ValueError.
+
+    `row_stochastic=True` leaves the column sums unchecked.
+    """
+    try:
+        W = np.array(W, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is not an array of numbers: give a square matrix.") from None
+    if W.ndim != 2 or W.shape[0] != W.shape[1] or W.shape[0] == 0:
+        raise ValueError(f"{name} has shape {W.shape}: give a square matrix (n, n), a row for each node.")
+    if not np.isfinite(W).all():
+        raise ValueError(f"{name} has entries that are not finite: all weights must be numbers in [0, 1].")
+    if W.min() < 0:
+        i, j = np.unravel_index(W.argmin(), W.shape)
+        raise ValueError(f"{name}[{i}, {j}]={W[i, j]:.6g} is negative: all weights must be in [0, 1].")
+    checks = [("row", W.sum(axis=1))] + ([] if row_stochastic else [("column", W.sum(axis=0))])
+    for kind, sums in checks:
+        worst = int(np.abs(sums - 1).argmax())
+        if abs(sums[worst] - 1) > TOLERANCE:
+            hint = "" if kind == "row" else " (row_stochastic=True admits it, for algorithms with a server)"
+            raise ValueError(f"{name}: {kind} {worst} sums to {sums[worst]:.6g}, but each {kind} must sum to 1{hint}.")
+    return W

@@ -1,0 +1,139 @@
+"""Topologies that look the same from every node: circulants, the ring, the exponential graph, the complete graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+
+from stgt.checks import check_count, check_number
+from stgt.topology.base import TOLERANCE, Topology
+from stgt.topology.structure import Average, Rolls
+
+
+def circulant(n: int, hops: Iterable[int], weights: Sequence[float] | None = None) -> Topology:
+    """Every node i hears i + h (mod n) for each hop h.
+
+    W_{i,i+h} = w_h, and w_ii = 1 − Σ_h w_h. By default all k hops and the node itself weigh 1/(k+1).
+
+    Args:
+        n: number of nodes.
+        hops: nonzero whole numbers, different modulo n; a negative hop looks the other way.
+        weights: one for each hop, positive, with a sum of at most 1; the node keeps the rest.
+
+    Returns:
+        A static topology; symmetric where hop −h weighs what hop h does.
+    """
+    n = check_count(n, "n")
+    steps = _check_hops(n, hops)
+    return _circulant(f"circulant({n}, {steps})", n, steps, None if weights is None else _check_weights(steps, weights))
+
+
+def ring(n: int, directed: bool = False) -> Topology:
+    """A circle: every node hears both neighbours, or only the next one.
+
+    w_ij = 1/3 for j ∈ {i−1, i, i+1}; directed: w_ij = 1/2 for j ∈ {i, i+1} (mod n).
+
+    Args:
+        n: number of nodes. Two nodes have one neighbour each, a single node none.
+        directed: hear only node i + 1.
+
+    Returns:
+        A static topology.
+    """
+    n = check_count(n, "n")
+    hops = [hop for hop, exists in ((1, n > 1), (-1, n > 2 and not directed)) if exists]
+    return _circulant(f"ring({n}, directed)" if directed else f"ring({n})", n, hops)
+
+
+def exponential(n: int, neighbors: int | None = None, symmetric: bool = False) -> Topology:
+    """The static exponential graph: every node hears those 1, 2, 4, … places on.
+
+    w_ij = 1/(t+1) for j = i and (j−i) mod n ∈ {2^0, …, 2^(t−1)}, t = ⌈log2 n⌉. For even n, ‖W − J‖ = 1 − 2/(t+1).
+
+    Args:
+        n: number of nodes.
+        neighbors: how many to hear instead of t; weights 1/(neighbors+1). Powers of two come first, then the smallest
+            hops not yet used. Symmetric hops come as pairs ±h in the same order; an odd number takes n/2 before them.
+        symmetric: hear ±h for every hop h; without `neighbors` these are all ±2^j, each node once.
+
+    Returns:
+        A static topology.
+
+    Reference: Ying et al., "Exponential graph is provably efficient for decentralized deep training", 2110.13363.
+    """
+    n = check_count(n, "n")
+    powers = [1 << j for j in range((n - 1).bit_length())]
+    words = [str(n)]
+    count = None
+    if neighbors is not None:
+        count = check_count(neighbors, "neighbors")
+        if count >= n:
+            raise ValueError(f"neighbors={count}: a node of {n} has at most {n - 1} neighbours.")
+        words.append(f"{count} neighbours")
+    if symmetric:
+        words.append("symmetric")
+        hops = _pairs(n, powers, count)
+    else:
+        hops = powers if count is None else list(dict.fromkeys([*powers, *range(1, n)]))[:count]
+    return _circulant(f"exponential({', '.join(words)})", n, hops)
+
+
+def complete(n: int) -> Topology:
+    """Everybody hears everybody: W = J, w_ij = 1/n.
+
+    Args:
+        n: number of nodes.
+
+    Returns:
+        A static topology; one round brings the exact mean.
+    """
+    n = check_count(n, "n")
+    return Topology(f"complete({n})", n, Average(n), degree=n - 1)
+
+
+def _pairs(n: int, powers: list[int], count: int | None) -> list[int]:
+    """±h for h in `powers`, each node once; or `count` such hops, beyond the powers if need be."""
+    order = dict.fromkeys(min(hop, n - hop) for hop in (powers if count is None else [*powers, *range(1, n)]))
+    if count is None:
+        return [signed for hop in order for signed in ((hop,) if 2 * hop == n else (hop, -hop))]
+    if count % 2 and n % 2:
+        raise ValueError(f"neighbors={count}: with symmetric=True and an odd n={n} give an even number of neighbours.")
+    antipode = [n // 2] if count % 2 else []
+    pairs = [signed for hop in order if 2 * hop != n for signed in (hop, -hop)]
+    return antipode + pairs[: count - len(antipode)]
+
+
+def _circulant(name: str, n: int, hops: list[int], weights: list[float] | None = None) -> Topology:
+    if weights is None:
+        own = 1.0 / (len(hops) + 1)
+        weights = [own] * len(hops)
+    else:
+        own = max(0.0, 1.0 - sum(weights))
+    by_hop = {hop % n: weight for hop, weight in zip(hops, weights, strict=True)}
+    symmetric = all(by_hop.get(-hop % n) == weight for hop, weight in by_hop.items())
+    return Topology(name, n, Rolls(n, (0, *hops), (own, *weights)), symmetric=symmetric, degree=len(hops))
+
+
+def _check_hops(n: int, hops: Iterable[int]) -> list[int]:
+    try:
+        steps = [operator.index(hop) for hop in hops]
+    except TypeError:
+        raise ValueError(f"hops={hops!r}: give a list of nonzero whole numbers.") from None
+    if any(hop % n == 0 for hop in steps):
+        raise ValueError(f"hops={steps}: a multiple of n={n} leads back to the node itself; give nonzero hops mod n.")
+    if len({hop % n for hop in steps}) < len(steps):
+        raise ValueError(f"hops={steps}: two of them reach the same node of n={n}; give hops that differ mod n.")
+    return steps
+
+
+def _check_weights(hops: list[int], weights: Sequence[float]) -> list[float]:
+    try:
+        given = list(weights)
+    except TypeError:
+        raise ValueError(f"weights={weights!r}: give a list with one number for each hop.") from None
+    if len(given) != len(hops):
+        raise ValueError(f"weights has {len(given)} entries for {len(hops)} hops: give one for each hop.")
+    values = [check_number(weight, "weights", above=0.0, most=1.0) for weight in given]
+    if sum(values) > 1.0 + TOLERANCE:
+        raise ValueError(f"weights sum to {sum(values):.6g}: give a sum of at most 1, the node keeps the rest.")
+    return values

@@ -1,0 +1,66 @@
+"""What the tests run over: an instance of every algorithm, and small problems of every kind."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import stgt
+
+
+def instances(gamma: float = 0.05, tau: int = 3) -> dict[str, stgt.Algorithm]:
+    """Every algorithm with every option that changes its recursion, by a readable name."""
+    return {
+        "STGT": stgt.STGT(gamma=gamma, tau=tau),
+        "STGT-adjoint": stgt.STGT(gamma=gamma, tau=tau, adjoint=True),
+        "FlexGT-first": stgt.FlexGT(gamma=gamma, tau=tau),
+        "FlexGT-last": stgt.FlexGT(gamma=gamma, tau=tau, snapshot="last"),
+        "KGT": stgt.KGT(gamma=gamma, tau=tau, eta_s=0.8),
+        "KGT-warm": stgt.KGT(gamma=gamma, tau=tau, eta_s=0.8, warm_start=True),
+        "DSGT": stgt.DSGT(gamma=gamma),
+        "LUGT": stgt.LUGT(gamma=gamma, tau=tau),
+        "LUGT-cta": stgt.LUGT(gamma=gamma, tau=tau, atc_y=False),
+        "AugDGM": stgt.AugDGM(gamma=gamma),
+        "DIGing": stgt.DIGing(gamma=gamma),
+        "NEXT": stgt.NEXT(gamma=gamma, alpha=0.9, decay=0.1),
+        "DPSGD": stgt.DPSGD(gamma=gamma, tau=tau),
+        "DPSGD-atc": stgt.DPSGD(gamma=gamma, atc=True),
+        "FedAvg": stgt.FedAvg(gamma=gamma, tau=tau),
+        "FedProx": stgt.FedProx(gamma=gamma, tau=tau, mu_prox=0.3),
+        "Scaffold-I": stgt.Scaffold(gamma=gamma, tau=tau, gamma_g=1.2, option="I"),
+        "Scaffold-II": stgt.Scaffold(gamma=gamma, tau=tau, gamma_g=1.2),
+        "Scaffold-warm": stgt.Scaffold(gamma=gamma, tau=tau, warm_start=True),
+        "ScaffoldPlus": stgt.ScaffoldPlus(gamma=gamma, tau=tau, gamma_g=1.2, gamma_c=0.7),
+        "ProxSkip": stgt.ProxSkip(gamma=gamma, p=0.4),
+        "ProxSkip-periodic": stgt.ProxSkip(gamma=gamma, tau=tau),
+        "GTSAGA": stgt.GTSAGA(gamma=gamma),
+        "GTSVRG": stgt.GTSVRG(gamma=gamma, period=4),
+    }
+
+
+def quadratic(n: int, p: int, noise: float = 0.0, seed: int = 0) -> stgt.problems.Problem:
+    """A random strongly convex quadratic, different at each node."""
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(n, p, p)) / np.sqrt(p)
+    return stgt.problems.Quadratic(root @ root.transpose(0, 2, 1) + 0.3 * np.eye(p), rng.normal(size=(n, p)), noise)
+
+
+def logistic(n: int, p: int = 3, seed: int = 0, **options) -> stgt.problems.Problem:
+    """Logistic regression on random data, nodes with different numbers of samples."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(3, 8, size=n)
+    features = rng.normal(size=(counts.sum(), p))
+    labels = np.where(features @ rng.normal(size=p) + 0.5 * rng.normal(size=len(features)) > 0, 1, 0)
+    labels[:2] = 0, 1
+    parts = np.split(np.arange(counts.sum()), np.cumsum(counts)[:-1])
+    return stgt.problems.logistic(features, labels, partition=parts, **{"l2": 0.1, "batch": 2, **options})
+
+
+def directed_schedule(n: int, period: int = 3, seed: int = 0) -> stgt.topology.Topology:
+    """A time-varying schedule of directed doubly stochastic matrices: mixtures of the identity and permutations."""
+    rng = np.random.default_rng(seed)
+    stack = []
+    for _ in range(period):
+        weights = rng.dirichlet(np.ones(4))
+        parts = [np.eye(n)] + [np.eye(n)[rng.permutation(n)] for _ in range(3)]
+        stack.append(sum(weight * part for weight, part in zip(weights, parts, strict=True)))
+    return stgt.topology.sequence(stack)
