@@ -1,0 +1,154 @@
+"""Bad input gets one clear sentence: what was given, what is allowed, which argument to change."""
+
+import numpy as np
+import pytest
+from catalogue import quadratic
+
+import stgt
+
+PROBLEM = quadratic(4, 2)
+RING = stgt.topology.ring(4)
+STGT = stgt.STGT(gamma=0.1, tau=2)
+NAN = np.full((4, 2), np.nan)
+
+CASES = {
+    "gamma zero": (lambda: stgt.STGT(gamma=0.0), "gamma=0"),
+    "gamma negative": (lambda: stgt.Scaffold(gamma=-0.1), "gamma=-0.1"),
+    "gamma nan": (lambda: stgt.STGT(gamma=float("nan")), "gamma=nan"),
+    "gamma a word": (lambda: stgt.STGT(gamma="big"), "gamma='big'"),
+    "gamma of a node": (lambda: stgt.AugDGM(gamma=[0.1, -0.1]), r"gamma\[1\]=-0.1"),
+    "gammas of too few nodes": (
+        lambda: stgt.simulate(stgt.AugDGM(gamma=[0.1, 0.1]), PROBLEM, RING, 1),
+        "gamma has 2 stepsizes",
+    ),
+    "gamma left out": (lambda: stgt.simulate(stgt.STGT(tau=3), PROBLEM, RING, 1), "gamma was left out"),
+    "tau zero": (lambda: stgt.STGT(gamma=0.1, tau=0), "tau=0"),
+    "tau a fraction": (lambda: stgt.STGT(gamma=0.1, tau=2.5), "tau=2.5"),
+    "tau of a one-step method": (lambda: stgt.DSGT(gamma=0.1, tau=3), "one gradient step a round"),
+    "snapshot": (lambda: stgt.FlexGT(gamma=0.1, snapshot="middle"), "'first', 'last'"),
+    "option": (lambda: stgt.Scaffold(gamma=0.1, option="III"), "'I', 'II'"),
+    "probability": (lambda: stgt.ProxSkip(gamma=0.1, p=1.5), "p=1.5"),
+    "gamma_g": (lambda: stgt.Scaffold(gamma=0.1, gamma_g=0), "gamma_g=0"),
+    "gamma_c": (lambda: stgt.ScaffoldPlus(gamma=0.1, gamma_c=-1), "gamma_c=-1"),
+    "W not stochastic": (lambda: stgt.topology.from_matrix(np.ones((3, 3))), "row 0 sums to 3"),
+    "too many sampled": (lambda: stgt.topology.server(4, sampled=5), "sampled=5"),
+    "n mismatch": (lambda: stgt.simulate(STGT, PROBLEM, stgt.topology.ring(5), 1), "n=5 nodes, but problem has n=4"),
+    "row-stochastic graph": (
+        lambda: stgt.simulate(STGT, PROBLEM, stgt.topology.relay(4, sampled=2), 1),
+        "needs doubly stochastic",
+    ),
+    "not a topology": (lambda: stgt.simulate(STGT, PROBLEM, "ring", 1), "topology='ring'"),
+    "not a problem": (lambda: stgt.simulate(STGT, 3, RING, 1), "problem=3"),
+    "not an instance": (lambda: stgt.simulate(stgt.STGT, PROBLEM, RING, 1), "give an instance"),
+    "rounds": (lambda: stgt.simulate(STGT, PROBLEM, RING, -1), "rounds=-1"),
+    "seeds": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, seeds=0), "seeds=0"),
+    "no seeds": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, seeds=[]), "seeds is empty"),
+    "engine": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, engine="torch"), "engine='torch'"),
+    "dtype": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, dtype="float16"), "dtype='float16'"),
+    "metrics": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, metrics=["speed"]), "metrics='speed'"),
+    "metric that is not there": (
+        lambda: stgt.simulate(stgt.FedAvg(gamma=0.1), PROBLEM, RING, 1, metrics=["tracking"]),
+        "tracks no gradient",
+    ),
+    "x0 shape": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, x0=np.zeros(3)), "x0 has shape"),
+    "x0 nan": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, x0=NAN), "x0 holds nan"),
+    "different starts with a server": (
+        lambda: stgt.simulate(
+            stgt.FedAvg(gamma=0.1), PROBLEM, stgt.topology.server(4), 1, x0=np.arange(8.0).reshape(4, 2)
+        ),
+        "has one model",
+    ),
+    "state0 field": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, state0={"y": np.zeros(2)}), "state0 has 'y'"),
+    "state0 off balance": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, state0={"c": np.ones(2)}), "Σ_i c_i must be 0"),
+    "oracle without samples": (
+        lambda: stgt.simulate(STGT, PROBLEM, RING, 1, oracle=stgt.oracles.Minibatch(2)),
+        "draws samples",
+    ),
+    "saga without samples": (lambda: stgt.simulate(stgt.GTSAGA(gamma=0.1), PROBLEM, RING, 1), "draws samples"),
+    "oracle of a method that has its own": (
+        lambda: stgt.simulate(stgt.GTSAGA(gamma=0.1), PROBLEM, RING, 1, oracle=stgt.oracles.Exact()),
+        "leave oracle out",
+    ),
+    "grid name": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gama": [0.1]}), "grid has 'gama'"),
+    "grid of a shape": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"tau": [1, 2]}), "shapes the program"),
+    "grid value": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gamma": [0.1, 0.0]}), "gamma=0"),
+    "grid empty": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gamma": []}), "is empty"),
+    "noise": (lambda: stgt.problems.ridge(noise=-1), "noise=-1"),
+    "scale": (lambda: stgt.problems.ridge(scale="p"), "scale='p'"),
+    "mu": (lambda: stgt.problems.ridge(mu=0), "mu=0"),
+    "A shape": (lambda: stgt.problems.Quadratic(np.ones((2, 3, 2)), np.ones((2, 3))), "square symmetric"),
+    "A nan": (lambda: stgt.problems.Quadratic(np.full((2, 1, 1), np.nan), np.ones((2, 1))), "A holds nan"),
+    "A not symmetric": (lambda: stgt.problems.Quadratic([[[1, 2], [0, 1]]], [[1, 1]]), "not symmetric"),
+    "A not definite": (lambda: stgt.problems.Quadratic([[[-1]]], [[1]]), "no unique minimum"),
+    "b shape": (lambda: stgt.problems.Quadratic(np.ones((2, 1, 1)), np.ones((3, 1))), "b has shape"),
+    "features nan": (lambda: stgt.problems.logistic([[np.nan], [1]], [0, 1], 2), "features holds nan"),
+    "labels": (lambda: stgt.problems.logistic([[1], [1], [2]], [0, 1, 2], 2), "exactly two"),
+    "labels shape": (lambda: stgt.problems.logistic([[1], [1]], [0, 1, 1], 2), "labels has shape"),
+    "partition": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], 2, partition="random"), "partition='random'"),
+    "empty partition": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], partition=[[0, 1], []]), "is empty"),
+    "partition outside": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], partition=[[0], [2]]), "outside"),
+    "too many nodes": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], 3), "empty partition"),
+    "n and partition": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], 3, partition=[[0], [1]]), "n=3"),
+    "n left out": (lambda: stgt.problems.logistic([[1], [1]], [0, 1]), "n was left out"),
+    "classes": (lambda: stgt.problems.by_label([0, 1, 0, 1], 2, classes=3), "classes=3"),
+    "labels left to nobody": (lambda: stgt.problems.by_label([0, 1, 2, 3], 2, classes=1), "to nobody"),
+    "dirichlet alpha": (lambda: stgt.problems.dirichlet([0, 1], 2, alpha=0), "alpha=0"),
+    "dirichlet that leaves a node empty": (lambda: stgt.problems.dirichlet([0] * 20, 20, alpha=0.01), "empty partition"),
+    "no data": (lambda: stgt.problems.from_loss(lambda x, s: 0.0, [], 1), "data is empty"),
+    "a node without data": (
+        lambda: stgt.problems.from_loss(lambda x, s: 0.0, [np.ones((2, 1)), np.ones((0, 1))], 1),
+        "empty partition",
+    ),
+    "data nan": (lambda: stgt.problems.from_loss(lambda x, s: 0.0, [NAN], 1), "not finite"),
+    "variance": (lambda: stgt.oracles.Noisy(-1), "variance=-1"),
+    "batch": (lambda: stgt.oracles.Minibatch(0), "batch=0"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_clear_sentence(name):
+    attempt, words = CASES[name]
+    with pytest.raises(ValueError, match=words) as caught:
+        attempt()
+    sentence = str(caught.value)
+    assert sentence.endswith("."), sentence
+    assert "\n" not in sentence
+
+
+def test_positional_arguments_are_refused():
+    with pytest.raises(TypeError):
+        stgt.STGT(0.1)
+
+
+class TestTheWarmStartTrap:
+    """Scaffold⁺ conserves c − (γ_c n/s) mean(own): the usual warm start c = mean(own) breaks it unless γ_c = s/n,
+    and converges to ∇f(x_∞) = (1 − s/n) ∇f(x_0)."""
+
+    SERVER = stgt.topology.server(4, sampled=2)
+
+    def test_refused(self):
+        trap = stgt.ScaffoldPlus(gamma=0.05, tau=2, gamma_c=1.0, warm_start=True)
+        with pytest.raises(ValueError, match="converges to a wrong point"):
+            stgt.simulate(trap, PROBLEM, self.SERVER, 1)
+        with pytest.raises(ValueError, match="converges to a wrong point"):
+            stgt.sweep(trap, PROBLEM, self.SERVER, 1, grid={"gamma_c": [0.5, 1.0]})
+
+    def test_refused_by_hand(self):
+        g = PROBLEM.gradients(np.zeros(2))
+        with pytest.raises(ValueError, match="wrong point"):
+            stgt.simulate(
+                stgt.ScaffoldPlus(gamma=0.05, tau=2), PROBLEM, self.SERVER, 1, state0={"own": g, "c": g.mean(axis=0)}
+            )
+
+    def test_right_starts_converge(self):
+        g = PROBLEM.gradients(np.zeros(2))
+        runs = [
+            stgt.simulate(algorithm, PROBLEM, self.SERVER, 3000, dtype="float64", state0=start)
+            for algorithm, start in (
+                (stgt.ScaffoldPlus(gamma=0.05, tau=2), {"own": g, "c": 2 * g.mean(axis=0)}),  # n/s = 2
+                (stgt.ScaffoldPlus(gamma=0.05, tau=2, gamma_c=0.5, warm_start=True), None),
+                (stgt.Scaffold(gamma=0.05, tau=2, warm_start=True), None),
+            )
+        ]
+        for trace in runs:
+            assert trace.residual[0, -1] < 1e-18

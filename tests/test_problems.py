@@ -1,0 +1,142 @@
+"""Problems against their formulas: gradients by differences, optima by their equations, partitions by their promises."""
+
+import numpy as np
+import pytest
+from catalogue import logistic, quadratic
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stgt
+
+PROBLEMS = {
+    "ridge": stgt.problems.ridge(n=5, p=3, mu=0.2),
+    "raw ridge": stgt.problems.ridge(n=5, p=3, mu=0.2, scale="none"),
+    "quadratic": quadratic(5, 3),
+    "logistic": logistic(5, 3),
+    "nonconvex": logistic(5, 3, l2=0.05, nonconvex=0.4),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_gradients_are_those_of_the_losses(problem):
+    rng = np.random.default_rng(0)
+    x, step = rng.normal(size=(problem.n, problem.p)), 1e-6
+    differences = np.stack(
+        [
+            (problem.model.losses(np, problem.data, x + step * e) - problem.model.losses(np, problem.data, x - step * e))
+            / (2 * step)
+            for e in np.eye(problem.p)
+        ],
+        axis=1,
+    )
+    np.testing.assert_allclose(problem.gradients(x), differences, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["ridge", "raw ridge", "quadratic", "logistic"])
+def test_the_gradient_vanishes_at_the_optimum(name):
+    problem = PROBLEMS[name]
+    np.testing.assert_allclose(problem.gradient(problem.optimum), 0, atol=1e-13)
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        assert problem.value(problem.optimum + 0.1 * rng.normal(size=3)) > problem.minimum
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_L_and_mu_bound_the_curvature(problem):
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        x, y = rng.normal(size=(2, problem.n, problem.p)) * rng.choice([0.1, 1, 5])
+        change = problem.gradients(x) - problem.gradients(y)
+        assert (np.linalg.norm(change, axis=1) <= problem.L * np.linalg.norm(x - y, axis=1) * (1 + 1e-9)).all()
+        if problem.mu is not None:
+            assert ((change * (x - y)).sum(axis=1) >= problem.mu * ((x - y) ** 2).sum(axis=1) * (1 - 1e-9)).all()
+
+
+def test_the_ridge_problem_is_the_paper_s():
+    """Prob_RR: f_i(x) = (θᵀx − d)² + (μ/2)‖x‖², θ in [0, 1]^p, L_i = 2‖θ_i‖² + μ; θ/√p if scaled."""
+    raw, scaled = (stgt.problems.ridge(n=6, p=4, mu=0.3, scale=scale, seed=2) for scale in ("none", "sqrt_p"))
+    theta, d = raw.data["theta"], raw.data["d"]
+    assert theta.min() >= 0
+    assert theta.max() <= 1
+    np.testing.assert_allclose(scaled.data["theta"] * 2, theta)
+    x = np.array([0.3, -1.0, 2.0, 0.1])
+    assert raw.value(x) == pytest.approx(np.mean([(theta[i] @ x - d[i]) ** 2 + 0.15 * x @ x for i in range(6)]))
+    assert raw.L == pytest.approx(max(2 * theta[i] @ theta[i] + 0.3 for i in range(6)))
+
+
+def test_as_printed_the_stepsize_of_the_paper_diverges():
+    """θ in [0, 1]^10 and gamma = 0.4: γL is far above 2 and a round of 50 steps leaves the finite numbers."""
+    problem = stgt.problems.ridge(n=32, p=10, mu=0.5, scale="none")
+    assert 0.4 * problem.L > 2
+    trace = stgt.simulate(stgt.STGT(gamma=0.4, tau=50), problem, stgt.topology.exponential(32), 5)
+    assert trace.diverged.all()
+
+
+def test_logistic_with_samples():
+    problem = logistic(5, 3)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5, 3))
+    parts = problem.model.component_gradients(np, problem.data, x)
+    for i, m in enumerate(problem.counts):
+        np.testing.assert_allclose(parts[i, :m].mean(axis=0), problem.gradients(x)[i], atol=1e-14)
+    index = np.array([[0, 1], [2, 2], [1, 0], [0, 0], [2, 1]])
+    expected = np.stack([parts[i, index[i]].mean(axis=0) for i in range(5)])
+    np.testing.assert_allclose(problem.model.sample_gradients(np, problem.data, x, index), expected, atol=1e-14)
+
+
+def test_a_loss_in_jax_equals_the_built_in_one():
+    rng = np.random.default_rng(4)
+    features, labels = rng.normal(size=(12, 3)), np.arange(12) % 2
+    parts = [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9, 10, 11]]
+    built_in = stgt.problems.logistic(features, labels, partition=parts, l2=0.2)
+
+    def loss(x, sample):
+        import jax.numpy as jnp
+
+        a, sign = sample
+        return jnp.logaddexp(0.0, -sign * (a @ x)) + 0.1 * (x @ x)
+
+    data = [(features[part], 2.0 * labels[part] - 1) for part in parts]
+    own = stgt.problems.from_loss(loss, data, 3)
+    x = rng.normal(size=(3, 3))
+    np.testing.assert_allclose(own.gradients(x), built_in.gradients(x), atol=1e-14)
+    assert own.value(x[0]) == pytest.approx(built_in.value(x[0]), abs=1e-14)
+    np.testing.assert_array_equal(own.counts, built_in.counts)
+    index = np.array([[4, 0], [1, 1], [2, 3]])
+    for name, arguments in (("component_gradients", ()), ("sample_gradients", (index,))):
+        ours = getattr(own.model, name)(np, own.data, x, *arguments)
+        theirs = getattr(built_in.model, name)(np, built_in.data, x, *arguments)
+        if name == "component_gradients":  # padding differs, and is not used
+            ours, theirs = ours * own.data["weight"][:, :, None], theirs * own.data["weight"][:, :, None]
+        np.testing.assert_allclose(ours, theirs, atol=1e-14)
+
+
+LABELS = np.repeat(np.arange(10), 30)
+
+
+@given(n=st.integers(1, 40), seed=st.integers(0, 10**6), how=st.sampled_from(["iid", "label", "dirichlet"]))
+def test_a_partition_gives_every_sample_to_one_node(n, seed, how):
+    classes = max(2, -(-10 // n)) if how == "label" else 1
+    parts = stgt.problems.partition(LABELS, n, how, classes=min(classes, 10), alpha=1.0, seed=seed)
+    assert len(parts) == n
+    assert min(len(part) for part in parts) > 0
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(LABELS)))
+    again = stgt.problems.partition(LABELS, n, how, classes=min(classes, 10), alpha=1.0, seed=seed)
+    assert all(np.array_equal(one, other) for one, other in zip(parts, again, strict=True))
+
+
+@given(n=st.integers(5, 40), classes=st.integers(2, 8), seed=st.integers(0, 1000))
+def test_by_label_gives_each_node_that_many_classes(n, classes, seed):
+    parts = stgt.problems.by_label(LABELS, n, classes, seed)
+    assert {len(np.unique(LABELS[part])) for part in parts} == {classes}
+
+
+def test_iid_parts_are_even_and_dirichlet_grows_even_with_alpha():
+    assert {len(part) for part in stgt.problems.iid(LABELS, 7)} == {42, 43}
+
+    def skew(alpha):
+        parts = stgt.problems.dirichlet(LABELS, 10, alpha, seed=1)
+        return np.mean([np.bincount(LABELS[part], minlength=10).max() / len(part) for part in parts])
+
+    # The share of a node's commonest label: 1/10 if even, 1 if it has but one.
+    assert skew(0.1) > 0.4 > 0.2 > skew(100.0) > 0.1
