@@ -9,7 +9,18 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "stgt"
 # Left to right: a part may import itself and what stands before it. `checks` and `randomness` are under all.
-ORDER = ["checks", "randomness", "algorithms", "topology", "problems", "oracles", "engines", "experiments", "report", "cli"]
+ORDER = [
+    "checks",
+    "randomness",
+    "algorithms",
+    "topology",
+    "problems",
+    "oracles",
+    "engines",
+    "experiments",
+    "report",
+    "cli",
+]
 
 
 def imports(path: Path) -> set[str]:

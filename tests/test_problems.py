@@ -1,12 +1,12 @@
-"""Problems against their formulas: gradients by differences, optima by their equations, partitions by their promises."""
+"""Problems against their formulas: gradients by differences, optima by their equations, partitions by promise."""
 
 import numpy as np
 import pytest
-from catalogue import logistic, quadratic
 from hypothesis import given
 from hypothesis import strategies as st
 
 import stgt
+from catalogue import logistic, quadratic
 
 PROBLEMS = {
     "ridge": stgt.problems.ridge(n=5, p=3, mu=0.2),
@@ -23,7 +23,10 @@ def test_gradients_are_those_of_the_losses(problem):
     x, step = rng.normal(size=(problem.n, problem.p)), 1e-6
     differences = np.stack(
         [
-            (problem.model.losses(np, problem.data, x + step * e) - problem.model.losses(np, problem.data, x - step * e))
+            (
+                problem.model.losses(np, problem.data, x + step * e)
+                - problem.model.losses(np, problem.data, x - step * e)
+            )
             / (2 * step)
             for e in np.eye(problem.p)
         ],
@@ -61,7 +64,7 @@ def test_the_ridge_problem_is_the_paper_s():
     np.testing.assert_allclose(scaled.data["theta"] * 2, theta)
     x = np.array([0.3, -1.0, 2.0, 0.1])
     assert raw.value(x) == pytest.approx(np.mean([(theta[i] @ x - d[i]) ** 2 + 0.15 * x @ x for i in range(6)]))
-    assert raw.L == pytest.approx(max(2 * theta[i] @ theta[i] + 0.3 for i in range(6)))
+    assert pytest.approx(max(2 * theta[i] @ theta[i] + 0.3 for i in range(6))) == raw.L
 
 
 def test_as_printed_the_stepsize_of_the_paper_diverges():

@@ -6,7 +6,6 @@ Statistical tolerances are five standard errors, derived beside each test; the d
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,11 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import erfinv
 
+from stgt.engines.reference import OPS
 from stgt.randomness import STREAM_ANCHOR, STREAM_SAMPLING, Clock, choose, coin, threefry, unit, words
 
-OPS: Any = SimpleNamespace(xp=np, erfinv=erfinv, apart=lambda make, step: make(np.uint32(0)))
 ONES = 0xFFFFFFFF
 
 

@@ -39,8 +39,8 @@ class Ops(Protocol):
     def cond(self, flag: Array, change: Any, state: Any) -> Any:
         """`change(state)` where `flag` holds, else `state`, without computing the change for nothing."""
 
-    def apart(self, make: Any, step: Array) -> Array:
-        """`make(0)`, computed on its own and not fused into what uses it."""
+    def apart(self, make: Any, shape: tuple[int, ...], dtype: Any, step: Array) -> Array:
+        """`make(0)` of this shape and dtype, computed on its own and not fused into what uses it."""
 
     def put(self, table: Array, index: Array, value: Array) -> Array:
         """A copy of `table` (k, m, ...) with table[i, index[i]] = value[i]."""
@@ -111,7 +111,8 @@ class Clock:
             pair = words(xp, self.seed, step + zero, nodes, xp.arange((width + 1) // 2), self.stream)
             return xp.concatenate(pair, axis=-1)[..., :width]
 
-        return self.ops.apart(make, self.step)
+        shape = (*np.shape(self.step), len(self.nodes), width)
+        return self.ops.apart(make, shape, np.uint32, self.step)
 
     def integers(self, width: int, below: Array) -> Array:
         """Integers in [0, below_i), with replacement, (..., nodes, width)."""
@@ -126,4 +127,4 @@ class Clock:
         def make(zero: Array) -> Array:
             return self.ops.erfinv(2.0 * unit(flat + zero, self.dtype) - 1.0) * 2.0**0.5
 
-        return self.ops.apart(make, self.step).reshape(bits.shape)
+        return self.ops.apart(make, flat.shape, self.dtype, self.step).reshape(bits.shape)

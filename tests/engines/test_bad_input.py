@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from catalogue import quadratic
 
 import stgt
+from catalogue import quadratic
 
 PROBLEM = quadratic(4, 2)
 RING = stgt.topology.ring(4)
@@ -59,7 +59,10 @@ CASES = {
         "has one model",
     ),
     "state0 field": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, state0={"y": np.zeros(2)}), "state0 has 'y'"),
-    "state0 off balance": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, state0={"c": np.ones(2)}), "Σ_i c_i must be 0"),
+    "state0 off balance": (
+        lambda: stgt.simulate(STGT, PROBLEM, RING, 1, state0={"c": np.ones(2)}),
+        "Σ_i c_i must be 0",
+    ),
     "oracle without samples": (
         lambda: stgt.simulate(STGT, PROBLEM, RING, 1, oracle=stgt.oracles.Minibatch(2)),
         "draws samples",
@@ -93,7 +96,10 @@ CASES = {
     "classes": (lambda: stgt.problems.by_label([0, 1, 0, 1], 2, classes=3), "classes=3"),
     "labels left to nobody": (lambda: stgt.problems.by_label([0, 1, 2, 3], 2, classes=1), "to nobody"),
     "dirichlet alpha": (lambda: stgt.problems.dirichlet([0, 1], 2, alpha=0), "alpha=0"),
-    "dirichlet that leaves a node empty": (lambda: stgt.problems.dirichlet([0] * 20, 20, alpha=0.01), "empty partition"),
+    "dirichlet that leaves a node empty": (
+        lambda: stgt.problems.dirichlet([0] * 20, 20, alpha=0.01),
+        "empty partition",
+    ),
     "no data": (lambda: stgt.problems.from_loss(lambda x, s: 0.0, [], 1), "data is empty"),
     "a node without data": (
         lambda: stgt.problems.from_loss(lambda x, s: 0.0, [np.ones((2, 1)), np.ones((0, 1))], 1),

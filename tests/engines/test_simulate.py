@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from catalogue import instances, logistic, quadratic
 
 import stgt
+from catalogue import instances, logistic, quadratic
 from stgt.engines import simulator
 
 
@@ -118,7 +118,12 @@ def test_sweep_equals_runs_one_by_one(engine):
     grid = {"gamma": [0.02, 0.05], "gamma_c": [0.3, 1.0]}
     options = {"rounds": 10, "seeds": 3, "dtype": "float64", "engine": engine}
     traces = stgt.sweep(stgt.ScaffoldPlus(gamma=0.1, tau=3), problem, topology, grid=grid, **options)
-    assert [(t.algorithm.gamma, t.algorithm.gamma_c) for t in traces] == [(0.02, 0.3), (0.02, 1.0), (0.05, 0.3), (0.05, 1.0)]
+    assert [(t.algorithm.gamma, t.algorithm.gamma_c) for t in traces] == [
+        (0.02, 0.3),
+        (0.02, 1.0),
+        (0.05, 0.3),
+        (0.05, 1.0),
+    ]
     for trace in traces:
         alone = stgt.simulate(trace.algorithm, problem, topology, **options)
         np.testing.assert_allclose(trace.residual, alone.residual, rtol=1e-12)

@@ -7,9 +7,9 @@ plus the noise, or the samples, that the clock of randomness yields at (seed, no
 import numpy as np
 import pytest
 import recursions as paper
-from catalogue import directed_schedule, logistic, quadratic
 
 import stgt
+from catalogue import directed_schedule, logistic, quadratic
 from stgt.engines.reference import OPS
 from stgt.randomness import STREAM_ANCHOR, STREAM_COIN, STREAM_INITIAL, STREAM_LOCAL, Clock, unit, words
 
@@ -218,7 +218,9 @@ def test_scaffold(problem, server, tau, option, warm_start):
 @pytest.mark.parametrize(("gamma_g", "gamma_c"), [(1.0, 1.0), (1.4, 0.6), (0.8, 0.0)])
 def test_scaffold_plus(problem, server, tau, gamma_g, gamma_c):
     arguments = {"gamma": GAMMA, "tau": tau, "rounds": ROUNDS, "gamma_g": gamma_g, "gamma_c": gamma_c}
-    ours = library(stgt.ScaffoldPlus(**{k: v for k, v in arguments.items() if k != "rounds"}), problem, server, ROUNDS, ONE)
+    ours = library(
+        stgt.ScaffoldPlus(**{k: v for k, v in arguments.items() if k != "rounds"}), problem, server, ROUNDS, ONE
+    )
     assert_equal(ours, paper.scaffold_plus(ONE, gradients(problem), sampled(server), **arguments))
     assert_equal(ours, paper.scaffold_uplink_only(ONE, gradients(problem), sampled(server), **arguments))
     assert_equal(ours, paper.scaffold_plus_tracking(ONE, gradients(problem), sampled(server), **arguments))

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from catalogue import directed_schedule, logistic, quadratic
 
 import stgt
+from catalogue import directed_schedule, logistic, quadratic
 
 N, P, ROUNDS = 6, 3, 12
 TAUS = (1, 2, 7)
@@ -57,7 +57,8 @@ def test_the_start_of_c_is_forgotten():
     problem, ring = quadratic(N, P), stgt.topology.ring(N)
     runs = {
         rounds: [
-            last(stgt.KGT(gamma=0.05, tau=5, warm_start=warm), problem, ring, rounds, oracle=None) for warm in (True, False)
+            last(stgt.KGT(gamma=0.05, tau=5, warm_start=warm), problem, ring, rounds, oracle=None)
+            for warm in (True, False)
         ]
         for rounds in (2, 400)
     }
@@ -154,7 +155,9 @@ def test_the_server_is_a_relay(problem, gamma_c):
 def test_variance_reduction_with_one_sample_is_diging(topology):
     """With one sample a node SAGA and SVRG return the exact gradient."""
     rng = np.random.default_rng(0)
-    problem = stgt.problems.logistic(rng.normal(size=(N, P)), np.arange(N) % 2, partition=[[i] for i in range(N)], l2=0.1)
+    problem = stgt.problems.logistic(
+        rng.normal(size=(N, P)), np.arange(N) % 2, partition=[[i] for i in range(N)], l2=0.1
+    )
     diging = last(stgt.DIGing(gamma=0.05), problem, topology, oracle=stgt.oracles.Exact())
     same(last(stgt.GTSAGA(gamma=0.05), problem, topology, oracle=None), diging)
     same(last(stgt.GTSVRG(gamma=0.05, period=3), problem, topology, oracle=None), diging)

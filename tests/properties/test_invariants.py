@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
-from catalogue import directed_schedule, instances, logistic, quadratic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stgt
+from catalogue import directed_schedule, instances, logistic, quadratic
 
-TRACKERS = [name for name, algorithm in instances().items() if algorithm.tracker(algorithm.init(0.0, 0.0, 0.0)) is not None]
+TRACKERS = [
+    name for name, algorithm in instances().items() if algorithm.tracker(algorithm.init(0.0, 0.0, 0.0)) is not None
+]
 # Biased on purpose: their fixed point is not the optimum when nodes hold different data.
 BIASED = {"DPSGD", "DPSGD-atc", "FedAvg", "FedProx"}
 P = 3
@@ -104,5 +106,7 @@ def test_exact_methods_converge(name):
 @given(n=st.integers(3, 9), seed=st.integers(0, 100))
 @settings(max_examples=10)
 def test_adjoint_tracking_conserves_on_directed_graphs(n, seed):
-    trace = run(stgt.STGT(gamma=0.05, tau=4, adjoint=True), quadratic(n, P, 0.1, seed), directed_schedule(n, seed=seed), 15)
+    trace = run(
+        stgt.STGT(gamma=0.05, tau=4, adjoint=True), quadratic(n, P, 0.1, seed), directed_schedule(n, seed=seed), 15
+    )
     assert trace["sum_c"].max() <= 1e-12

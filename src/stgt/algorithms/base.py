@@ -38,9 +38,9 @@ class Local:
     gamma: Any
     round: Any = 0
     participation: Any = 1.0  # the share of nodes that work in a round, s/n
-    first: Vector | None = None  # the round's first gradient
-    last: Vector | None = None  # the round's last gradient
-    anchor: Vector | None = None  # one more gradient, at `start`, on a sample of its own
+    first: Vector = None  # the round's first gradient
+    last: Vector = None  # the round's last gradient
+    anchor: Vector = None  # one more gradient, at `start`, on a sample of its own
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Cost:
 class Algorithm:
     """Base of all methods. `gamma` may be left out only where an engine supplies it (a torch optimiser's lr)."""
 
-    gamma: float | None = None
+    gamma: float | tuple[float, ...] | None = None  # one for each node only where the method has that
     tau: int = 1
 
     held: ClassVar[tuple[str, ...]] = ()  # the fields that live at the server, where there is one
@@ -77,12 +77,15 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         if self.gamma is not None:
-            self._set(gamma=check_number(self.gamma, "gamma", above=0))
+            self._set(gamma=self._stepsize())
         self._set(tau=check_count(self.tau, "tau"))
+
+    def _stepsize(self) -> float | tuple[float, ...]:
+        return check_number(self.gamma, "gamma", above=0)
 
     # -- the four parts of a method ------------------------------------------------------------------------------
 
-    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
+    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
         """The state before round 0. `gradient` at x and its `mean` over nodes come if "initial" is in `needs`."""
         return {"x": x}
 
@@ -125,11 +128,11 @@ class Algorithm:
         """The probability that a round ends with communication."""
         return 1.0
 
-    def tracker(self, state: State) -> Vector | None:
+    def tracker(self, state: State) -> Vector:
         """y − g, the part of the tracking variable that is not the local gradient; None if nothing is tracked."""
         return None
 
-    def conserved(self, state: State, participation: float) -> Vector | None:
+    def conserved(self, state: State, participation: float) -> Vector:
         """A vector of each node whose sum over all nodes stays 0 for ever; None if there is none."""
         return self.tracker(state)
 

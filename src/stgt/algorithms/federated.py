@@ -72,7 +72,7 @@ class ControlVariates(Algorithm):
     def needs(self) -> frozenset[str]:
         return frozenset({"initial"} if self.warm_start else ())
 
-    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
+    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
         if self.warm_start:
             return {"x": x, "c": mean, "own": gradient}
         return {"x": x, "c": 0 * x, "own": 0 * x}
@@ -164,8 +164,8 @@ class ScaffoldPlus(ControlVariates):
     def check(self, participation: float) -> None:
         if self.warm_start and abs(self.gamma_c - participation) > 1e-12:
             raise ValueError(
-                f"warm_start=True with gamma_c={self.gamma_c:g} and s/n={participation:g} converges to a wrong point, as c "
-                "must stay (gamma_c n/s) times the mean of own: use gamma_c=s/n, or warm_start=False."
+                f"warm_start=True with gamma_c={self.gamma_c:g} and s/n={participation:g} converges to a wrong point, "
+                "as c must stay (gamma_c n/s) times the mean of own: use gamma_c=s/n, or warm_start=False."
             )
 
     @property

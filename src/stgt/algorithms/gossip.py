@@ -50,7 +50,7 @@ class ProxSkip(Algorithm):
         super().__post_init__()
         self._set(p=check_number(self.p, "p", above=0, most=1))
 
-    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
+    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
         return {"x": x, "h": 0 * x}
 
     def correction(self, state: State, x: Vector) -> Vector:

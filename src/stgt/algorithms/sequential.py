@@ -57,16 +57,16 @@ class AugDGM(LUGT):
     Reference: Xu, Zhu, Soh, Xie, CDC 2015.
     """
 
-    gamma: float | tuple[float, ...] | None = None
-
     def __post_init__(self) -> None:
-        if isinstance(self.gamma, Iterable) and not isinstance(self.gamma, str) and getattr(self.gamma, "ndim", 1):
-            self._set(gamma=tuple(check_number(value, f"gamma[{i}]", above=0) for i, value in enumerate(self.gamma)))
-        elif self.gamma is not None:
-            self._set(gamma=check_number(self.gamma, "gamma", above=0))
+        super().__post_init__()
         one_step(self)
         if not self.atc_y:
             raise ValueError("atc_y=False: Aug-DGM mixes y after the gradients are added; use LUGT or DSGT instead.")
+
+    def _stepsize(self) -> float | tuple[float, ...]:
+        if not isinstance(self.gamma, Iterable) or isinstance(self.gamma, str) or getattr(self.gamma, "ndim", 1) == 0:
+            return super()._stepsize()
+        return tuple(check_number(value, f"gamma[{i}]", above=0) for i, value in enumerate(self.gamma))
 
     @property
     def label(self) -> str:

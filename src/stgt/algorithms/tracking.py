@@ -13,7 +13,7 @@ from stgt.checks import check_choice, check_count, check_number
 class Tracking(Algorithm):
     """Shared by the trackers: y = g + c with c constant inside a round, c_0 = 0 and Σ_i c_i = 0 for ever."""
 
-    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
+    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
         return {"x": x, "c": 0 * x}
 
     def correction(self, state: State, x: Vector) -> Vector:
@@ -78,7 +78,7 @@ class KGT(Tracking):
     def needs(self) -> frozenset[str]:
         return frozenset({"initial"} if self.warm_start else ())
 
-    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
+    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
         return {"x": x, "c": mean - gradient} if self.warm_start else super().init(x)
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:

@@ -45,12 +45,14 @@ class Job:
         """The cumulative gradients, messages and floats of runs whose rounds used `links` links, (runs, rounds)."""
         algorithm, topology, problem = self.algorithm, self.topology, self.problem
         samples = 0.0 if problem.counts is None else float(problem.counts.mean())
-        cost = algorithm.cost(int(round(samples)) or None)
+        cost = algorithm.cost(round(samples) or None)
         needs = algorithm.needs
         steps = algorithm.tau + ("anchor" in needs)
         a_round = np.full(links.shape, topology.sampled * steps * self.oracle.calls(samples))
         initial = problem.n * (
-            self.oracle.initial_calls(samples) + ("initial" in needs) + ("lookahead" in needs) * self.oracle.calls(samples)
+            self.oracle.initial_calls(samples)
+            + ("initial" in needs)
+            + ("lookahead" in needs) * self.oracle.calls(samples)
         )
         exchanges = 1 + ("lookahead" in needs)
         # Through a server a link is a worker's way up or down; half of them each.
@@ -95,9 +97,10 @@ def prepare(
 ) -> Job:
     """Checks everything a run is made of; a ValueError says what is wrong and which argument to change."""
     algorithms = tuple(algorithms)
-    for value, kind, name in ((problem, Problem, "problem"), (topology, Topology, "topology")):
-        if not isinstance(value, kind):
-            raise ValueError(f"{name}={value!r}: give a {kind.__name__}, made by a function of stgt.{name}s.".replace("ys.", "y."))
+    if not isinstance(problem, Problem):
+        raise ValueError(f"problem={problem!r}: give a Problem, made by a function of stgt.problems.")
+    if not isinstance(topology, Topology):
+        raise ValueError(f"topology={topology!r}: give a Topology, made by a function of stgt.topology.")
     for algorithm in algorithms:
         _check_algorithm(algorithm, problem, topology)
     first = algorithms[0]
@@ -129,7 +132,9 @@ def _check_algorithm(algorithm: Algorithm, problem: Problem, topology: Topology)
     if algorithm.gamma is None:
         raise ValueError(f"gamma was left out of {algorithm.label}: a simulation needs gamma > 0.")
     if isinstance(algorithm.gamma, tuple) and len(algorithm.gamma) != problem.n:
-        raise ValueError(f"gamma has {len(algorithm.gamma)} stepsizes: give one, or one for each of the {problem.n} nodes.")
+        raise ValueError(
+            f"gamma has {len(algorithm.gamma)} stepsizes: give one, or one for each of the {problem.n} nodes."
+        )
     if not topology.doubly_stochastic and not algorithm.row_stochastic:
         raise ValueError(
             f"{algorithm.label} needs doubly stochastic W_r, and {topology.name} is row-stochastic only: "
@@ -154,7 +159,9 @@ def _start(x0: Any, problem: Problem, algorithm: Algorithm, topology: Topology) 
     shape = (n, p) if np.ndim(x0) == 2 else (p,)
     x0 = check_array(x0, "x0", shape, f"one model (p,) = ({p},), or one for each node (n, p) = ({n}, {p})")
     if x0.ndim == 2 and "x" in algorithm.held and topology.has_server and (x0 != x0[0]).any():
-        raise ValueError(f"x0 has different rows, but with a server {algorithm.label} has one model: give x0 of shape (p,).")
+        raise ValueError(
+            f"x0 has different rows, but with a server {algorithm.label} has one model: give x0 of shape (p,)."
+        )
     return np.array(np.broadcast_to(x0, (n, p)))
 
 
@@ -168,7 +175,9 @@ def _state0(
     for name, value in given.items():
         if name not in state or name == "x":
             allowed = [field for field in state if field != "x"]
-            raise ValueError(f"state0 has {name!r}: {algorithms[0].label} keeps {allowed or 'nothing'} beside x (give x0).")
+            raise ValueError(
+                f"state0 has {name!r}: {algorithms[0].label} keeps {allowed or 'nothing'} beside x (give x0)."
+            )
         shape = (n, p) if np.ndim(value) == 2 else (p,)
         value = check_array(value, f"state0[{name!r}]", shape, f"(p,) = ({p},) or (n, p) = ({n}, {p})")
         state[name] = np.array(np.broadcast_to(value, (n, p)))
@@ -179,8 +188,8 @@ def _state0(
             off = float(np.abs(conserved.sum(axis=0)).max())
             if off > 1e-8 * scale:
                 raise ValueError(
-                    f"state0 breaks what {algorithm.label} conserves (off by {off:.3g}), so it would converge to a wrong "
-                    f"point: {algorithm.invariant}."
+                    f"state0 breaks what {algorithm.label} conserves (off by {off:.3g}), so it would converge to a "
+                    f"wrong point: {algorithm.invariant}."
                 )
     return {name: state[name] for name in given}
 
@@ -212,5 +221,7 @@ def _metrics(
     for name in wanted:
         if name in absent:
             raise ValueError(f"metrics has {name!r}, but {absent[name]}.")
-    absent.update({name: "it was left out of metrics" for name in MEASURED if name not in wanted and name not in absent})
+    absent.update(
+        {name: "it was left out of metrics" for name in MEASURED if name not in wanted and name not in absent}
+    )
     return wanted, absent

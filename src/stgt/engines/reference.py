@@ -23,7 +23,7 @@ class NumpyOps:
     def cond(self, flag: Any, change: Any, state: Any) -> Any:
         return change(state) if flag else state
 
-    def apart(self, make: Any, step: Any) -> Any:
+    def apart(self, make: Any, shape: tuple[int, ...], dtype: Any, step: Any) -> Any:
         return make(np.uint32(0))
 
     def put(self, table: np.ndarray, index: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -57,7 +57,9 @@ class Run:
         if "lookahead" in algorithm.needs:
             self.ahead, self.memory = self.evaluate(x, 0)
 
-    def evaluate(self, x: np.ndarray, step: int, stream: int = STREAM_LOCAL) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def evaluate(
+        self, x: np.ndarray, step: int, stream: int = STREAM_LOCAL
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Every node's stochastic gradient at its own x, with the samples of `step`."""
         problem, oracle = self.job.problem, self.job.oracle
         clock = Clock(OPS, self.dtype, self.seed, np.arange(problem.n), step, stream)

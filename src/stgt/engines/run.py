@@ -142,7 +142,7 @@ def _combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[float]]) -> 
     ]
     for name in chosen:
         if any(name not in one.hyper() for one in made):
-            raise ValueError(f"grid has {name!r}, which shapes the program: vary it in a loop of simulate(...) instead.")
+            raise ValueError(
+                f"grid has {name!r}, which shapes the program: vary it in a loop of simulate(...) instead."
+            )
     return made
-
-

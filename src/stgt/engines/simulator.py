@@ -42,12 +42,11 @@ class JaxOps:
     def cond(self, flag: Array, change: Any, state: Any) -> Any:
         return lax.cond(flag, change, lambda same: same, state)
 
-    def apart(self, make: Any, step: Array) -> Array:
+    def apart(self, make: Any, shape: tuple[int, ...], dtype: Any, step: Array) -> Array:
         # XLA would fuse the generator into what follows, run it once per use and not vectorise it (4x slower): a loop
         # whose one turn the compiler cannot foresee keeps them apart.
         once = jnp.minimum(jnp.ravel(jnp.asarray(step))[0].astype(np.int32), 0) + 1
-        empty = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), jax.eval_shape(make, np.uint32(0)))
-        return lax.fori_loop(0, once, lambda turn, _: make(turn.astype(np.uint32)), empty)
+        return lax.fori_loop(0, once, lambda turn, _: make(turn.astype(np.uint32)), jnp.zeros(shape, dtype))
 
     def put(self, table: Array, index: Array, value: Array) -> Array:
         return table.at[jnp.arange(table.shape[0]), index].set(value)
@@ -147,9 +146,8 @@ class Program:
         if "anchor" in needs:
             anchor, memory = self.evaluate(rows, memory, start, steps[0], STREAM_ANCHOR)
 
-        draws = jax.eval_shape(lambda: self.draw(rows, steps))
-        at_once = self.static.batch * sum(leaf.size for leaf in jax.tree.leaves(draws)) <= DRAWN_AT_ONCE
-        drawn = self.draw(rows, steps) if at_once else None
+        size = self.static.batch * tau * len(start) * self.oracle.width(self.static.p)
+        drawn = self.draw(rows, steps) if size <= DRAWN_AT_ONCE else None
         # A step that returns its gradient costs a copy, so only methods that ask for the last one pay it.
         keep = "last" in needs
 
@@ -218,7 +216,7 @@ class Program:
     def held(self, state: Tree, heard: Tree, kept: Tree, rows: Array, r: Array) -> dict[str, Array]:
         """Where the fields that a server holds go: to everybody, or by relay to the workers of the next round."""
         names = self.algorithm.held
-        if isinstance(self.structure, Sampled):
+        if not isinstance(self.structure, Relayed):
             return {name: jnp.broadcast_to(heard[name][0], state[name].shape) for name in names}
         following = self.structure.active(jnp, self.graph_seed, r + 1)
         return {name: state[name].at[rows].set(kept[name]).at[following].set(heard[name]) for name in names}

@@ -101,4 +101,6 @@ class Trace:
     def __repr__(self) -> str:
         lost = int(self.diverged.sum())
         note = f", {lost} diverged" if lost else ""
-        return f"Trace({self.algorithm.label}, {self.topology.name}, {len(self.seeds)} seeds, {self.rounds} rounds{note})"
+        return (
+            f"Trace({self.algorithm.label}, {self.topology.name}, {len(self.seeds)} seeds, {self.rounds} rounds{note})"
+        )

@@ -37,6 +37,10 @@ class Oracle:
         """The gradients at x (k, p) and the next state."""
         return model.gradients(ops.xp, data, x), state
 
+    def width(self, p: int) -> int:
+        """How many numbers a node draws a step, about."""
+        return 1
+
     def calls(self, samples: float) -> float:
         """Gradients computed a step, with `samples` samples a node."""
         return 1
@@ -65,6 +69,9 @@ class Noisy(Oracle):
     def __post_init__(self) -> None:
         object.__setattr__(self, "variance", check_number(self.variance, "variance", least=0))
 
+    def width(self, p: int) -> int:
+        return p
+
     def draw(self, clock: Clock, p: int, counts: Array | None) -> Array:
         return clock.normal(p)
 
@@ -85,6 +92,9 @@ class Minibatch(Oracle):
 
     def check(self, problem: Problem) -> None:
         needs_samples(self, problem)
+
+    def width(self, p: int) -> int:
+        return self.batch
 
     def draw(self, clock: Clock, p: int, counts: Array | None) -> Array:
         return clock.integers(self.batch, counts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,30 +24,20 @@ class LossModel:
     treedef: Any
 
     def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
-        return self._run(xp, self._mean_loss, data, x)
+        return self._run(xp, "loss", data, x)
 
     def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
-        import jax
-
-        return self._run(xp, jax.grad(self._mean_loss), data, x)
+        return self._run(xp, "gradient", data, x)
 
     def component_gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
-        import jax
-
-        def each(x_i: Array, data_i: dict[str, Array]) -> Array:
-            alone = {name: leaf[:, None] for name, leaf in data_i.items() if name != "weight"}
-            return jax.vmap(lambda one: jax.grad(self._mean_loss)(x_i, one | {"weight": 1.0}))(alone)
-
-        return self._run(xp, each, data, x)
+        return self._run(xp, "components", data, x)
 
     def sample_gradients(self, xp: Any, data: dict[str, Array], x: Array, index: Array) -> Array:
-        rows = {
-            name: leaf[xp.arange(len(x))[:, None], index] if name != "weight" else xp.full(index.shape, 1 / index.shape[1])
-            for name, leaf in data.items()
-        }
-        return self.gradients(xp, rows, x)
+        rows = {name: leaf[xp.arange(len(x))[:, None], index] for name, leaf in data.items() if name != "weight"}
+        rows["weight"] = xp.full(index.shape, 1 / index.shape[1])
+        return self._run(xp, "gradient", rows, x)
 
-    def _mean_loss(self, x: Array, data: dict[str, Array]) -> Array:
+    def loss_of_node(self, x: Array, data: dict[str, Array]) -> Array:
         import jax
 
         sample = jax.tree.unflatten(self.treedef, [data[f"leaf{k}"] for k in range(self.treedef.num_leaves)])
@@ -54,14 +45,38 @@ class LossModel:
         losses = jax.vmap(lambda one: self.loss(parameters, one))(sample)
         return (losses * data["weight"]).sum()
 
-    @staticmethod
-    def _run(xp: Any, function: Callable[..., Any], data: dict[str, Array], x: Array) -> Array:
+    def components_of_node(self, x: Array, data: dict[str, Array]) -> Array:
+        import jax
+
+        alone = {name: leaf[:, None] for name, leaf in data.items() if name != "weight"}
+        return jax.vmap(lambda one: jax.grad(self.loss_of_node)(x, one | {"weight": 1.0}))(alone)
+
+    def _run(self, xp: Any, what: str, data: dict[str, Array], x: Array) -> Array:
         import jax
 
         if xp is not np:
-            return jax.vmap(function)(x, data)
+            return _over_nodes(self, what)(x, data)
         with jax.enable_x64(True):
-            return np.asarray(jax.vmap(function)(x, data))
+            return np.asarray(_compiled(self, what)(x, data))
+
+
+def _over_nodes(model: LossModel, what: str) -> Callable[..., Any]:
+    import jax
+
+    one = {
+        "loss": model.loss_of_node,
+        "gradient": jax.grad(model.loss_of_node),
+        "components": model.components_of_node,
+    }[what]
+    return jax.vmap(one)
+
+
+@lru_cache(maxsize=64)
+def _compiled(model: LossModel, what: str) -> Callable[..., Any]:
+    """For the reference, which calls from NumPy at every step."""
+    import jax
+
+    return jax.jit(_over_nodes(model, what))
 
 
 def from_loss(

@@ -102,7 +102,7 @@ def logistic(
         weight[i, : len(part)] = 1.0 / len(part)
     data = {"signed": signed, "weight": weight, "l2": np.full(n, l2), "nonconvex": np.full(n, nonconvex)}
     curvature = max(np.linalg.norm(signed[i], 2) ** 2 / (4.0 * counts[i]) for i in range(n))
-    problem = Problem(
+    return Problem(
         name=f"logistic(n={n}, p={p}, samples={samples}, l2={l2:g}, nonconvex={nonconvex:g})",
         model=LogisticModel(),
         data=data,
@@ -114,7 +114,6 @@ def logistic(
         counts=counts,
         solve=(lambda: _newton(data, p, l2)) if l2 > 0 and nonconvex == 0 else None,
     )
-    return problem
 
 
 def _signs(labels: Any, samples: int) -> np.ndarray:
@@ -135,7 +134,9 @@ def _given(parts: Sequence[Any], n: int | None, samples: int) -> list[np.ndarray
         if part.ndim != 1 or len(part) == 0:
             raise ValueError(f"partition[{node}] is empty: each node must hold at least one sample.")
         if part.min() < 0 or part.max() >= samples:
-            raise ValueError(f"partition[{node}] points outside the {samples} samples: indices go from 0 to {samples - 1}.")
+            raise ValueError(
+                f"partition[{node}] points outside the {samples} samples: indices go from 0 to {samples - 1}."
+            )
     return arrays
 
 

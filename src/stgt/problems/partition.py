@@ -62,8 +62,8 @@ def dirichlet(labels: Any, n: int, alpha: float = 0.5, seed: int = 0) -> list[np
         if min(len(part) for part in joined) > 0:
             return _finish(joined, "dirichlet")
     raise ValueError(
-        f"alpha={alpha:g}: in {DIRICHLET_TRIES} draws of Dirichlet({alpha:g}) over {n} nodes some node always had an empty "
-        "partition; give a larger alpha, fewer nodes or more samples."
+        f"alpha={alpha:g}: in {DIRICHLET_TRIES} draws of Dirichlet({alpha:g}) over {n} nodes some node always had an "
+        "empty partition; give a larger alpha, fewer nodes or more samples."
     )
 
 
@@ -90,5 +90,7 @@ def _start(labels: Any, n: int, seed: int) -> tuple[np.ndarray, int, np.random.G
 def _finish(parts: list[np.ndarray], how: str) -> list[np.ndarray]:
     for node, part in enumerate(parts):
         if len(part) == 0:
-            raise ValueError(f"partition ({how}): node {node} has an empty partition; give fewer nodes or more samples.")
+            raise ValueError(
+                f"partition ({how}): node {node} has an empty partition; give fewer nodes or more samples."
+            )
     return [np.sort(part) for part in parts]

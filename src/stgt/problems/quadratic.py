@@ -104,7 +104,9 @@ def Quadratic(A: Any, b: Any, noise: float = 0.0) -> Problem:
     eigenvalues = np.linalg.eigvalsh(A)
     lowest = float(np.linalg.eigvalsh(A.mean(axis=0))[0])
     if lowest <= 0:
-        raise ValueError(f"A: the mean of A_i has eigenvalue {lowest:.3g}, so f has no unique minimum; make it positive.")
+        raise ValueError(
+            f"A: the mean of A_i has eigenvalue {lowest:.3g}, so f has no unique minimum; make it positive."
+        )
     return Problem(
         name=f"Quadratic(n={n}, p={p}, noise={noise:g})",
         model=QuadraticModel(),
