@@ -6,7 +6,7 @@ READY := .venv/.ready
 .PHONY: demo test lint format bench clean
 
 demo: $(READY)
-	$(BIN)/stgt demo --out demo
+	$(BIN)/stgt demo --out demo --force
 
 test: $(READY)
 	$(BIN)/pytest -n 2
