@@ -37,16 +37,17 @@ def demo(
         task = bar.add_task("rounds of all runs", total=None)
         traces = run(lambda done, total: bar.update(task, completed=done, total=total))
 
-    rows = summary(traces)
+    rows, some = summary(traces), next(iter(traces.values()))
+    size = f"{some.problem.n} nodes, tau={some.algorithm.tau}, gamma={some.algorithm.gamma}, σ²={some.problem.noise}"
     table = Table(
-        title="Ridge regression: 32 nodes, tau=50, gamma=0.4, σ²=0.1; 20 seeds, 700 rounds",
+        title=f"Ridge regression: {size}; {len(some.seeds)} seeds, {some.rounds} rounds",
         caption="\n".join(f"{row.method} on {row.graph}" for row in rows),
     )
     table.add_column("method")
     for heading in ("steady-state ‖x̄−x*‖², 95 %", "floats a node and round", "diverged"):
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(row.method, _plus_minus(row.error, row.half_width), f"{row.floats:.0f}", f"{row.diverged} of 20")
+        table.add_row(row.method, _plus_minus(row.error, row.half_width), f"{row.floats:.0f}", row.diverged)
     console.print(table)
     for path in curves(traces, folder / "convergence", title="32 nodes, 3 neighbours or 4 sampled workers"):
         console.print(f"wrote {path}")

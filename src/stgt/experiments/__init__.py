@@ -1,5 +1,5 @@
-"""Runs as data: the demo, and what comes after it."""
+"""Comparisons that are ready to run."""
 
-from stgt.experiments.demo import demo, summary
+from stgt.experiments.ridge_demo import demo, summary
 
 __all__ = ["demo", "summary"]

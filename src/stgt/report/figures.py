@@ -56,7 +56,7 @@ def curves(traces: Mapping[str, Trace], path: Path, *, metric: str = "residual",
         written = []
         for ending in (".png", ".pdf"):
             target = path.with_name(path.name + ending)
-            written.append(write_atomically(target, lambda file: figure.savefig(file, dpi=200)))
+            written.append(write_atomically(target, lambda file: figure.savefig(file, dpi=160)))
     return written
 
 

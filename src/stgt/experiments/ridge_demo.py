@@ -22,7 +22,7 @@ class Row:
     error: float
     half_width: float  # of the 95 % confidence interval of `error`
     floats: float  # sent by a node in a round, on average
-    diverged: int
+    diverged: str
 
 
 def demo(progress: Callable[[int, int], None] | None = None) -> dict[str, Trace]:
@@ -64,7 +64,7 @@ def summary(traces: dict[str, Trace]) -> list[Row]:
                 error=float(mean),
                 half_width=float(half_width),
                 floats=float(trace["floats"][:, -1].mean()) / (trace.rounds * trace.problem.n),
-                diverged=int(trace.diverged.sum()),
+                diverged=f"{trace.diverged.sum()} of {len(trace.seeds)}",
             )
         )
     return rows

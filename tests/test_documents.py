@@ -1,0 +1,31 @@
+"""The examples in the README and in docstrings run as they stand."""
+
+import doctest
+import re
+from pathlib import Path
+
+from stgt.engines import run
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_readme_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    assert len(blocks) == 3
+    names: dict = {}
+    for block in blocks:
+        exec(block, names)
+    assert names["scaffold"].residual.shape == (20, 201)
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+def test_docstrings_run():
+    result = doctest.testmod(run)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} points to {target}"
