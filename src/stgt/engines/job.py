@@ -88,12 +88,12 @@ def prepare(
     rounds: int,
     seeds: int | Iterable[int],
     *,
-    x0: Any,
-    state0: Mapping[str, Any] | None,
-    oracle: Oracle | None,
     dtype: str,
-    metrics: Iterable[str] | None,
-    progress: Progress | None,
+    x0: Any = None,
+    state0: Mapping[str, Any] | None = None,
+    oracle: Oracle | None = None,
+    metrics: Iterable[str] | None = None,
+    progress: Progress | None = None,
 ) -> Job:
     """Checks everything a run is made of; a ValueError says what is wrong and which argument to change."""
     algorithms = tuple(algorithms)

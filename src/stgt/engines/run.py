@@ -59,21 +59,8 @@ def simulate(
         >>> bool(trace.residual[0, -1] < 1e-8)
         True
     """
-    return sweep(
-        algorithm,
-        problem,
-        topology,
-        rounds,
-        seeds,
-        grid={},
-        x0=x0,
-        state0=state0,
-        oracle=oracle,
-        metrics=metrics,
-        dtype=dtype,
-        engine=engine,
-        progress=progress,
-    )[0]
+    options = {"x0": x0, "state0": state0, "oracle": oracle, "metrics": metrics, "dtype": dtype, "progress": progress}
+    return sweep(algorithm, problem, topology, rounds, seeds, grid={}, engine=engine, **options)[0]
 
 
 def sweep(
@@ -84,38 +71,24 @@ def sweep(
     seeds: int | Iterable[int] = 1,
     *,
     grid: Mapping[str, Iterable[float]],
-    x0: Any = None,
-    state0: Mapping[str, Any] | None = None,
-    oracle: Oracle | None = None,
-    metrics: Iterable[str] | None = None,
-    dtype: str | None = None,
     engine: str = "jax",
-    progress: Progress | None = None,
+    **options: Any,
 ) -> list[Trace]:
     """`simulate` for every combination of the hyper-parameters in `grid`, in one compiled batch.
 
     Args:
         grid: values by name, such as {"gamma": [0.1, 0.2, 0.4]}; real-valued hyper-parameters only. The last name
             varies fastest.
+        options: those of `simulate`.
 
     Returns:
         A trace for each combination; `trace.algorithm` has its values.
     """
     check_choice(engine, "engine", ("jax", "numpy"))
-    job = prepare(
-        _combinations(algorithm, grid),
-        problem,
-        topology,
-        rounds,
-        seeds,
-        x0=x0,
-        state0=state0,
-        oracle=oracle,
-        dtype=dtype or ("float32" if engine == "jax" else "float64"),
-        metrics=metrics,
-        progress=progress,
-    )
-    return _engine(engine)(job)
+    algorithms = _combinations(algorithm, grid)
+    if options.get("dtype") is None:
+        options["dtype"] = "float32" if engine == "jax" else "float64"
+    return _engine(engine)(prepare(algorithms, problem, topology, rounds, seeds, **options))
 
 
 def _engine(name: str) -> Any:
