@@ -114,6 +114,15 @@ def test_a_loss_in_jax_equals_the_built_in_one():
         np.testing.assert_allclose(ours, theirs, atol=1e-14)
 
 
+def test_data_keep_their_precision_and_shape():
+    """Nodes of different types are joined in the wider one; arrays (n, m, …) are a node a row."""
+    mixed = stgt.problems.from_loss(lambda x, s: (x * s).sum(), [np.array([[1], [2]]), np.array([[0.5]])], np.int64(1))
+    np.testing.assert_array_equal(mixed.data["leaf0"][1, 0], [0.5])
+    X, y = np.ones((3, 4, 2)), np.zeros((3, 4))
+    stacked = stgt.problems.from_loss(lambda x, s: (s[0] @ x - s[1]) ** 2, (X, y), 2)
+    assert (stacked.n, stacked.p, list(stacked.counts)) == (3, 2, [4, 4, 4])
+
+
 LABELS = np.repeat(np.arange(10), 30)
 
 

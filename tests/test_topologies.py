@@ -413,3 +413,20 @@ def test_public_names_exist_and_are_documented() -> None:
         assert getattr(topo, name).__doc__
     assert topo.list_topologies() == sorted(topo.list_topologies())
     assert "list_topologies" not in topo.list_topologies()
+
+
+def test_sums_that_rounding_left_off_one_are_put_right():
+    """A matrix in single precision has sums off by some 1e-8; the topology's are one to rounding, and it is as near."""
+    rng = np.random.default_rng(0)
+    directed = sum(w * np.eye(6)[rng.permutation(6)] for w in (0.2, 0.3, 0.5)).astype(np.float32)
+    for W in (topo.ring(6).matrix(0).astype(np.float32), directed):
+        mended = topo.from_matrix(W)
+        M = mended.matrix(0)
+        assert np.abs(W.astype(np.float64).sum(axis=1) - 1).max() > 1e-9
+        np.testing.assert_allclose(M.sum(axis=0), 1, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(M.sum(axis=1), 1, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(M, W, rtol=0, atol=1e-7)
+        assert mended.doubly_stochastic
+        assert mended.symmetric == np.array_equal(W, W.T)
+    with pytest.raises(ValueError, match="1e-05 off"):
+        topo.from_matrix(np.eye(3) * (1 - 1e-5))

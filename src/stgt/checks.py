@@ -40,10 +40,17 @@ def check_number(
     return number
 
 
+def check_flag(value: Any, name: str) -> bool:
+    """True or False."""
+    if type(value).__name__ not in ("bool", "bool_"):  # NumPy's as well
+        raise ValueError(f"{name}={value!r}: give True or False.")
+    return bool(value)
+
+
 def check_choice(value: Any, name: str, allowed: Iterable[str]) -> str:
     """One of a few words."""
     words = list(allowed)
-    if value not in words:
+    if not isinstance(value, str) or value not in words:
         raise ValueError(f"{name}={value!r}: choose from {', '.join(repr(word) for word in words)}.")
     return value
 

@@ -56,7 +56,7 @@ CASES = {
         lambda: stgt.simulate(
             stgt.FedAvg(gamma=0.1), PROBLEM, stgt.topology.server(4), 1, x0=np.arange(8.0).reshape(4, 2)
         ),
-        "has one model",
+        "has one for all",
     ),
     "state0 field": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, state0={"y": np.zeros(2)}), "state0 has 'y'"),
     "state0 off balance": (
@@ -71,6 +71,48 @@ CASES = {
     "oracle of a method that has its own": (
         lambda: stgt.simulate(stgt.GTSAGA(gamma=0.1), PROBLEM, RING, 1, oracle=stgt.oracles.Exact()),
         "leave oracle out",
+    ),
+    "oracle a word": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, oracle="exact"), "oracle='exact'"),
+    "oracle a class": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, oracle=stgt.oracles.Exact), "give an instance"),
+    "metrics a word": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, metrics="residual"), "give a list of names"),
+    "state0 a list": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, state0=[1]), "state0 is a list"),
+    "x0 ragged": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, x0=[[1, 2], [1]]), "x0 is not an array"),
+    "progress": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, progress=True), "progress=True"),
+    "too many steps": (lambda: stgt.simulate(STGT, PROBLEM, RING, 2**30), "fewer than"),
+    "a flag that is a word": (lambda: stgt.STGT(gamma=0.1, adjoint="no"), "adjoint='no'"),
+    "an option that is a list": (lambda: stgt.Scaffold(gamma=0.1, option=[1]), "option="),
+    "state0 and warm start": (
+        lambda: stgt.simulate(
+            stgt.Scaffold(gamma=0.1, warm_start=True), PROBLEM, stgt.topology.server(4), 1, state0={"c": np.zeros(2)}
+        ),
+        "leave one out",
+    ),
+    "different c with a server": (
+        lambda: stgt.simulate(
+            stgt.ScaffoldPlus(gamma=0.1),
+            PROBLEM,
+            stgt.topology.server(4, sampled=2),
+            1,
+            state0={"c": [[1, 0], [-1, 0], [2, 0], [-2, 0]]},
+        ),
+        "has one for all",
+    ),
+    "control variates on a row-stochastic graph": (
+        lambda: stgt.simulate(
+            stgt.Scaffold(gamma=0.1),
+            PROBLEM,
+            stgt.topology.from_matrix(
+                [[0.5, 0.5, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]], row_stochastic=True
+            ),
+            1,
+        ),
+        "row-stochastic only",
+    ),
+    "grid a list": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid=[0.1]), "give a dict"),
+    "grid of one value": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gamma": 0.1}), "give a list of values"),
+    "grid of two forms": (
+        lambda: stgt.sweep(stgt.AugDGM(gamma=0.1), PROBLEM, RING, 1, grid={"gamma": [0.1, (0.1,) * 4]}),
+        "in one form",
     ),
     "grid name": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gama": [0.1]}), "grid has 'gama'"),
     "grid of a shape": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"tau": [1, 2]}), "shapes the program"),
@@ -106,6 +148,22 @@ CASES = {
         "empty partition",
     ),
     "data nan": (lambda: stgt.problems.from_loss(lambda x, s: 0.0, [NAN], 1), "not finite"),
+    "loss not a function": (lambda: stgt.problems.from_loss(None, [np.ones((2, 1))], 1), "loss=None"),
+    "loss not a scalar": (
+        lambda: stgt.problems.from_loss(lambda x, s: x, [np.ones((2, 2))], 2),
+        "must return a scalar",
+    ),
+    "loss of another size": (lambda: stgt.problems.from_loss(lambda x, s: x @ s, [np.ones((2, 2))], 3), "must return"),
+    "optimum": (lambda: stgt.problems.from_loss(lambda x, s: x @ s, [np.ones((2, 2))], 2, optimum=[1]), "optimum has"),
+    "stacked data that disagree": (
+        lambda: stgt.problems.from_loss(lambda x, s: 0.0, (np.ones((2, 3)), np.ones((3, 3))), 1),
+        "agree in n",
+    ),
+    "partition of fractions": (
+        lambda: stgt.problems.logistic([[1], [1]], [0, 1], partition=[[0.7], [1.2]]),
+        "whole numbers",
+    ),
+    "labels nan": (lambda: stgt.problems.by_label([0, 1, np.nan, 1], 2, classes=2), "not finite"),
     "variance": (lambda: stgt.oracles.Noisy(-1), "variance=-1"),
     "batch": (lambda: stgt.oracles.Minibatch(0), "batch=0"),
 }

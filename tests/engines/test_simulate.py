@@ -1,11 +1,13 @@
 """The public interface: what a researcher types, and what comes back."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 import stgt
 from catalogue import instances, logistic, quadratic
-from stgt.engines import simulator
+from stgt.engines import program, simulator
 
 
 def test_the_example_of_the_readme():
@@ -85,9 +87,11 @@ def test_costs_agree_with_what_a_run_counts(name):
     problem = stgt.problems.logistic(rng.normal(size=(n * m, p)), np.arange(n * m) % 2, partition=parts, l2=0.1)
     trace = stgt.simulate(algorithm, problem, stgt.topology.ring(n), 5, engine="numpy")
     cost = algorithm.cost(m)
+    # An exact gradient is m sample gradients; SAGA's and SVRG's costs are in sample gradients already.
+    each = 1 if algorithm.oracle else m
     lookahead = "lookahead" in algorithm.needs  # its first gradient is computed before round 0
-    assert trace["gradients"][0, 0] == n * (cost.initial + lookahead)
-    assert np.diff(trace["gradients"][0]) == pytest.approx(n * cost.gradients)
+    assert trace["gradients"][0, 0] == n * each * (cost.initial + lookahead)
+    assert np.diff(trace["gradients"][0]) == pytest.approx(n * each * cost.gradients)
     talked = np.diff(trace["messages"][0]) > 0
     assert np.diff(trace["floats"][0])[talked] == pytest.approx(2 * n * p * cost.vectors)
 
@@ -158,7 +162,7 @@ def test_seeds_are_runs_of_their_own():
 def test_draws_step_by_step_are_those_of_a_whole_round(monkeypatch):
     problem, topology = quadratic(5, 3, noise=0.1), stgt.topology.ring(5)
     whole = stgt.simulate(stgt.STGT(gamma=0.05, tau=4), problem, topology, 6, dtype="float64")
-    monkeypatch.setattr(simulator, "DRAWN_AT_ONCE", 0)
+    monkeypatch.setattr(program, "DRAWN_AT_ONCE", 0)
     steps = stgt.simulate(stgt.STGT(gamma=0.05, tau=4), problem, topology, 6, seeds=[0, 1], dtype="float64")
     np.testing.assert_allclose(steps.x[0], whole.x[0], rtol=1e-12)
 
@@ -198,8 +202,25 @@ def test_what_cannot_be_measured_says_why():
     short = stgt.simulate(stgt.STGT(gamma=0.1), quadratic(4, 2), stgt.topology.ring(4), 2, metrics=["residual"])
     with pytest.raises(KeyError, match="left out of metrics"):
         short["consensus"]
+    relay = stgt.simulate(stgt.Scaffold(gamma=0.1), quadratic(4, 2), stgt.topology.relay(4, sampled=2), 2)
+    with pytest.raises(KeyError, match="idle nodes hold an old c"):
+        relay["sum_c"]
     # Without f* the loss is f(x̄) itself: log 2 at x = 0.
     assert trace["loss"][0, 0] == pytest.approx(np.log(2), rel=1e-6)
+
+
+def test_results_and_problems_can_be_pickled():
+    problem = stgt.problems.ridge(n=4, p=2)
+    trace = stgt.simulate(stgt.STGT(gamma=0.1), problem, stgt.topology.ring(4), 2, metrics=["lyapunov"])
+    again = pickle.loads(pickle.dumps(trace))
+    np.testing.assert_array_equal(again["lyapunov"], trace["lyapunov"])
+    np.testing.assert_array_equal(again.problem.optimum, problem.optimum)
+    trace.x[:] = 0  # the caller's own
+
+
+def test_unknown_options():
+    with pytest.raises(TypeError, match="no option 'bogus'"):
+        stgt.sweep(stgt.STGT(gamma=0.1), quadratic(4, 2), stgt.topology.ring(4), 1, grid={}, bogus=1)
 
 
 def test_no_rounds():

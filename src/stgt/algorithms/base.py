@@ -13,12 +13,12 @@ a vector may be an (n, p) stack of all nodes, one node's flat buffer, or a chunk
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from stgt.checks import check_count, check_number
+from stgt.checks import check_count, check_flag, check_number
+from stgt.hyper import Hyper
 
 Vector = Any
 State = Mapping[str, Vector]
@@ -45,10 +45,10 @@ class Local:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one round costs a node, in units of one model; paper Table 1 with the corrections of the docs.
+    """What a round that ends with communication costs a node, in units of one model; see docs/algorithms.md.
 
     Attributes:
-        gradients: gradients computed a round.
+        gradients: gradients computed a round; of one sample each where the method is made of an oracle for samples.
         vectors: vectors said to each neighbour a round.
         up, down: vectors to and from the server, where there is one.
         buffers: model-sized buffers kept, the gradient's included.
@@ -64,21 +64,24 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Algorithm:
+class Algorithm(Hyper):
     """Base of all methods. `gamma` may be left out only where an engine supplies it (a torch optimiser's lr)."""
 
     gamma: float | tuple[float, ...] | None = None  # one for each node only where the method has that
     tau: int = 1
 
     held: ClassVar[tuple[str, ...]] = ()  # the fields that live at the server, where there is one
-    oracle: ClassVar[str | None] = None  # the oracle the method is made of, if it insists on one
-    row_stochastic: ClassVar[bool] = False  # may W_r be row-stochastic only?
+    oracle: ClassVar[str | None] = None  # the name of the oracle the method is made of, if it insists on one
+    row_stochastic: ClassVar[str] = "never"  # where W_r may be row-stochastic only: "never", "server" or "any"
     invariant: ClassVar[str] = "Σ_i c_i must be 0"  # what `conserved` says, in words
 
     def __post_init__(self) -> None:
         if self.gamma is not None:
             self._set(gamma=self._stepsize())
         self._set(tau=check_count(self.tau, "tau"))
+        for field in fields(self):
+            if isinstance(field.default, bool):
+                self._set(**{field.name: check_flag(getattr(self, field.name), field.name)})
 
     def _stepsize(self) -> float | tuple[float, ...]:
         return check_number(self.gamma, "gamma", above=0)
@@ -124,6 +127,11 @@ class Algorithm:
         return ()
 
     @property
+    def oracle_options(self) -> dict[str, Any]:
+        """The arguments of the oracle that the method is made of."""
+        return {}
+
+    @property
     def talks(self) -> Any:
         """The probability that a round ends with communication."""
         return 1.0
@@ -142,23 +150,6 @@ class Algorithm:
     def cost(self, samples: int | None = None) -> Cost:
         """What a round costs a node; `samples` is m, the number of samples a node holds."""
         raise NotImplementedError
-
-    # -- hyper-parameters ----------------------------------------------------------------------------------------
-
-    def hyper(self) -> dict[str, Any]:
-        """The real-valued hyper-parameters by name: those an engine may trace or batch."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, float | tuple)}
-
-    def bind(self, **values: Any) -> Self:
-        """A copy with these values put in unchecked; for engines, whose values may be tracers."""
-        other = copy.copy(self)
-        other._set(**values)
-        return other
-
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
 
     @property
     def label(self) -> str:

@@ -23,7 +23,7 @@ class FedAvg(Algorithm):
     """
 
     held: ClassVar[tuple[str, ...]] = ("x",)
-    row_stochastic: ClassVar[bool] = True
+    row_stochastic: ClassVar[str] = "any"
 
     def cost(self, samples: int | None = None) -> Cost:
         return Cost(gradients=self.tau, vectors=1, buffers=2, up=1, down=1)
@@ -57,7 +57,7 @@ class ControlVariates(Algorithm):
     warm_start: bool = False
 
     held: ClassVar[tuple[str, ...]] = ("x", "c")
-    row_stochastic: ClassVar[bool] = True
+    row_stochastic: ClassVar[str] = "server"
     invariant: ClassVar[str] = "c must be (gamma_c n/s) times the mean of own"
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class Scaffold(ControlVariates):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        roman = {1: "I", 2: "II"}.get(self.option, self.option)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        roman = {"1": "I", "2": "II"}.get(str(self.option), self.option)
         self._set(option=check_choice(roman, "option", ("I", "II")))
 
     def control_rate(self, participation: Any) -> Any:
@@ -147,7 +147,8 @@ class Scaffold(ControlVariates):
 class ScaffoldPlus(ControlVariates):
     """Scaffold⁺ (Algorithm 2): Scaffold, option II, with c ← c + γ_c mean_S(c_i⁺ − c_i).
 
-    γ_c = s/n is Scaffold; γ_c = γ_g = 1 with all sampled is ST-GT with W = J. `warm_start=True` (c_i = g_i(x_0),
+    γ_c = s/n is Scaffold; γ_c = γ_g = 1 with all sampled is ST-GT with W = J; γ_c = 0 keeps c at its start, so that
+    the workers' corrections cancel what they should follow and it stalls. `warm_start=True` (c_i = g_i(x_0),
     c = mean c_i) is right only where γ_c = s/n: elsewhere it converges to a wrong point, and is refused.
     Reference: Huang, Xu, Chen, Johansson, arXiv:2512.01732.
     """

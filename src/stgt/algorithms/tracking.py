@@ -220,6 +220,10 @@ class GTSVRG(DIGing):
         super().__post_init__()
         self._set(period=check_count(self.period, "period"))
 
+    @property
+    def oracle_options(self) -> dict[str, int]:
+        return {"period": self.period}
+
     def cost(self, samples: int | None = None) -> Cost:
         m = check_count(samples, "samples")
         return Cost(gradients=2 + m / self.period, vectors=2, buffers=5, up=2, down=2)

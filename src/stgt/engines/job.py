@@ -10,9 +10,9 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_choice, check_count, check_seed
-from stgt.engines.metrics import MEASURED
+from stgt.engines.metrics import LYAPUNOV_PARTS, MEASURED
 from stgt.engines.trace import Trace
-from stgt.oracles import SAGA, SVRG, Oracle, default_oracle
+from stgt.oracles import ORACLES, Oracle, default_oracle
 from stgt.problems.base import Problem, check_array
 from stgt.topology import Topology
 
@@ -51,8 +51,7 @@ class Job:
         a_round = np.full(links.shape, topology.sampled * steps * self.oracle.calls(samples))
         initial = problem.n * (
             self.oracle.initial_calls(samples)
-            + ("initial" in needs)
-            + ("lookahead" in needs) * self.oracle.calls(samples)
+            + ("initial" in needs or "lookahead" in needs) * self.oracle.calls(samples)
         )
         exchanges = 1 + ("lookahead" in needs)
         # Through a server a link is a worker's way up or down; half of them each.
@@ -109,16 +108,21 @@ def prepare(
     oracle = _choose_oracle(first, problem, oracle)
     oracle.check(problem)
     start = _start(x0, problem, first, topology)
-    wanted, absent = _metrics(metrics, first, problem)
+    rounds = check_count(rounds, "rounds", 0)
+    if (rounds + 1) * first.tau >= 2**31:
+        raise ValueError(f"rounds={rounds} of tau={first.tau} steps: give fewer than 2**31 steps in all.")
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress={progress!r}: give a function of (done, total), or leave it out.")
+    wanted, absent = _metrics(metrics, first, problem, topology)
     return Job(
         algorithms=algorithms,
         problem=problem,
         topology=topology,
         oracle=oracle,
-        rounds=check_count(rounds, "rounds", 0),
+        rounds=rounds,
         seeds=_seeds(seeds),
         x0=start,
-        state0=_state0(state0 or {}, algorithms, start, topology),
+        state0=_state0(state0, algorithms, start, topology),
         dtype=check_choice(dtype, "dtype", ("float32", "float64")),
         metrics=wanted,
         absent=absent,
@@ -135,18 +139,21 @@ def _check_algorithm(algorithm: Algorithm, problem: Problem, topology: Topology)
         raise ValueError(
             f"gamma has {len(algorithm.gamma)} stepsizes: give one, or one for each of the {problem.n} nodes."
         )
-    if not topology.doubly_stochastic and not algorithm.row_stochastic:
+    allowed = {"never": False, "server": topology.has_server, "any": True}[algorithm.row_stochastic]
+    if not topology.doubly_stochastic and not allowed:
         raise ValueError(
-            f"{algorithm.label} needs doubly stochastic W_r, and {topology.name} is row-stochastic only: "
-            "use another topology, such as server(n, sampled=s), or Scaffold, ScaffoldPlus, FedAvg or FedProx."
+            f"{algorithm.label} needs doubly stochastic W_r here, and {topology.name} is row-stochastic only: use "
+            "another topology, such as server(n, sampled=s); Scaffold and ScaffoldPlus run on relay, FedAvg on any."
         )
     algorithm.check(topology.participation)
 
 
 def _choose_oracle(algorithm: Algorithm, problem: Problem, oracle: Oracle | None) -> Oracle:
-    required = {"saga": SAGA(), "svrg": SVRG(getattr(algorithm, "period", 1))}.get(algorithm.oracle or "")
-    if required is None:
+    if oracle is not None and not isinstance(oracle, Oracle):
+        raise ValueError(f"oracle={oracle!r}: give an instance, such as stgt.oracles.Minibatch(8).")
+    if algorithm.oracle is None:
         return default_oracle(problem) if oracle is None else oracle
+    required = ORACLES[algorithm.oracle](**algorithm.oracle_options)
     if oracle is not None and oracle != required:
         raise ValueError(f"oracle={oracle}: {algorithm.label} is made of {required}; leave oracle out.")
     return required
@@ -156,31 +163,41 @@ def _start(x0: Any, problem: Problem, algorithm: Algorithm, topology: Topology) 
     n, p = problem.n, problem.p
     if x0 is None:
         return np.zeros((n, p))
-    shape = (n, p) if np.ndim(x0) == 2 else (p,)
-    x0 = check_array(x0, "x0", shape, f"one model (p,) = ({p},), or one for each node (n, p) = ({n}, {p})")
-    if x0.ndim == 2 and "x" in algorithm.held and topology.has_server and (x0 != x0[0]).any():
+    return _rows(x0, "x0", n, p, algorithm, topology, held="x" in algorithm.held)
+
+
+def _rows(value: Any, name: str, n: int, p: int, algorithm: Algorithm, topology: Topology, held: bool) -> np.ndarray:
+    """One vector for each node, (n, p), from such or from one for all; the same for all if a server holds it."""
+    try:
+        shape = (n, p) if np.ndim(value) == 2 else (p,)
+    except ValueError:  # ragged
+        shape = (p,)
+    rows = check_array(value, name, shape, f"one vector (p,) = ({p},), or one for each node (n, p) = ({n}, {p})")
+    rows = np.array(np.broadcast_to(rows, (n, p)))
+    if held and topology.has_server and (rows != rows[0]).any():
         raise ValueError(
-            f"x0 has different rows, but with a server {algorithm.label} has one model: give x0 of shape (p,)."
+            f"{name} has different rows, but with a server {algorithm.label} has one for all: give shape (p,) = ({p},)."
         )
-    return np.array(np.broadcast_to(x0, (n, p)))
+    return rows
 
 
 def _state0(
-    given: Mapping[str, Any], algorithms: tuple[Algorithm, ...], x0: np.ndarray, topology: Topology
+    given: Mapping[str, Any] | None, algorithms: tuple[Algorithm, ...], x0: np.ndarray, topology: Topology
 ) -> dict[str, np.ndarray]:
-    if not given:
+    if given is None:
         return {}
+    first = algorithms[0]
+    if not isinstance(given, Mapping):
+        raise ValueError(f"state0 is a {type(given).__name__}: give a dict of first values by the field's name.")
+    if "initial" in first.needs:
+        raise ValueError(f"state0 and warm_start=True: {first.label} can start from one of them only; leave one out.")
     n, p = x0.shape
-    state = dict(algorithms[0].init(x0, 0 * x0, 0 * x0))
+    state = dict(first.init(x0))
     for name, value in given.items():
         if name not in state or name == "x":
             allowed = [field for field in state if field != "x"]
-            raise ValueError(
-                f"state0 has {name!r}: {algorithms[0].label} keeps {allowed or 'nothing'} beside x (give x0)."
-            )
-        shape = (n, p) if np.ndim(value) == 2 else (p,)
-        value = check_array(value, f"state0[{name!r}]", shape, f"(p,) = ({p},) or (n, p) = ({n}, {p})")
-        state[name] = np.array(np.broadcast_to(value, (n, p)))
+            raise ValueError(f"state0 has {name!r}: {first.label} keeps {allowed or 'nothing'} beside x (give x0).")
+        state[name] = _rows(value, f"state0[{name!r}]", n, p, first, topology, held=name in first.held)
     for algorithm in algorithms:
         conserved = algorithm.conserved(state, topology.participation)
         if conserved is not None:
@@ -195,7 +212,7 @@ def _state0(
 
 
 def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
-    if isinstance(seeds, Iterable):
+    if isinstance(seeds, Iterable) and getattr(seeds, "ndim", 1):
         chosen = tuple(check_seed(seed) for seed in seeds)
         if not chosen:
             raise ValueError("seeds is empty: give a number of seeds, or a list of them.")
@@ -204,7 +221,7 @@ def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
 
 
 def _metrics(
-    metrics: Iterable[str] | None, algorithm: Algorithm, problem: Problem
+    metrics: Iterable[str] | None, algorithm: Algorithm, problem: Problem, topology: Topology
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     absent: dict[str, str] = {}
     if problem.optimum is None:
@@ -215,9 +232,14 @@ def _metrics(
         absent["tracking"] = f"{algorithm.label} tracks no gradient"
     if algorithm.conserved(state, 1.0) is None:
         absent["sum_c"] = f"{algorithm.label} has no correction"
+    elif not topology.doubly_stochastic:
+        absent["sum_c"] = f"on {topology.name} idle nodes hold an old c"
     if metrics is None:
         return tuple(name for name in MEASURED if name not in absent), absent
-    wanted = tuple(check_choice(name, "metrics", MEASURED) for name in metrics)
+    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+        raise ValueError(f"metrics={metrics!r}: give a list of names.")
+    names = [name for given in metrics for name in (LYAPUNOV_PARTS if given == "lyapunov" else (given,))]
+    wanted = tuple(dict.fromkeys(check_choice(name, "metrics", MEASURED) for name in names))
     for name in wanted:
         if name in absent:
             raise ValueError(f"metrics has {name!r}, but {absent[name]}.")

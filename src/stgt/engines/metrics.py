@@ -7,6 +7,7 @@ from typing import Any
 from stgt.algorithms import Algorithm
 
 Array = Any
+LYAPUNOV_PARTS = ("residual", "consensus", "tracking")
 MEASURED = ("residual", "loss", "gradient_norm", "consensus", "tracking", "sum_c")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from stgt.topology.structure import (
     Average,
@@ -22,10 +23,11 @@ from stgt.topology.structure import (
 )
 
 Array = Any
+UNROLLED = 16  # neighbours; longer lists are looped over, as unrolled they take long to compile
 
 for _kind, _data in (
     (Average, ()),
-    (Rolls, ()),
+    (Rolls, ("weights",)),
     (Dense, ("matrices",)),
     (Gather, ("index", "weight", "back_index", "back_weight")),
     (Matching, ()),
@@ -61,11 +63,16 @@ def _product(structure: Structure, seed: Array, r: Array, v: Array, back: bool) 
         return sum(weight * jnp.roll(v, hop if back else -hop, axis=0) for hop, weight in parts)
     if isinstance(structure, Dense):
         W = structure.matrices[r % structure.matrices.shape[0]]
-        return jnp.matmul(W.T if back else W, v, precision="highest")
+        return (W.T if back else W) @ v
     if isinstance(structure, NeighbourLists):
         index, weight = structure.lists(jnp, seed, r, back)
         weight = weight.astype(v.dtype)
-        return sum(weight[:, k, None] * v[index[:, k]] for k in range(index.shape[1]))
+
+        def heard(k: Any, total: Array) -> Array:
+            return total + weight[:, k, None] * v[index[:, k]]
+
+        unroll = index.shape[1] if index.shape[1] <= UNROLLED else 1
+        return lax.fori_loop(0, index.shape[1], heard, jnp.zeros_like(v), unroll=unroll)
     raise TypeError(f"{type(structure).__name__} has a server: the simulator averages over its sampled rows")
 
 

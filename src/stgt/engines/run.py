@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from inspect import signature
 from typing import Any
+
+import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_choice
@@ -85,6 +88,9 @@ def sweep(
         A trace for each combination; `trace.algorithm` has its values.
     """
     check_choice(engine, "engine", ("jax", "numpy"))
+    unknown = sorted(set(options) - set(signature(simulate).parameters))
+    if unknown:
+        raise TypeError(f"sweep() has no option {unknown[0]!r}: it takes those of simulate.")
     algorithms = _combinations(algorithm, grid)
     if options.get("dtype") is None:
         options["dtype"] = "float32" if engine == "jax" else "float64"
@@ -101,19 +107,26 @@ def _engine(name: str) -> Any:
 
 
 def _combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[float]]) -> list[Algorithm]:
+    if not isinstance(grid, Mapping):
+        raise ValueError(f"grid={grid!r}: give a dict of lists of values by name.")
     if not isinstance(algorithm, Algorithm) or not grid:
         return [algorithm]
     names = {field.name for field in fields(algorithm)}
-    chosen = {name: list(values) for name, values in grid.items()}
-    for name, values in chosen.items():
+    chosen: dict[str, list[Any]] = {}
+    for name, values in grid.items():
         if name not in names:
             raise ValueError(f"grid has {name!r}: {algorithm.label} has {', '.join(sorted(names))}.")
-        if not values:
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise ValueError(f"grid[{name!r}]={values!r}: give a list of values.")
+        chosen[name] = list(values)
+        if not chosen[name]:
             raise ValueError(f"grid[{name!r}] is empty: give at least one value.")
     made = [
         replace(algorithm, **dict(zip(chosen, values, strict=True))) for values in itertools.product(*chosen.values())
     ]
     for name in chosen:
+        if len({np.shape(one.hyper()[name]) for one in made if name in one.hyper()}) > 1:
+            raise ValueError(f"grid[{name!r}] mixes one value and one for each node: give all in one form.")
         if any(name not in one.hyper() for one in made):
             raise ValueError(
                 f"grid has {name!r}, which shapes the program: vary it in a loop of simulate(...) instead."

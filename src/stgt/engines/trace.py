@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from stgt.algorithms import Algorithm
+from stgt.engines.metrics import LYAPUNOV_PARTS
 from stgt.problems.base import Problem
 from stgt.topology import Topology, contraction
 
@@ -100,10 +101,10 @@ class Trace:
         gamma, tau, n, L = self.algorithm.gamma, self.algorithm.tau, self.problem.n, self.problem.L
         if L is None or not isinstance(gamma, float):
             raise KeyError("'lyapunov' was not measured: it needs the problem's L and one stepsize for all nodes.")
-        parts = self["residual"], self["consensus"], self["tracking"]
+        parts = [self[name] for name in LYAPUNOV_PARTS]
         gap = 1.0 - contraction(self.topology)
         if gap <= 1e-12:
-            raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: ρ = E‖W_r − J‖² is 1 there, not below.")
+            raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: ρ = E‖W_r − J‖² is not below 1 there.")
         c_x = 80 * gamma * tau * L / (n * gap)
         c_y = 3556 * gamma**3 * tau**3 * L / (n * gap**3)
         return parts[0] + c_x * parts[1] + c_y * parts[2]

@@ -3,4 +3,6 @@
 from stgt.oracles.stochastic import Exact, Minibatch, Noisy, Oracle, default_oracle
 from stgt.oracles.variance_reduced import SAGA, SVRG
 
-__all__ = ["SAGA", "SVRG", "Exact", "Minibatch", "Noisy", "Oracle", "default_oracle"]
+ORACLES: dict[str, type[Oracle]] = {"saga": SAGA, "svrg": SVRG}  # those that an algorithm may ask for by name
+
+__all__ = ["ORACLES", "SAGA", "SVRG", "Exact", "Minibatch", "Noisy", "Oracle", "default_oracle"]

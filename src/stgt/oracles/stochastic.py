@@ -6,10 +6,11 @@ An oracle is used in two steps: `draw` looks the randomness of a step up, for on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from stgt.checks import check_count, check_number
+from stgt.hyper import Hyper
 from stgt.problems.base import Problem
 from stgt.randomness import Clock, Ops
 
@@ -17,7 +18,7 @@ Array = Any
 
 
 @dataclass(frozen=True)
-class Oracle:
+class Oracle(Hyper):
     """Base of all oracles, and the exact one's behaviour. A state has the node as the first axis of its arrays."""
 
     def check(self, problem: Problem) -> None:
@@ -42,17 +43,12 @@ class Oracle:
         return 1
 
     def calls(self, samples: float) -> float:
-        """Gradients computed a step, with `samples` samples a node."""
-        return 1
+        """Gradients computed a step: sample gradients if f_i is a mean over `samples` samples, else 1."""
+        return max(1.0, samples)
 
     def initial_calls(self, samples: float) -> float:
         """Gradients computed before step 0."""
         return 0
-
-    def hyper(self) -> dict[str, float]:
-        """The real-valued parameters, which an engine may trace."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, float)}
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ class Noisy(Oracle):
     variance: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "variance", check_number(self.variance, "variance", least=0))
+        self._set(variance=check_number(self.variance, "variance", least=0))
 
     def width(self, p: int) -> int:
         return p
@@ -88,12 +84,15 @@ class Minibatch(Oracle):
     batch: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "batch", check_count(self.batch, "batch"))
+        self._set(batch=check_count(self.batch, "batch"))
 
     def check(self, problem: Problem) -> None:
         needs_samples(self, problem)
 
     def width(self, p: int) -> int:
+        return self.batch
+
+    def calls(self, samples: float) -> float:
         return self.batch
 
     def draw(self, clock: Clock, p: int, counts: Array | None) -> Array:

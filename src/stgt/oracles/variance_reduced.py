@@ -42,6 +42,9 @@ class SAGA(Oracle):
             "mean": state["mean"] + share * change,
         }
 
+    def calls(self, samples: float) -> float:
+        return 1
+
     def initial_calls(self, samples: float) -> float:
         return samples
 
@@ -53,7 +56,7 @@ class SVRG(Oracle):
     period: int = 20
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "period", check_count(self.period, "period"))
+        self._set(period=check_count(self.period, "period"))
 
     def check(self, problem: Problem) -> None:
         needs_samples(self, problem)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_count
-from stgt.problems.base import Problem
+from stgt.checks import check_count, check_number
+from stgt.problems.base import Problem, check_array
 
 Array = Any
 
@@ -93,8 +94,8 @@ def from_loss(
 
     Args:
         loss: `loss(params, sample)` -> scalar, for one sample.
-        data: one pytree of arrays for each node, the first axis of each array being the sample; nodes may hold
-            different numbers of samples. One pytree of arrays (n, m, …) is understood as well.
+        data: a list with one pytree of arrays for each node, the first axis of each array being the sample; nodes may
+            hold different numbers of samples. Anything but a list is one pytree of arrays (n, m, …) for all nodes.
         params: the dimension p, if `loss` takes a flat vector; else a pytree like the parameters it takes.
         batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
         L, mu: smoothness and strong convexity constants, where you know them.
@@ -106,13 +107,15 @@ def from_loss(
     import jax
     from jax.flatten_util import ravel_pytree
 
+    if not callable(loss):
+        raise ValueError(f"loss={loss!r}: give a function loss(params, sample) -> scalar.")
     unravel: Callable[[Any], Any] | None = None
-    if isinstance(params, int):
+    if isinstance(params, Integral):
         p = check_count(params, "params")
     else:
         flat, unravel = ravel_pytree(jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float32), params))
         p = check_count(flat.size, "number of parameters in params")
-    nodes = list(data) if isinstance(data, list | tuple) else _unstack(data)
+    nodes = data if isinstance(data, list) else _unstack(data)
     if not nodes:
         raise ValueError("data is empty: give one pytree of arrays for each node.")
     treedef = jax.tree.structure(nodes[0])
@@ -123,24 +126,26 @@ def from_loss(
         shapes = {node[k].shape[1:] for node in leaves}
         if len(shapes) > 1:
             raise ValueError(f"data: array {k} of a sample has shapes {sorted(shapes)}: all nodes must agree.")
-        leaf = np.zeros((len(nodes), counts.max(), *shapes.pop()), dtype=leaves[0][k].dtype)
+        leaf = np.zeros((len(nodes), counts.max(), *shapes.pop()), dtype=np.result_type(*(node[k] for node in leaves)))
         for i, node in enumerate(leaves):
             # Padding repeats a real sample, so that no loss sees an input its author did not expect.
             leaf[i] = _padded(node[k], counts.max())
         packed[f"leaf{k}"] = leaf
     packed["weight"] = np.where(np.arange(counts.max()) < counts[:, None], 1.0 / counts[:, None], 0.0)
-    solution = None if optimum is None else np.array(optimum, dtype=np.float64).reshape(p)
+    model = LossModel(loss, unravel, treedef)
+    _try_loss(model, p, packed)
+    solution = None if optimum is None else check_array(optimum, "optimum", (p,), f"x* of shape (p,) = ({p},)")
     return Problem(
         name=f"from_loss({getattr(loss, '__name__', 'loss')}, n={len(nodes)}, p={p})",
-        model=LossModel(loss, unravel, treedef),
+        model=model,
         data=packed,
         n=len(nodes),
         p=p,
-        L=L,
-        mu=mu,
+        L=None if L is None else check_number(L, "L", above=0),
+        mu=None if mu is None else check_number(mu, "mu", above=0),
         batch=None if batch is None else check_count(batch, "batch"),
         counts=counts,
-        solve=None if solution is None else lambda: solution,
+        solve=None if solution is None else partial(np.copy, solution),
     )
 
 
@@ -148,10 +153,36 @@ def _padded(leaf: np.ndarray, length: int) -> np.ndarray:
     return np.concatenate([leaf, np.repeat(leaf[-1:], length - len(leaf), axis=0)])
 
 
+def _try_loss(model: LossModel, p: int, data: dict[str, np.ndarray]) -> None:
+    """Has JAX trace the loss once, so that a loss that does not fit is said here and not in the middle of a run."""
+    import jax
+
+    def loss(x: Array, leaves: list[Array]) -> Array:
+        return model.loss(x if model.unravel is None else model.unravel(x), jax.tree.unflatten(model.treedef, leaves))
+
+    arrays = [data[f"leaf{k}"] for k in range(model.treedef.num_leaves)]
+    sample = [jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype) for leaf in arrays]
+    try:
+        with jax.enable_x64(True):
+            jax.eval_shape(jax.grad(loss), jax.ShapeDtypeStruct((p,), np.float64), sample)
+    except Exception as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(
+            f"loss cannot be differentiated with these params and data ({type(error).__name__}: {reason}): "
+            "loss(params, sample) must return a scalar, for one sample."
+        ) from error
+
+
 def _unstack(data: Any) -> list[Any]:
     import jax
 
     leaves, treedef = jax.tree.flatten(data)
+    shapes = [np.shape(leaf) for leaf in leaves]
+    if any(len(shape) < 2 for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
+        raise ValueError(
+            f"data has arrays of shapes {shapes}: give a list with the data of each node, or arrays (n, m, …) "
+            "that agree in n."
+        )
     if not leaves:
         return []
     return [jax.tree.unflatten(treedef, [np.asarray(leaf)[i] for leaf in leaves]) for i in range(len(leaves[0]))]

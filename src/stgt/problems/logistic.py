@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class LogisticModel:
     """
 
     def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
-        margin = (data["signed"] * x[:, None, :]).sum(axis=-1)
+        margin = (data["signed"] @ x[:, :, None])[:, :, 0]
         loss = (xp.logaddexp(0.0 * margin, -margin) * data["weight"]).sum(axis=-1)
         square = x * x
         penalty = 0.5 * data["l2"][:, None] * square + data["nonconvex"][:, None] * square / (1.0 + square)
@@ -32,7 +33,7 @@ class LogisticModel:
 
     def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
         slope = self._slope(xp, data["signed"], x) * data["weight"]
-        return (slope[:, :, None] * data["signed"]).sum(axis=1) + self._penalty(data, x)
+        return (slope[:, None, :] @ data["signed"])[:, 0] + self._penalty(data, x)
 
     def component_gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
         slope = self._slope(xp, data["signed"], x)
@@ -46,7 +47,7 @@ class LogisticModel:
     @staticmethod
     def _slope(xp: Any, rows: Array, x: Array) -> Array:
         # −1/(1 + exp(margin)), written so that nothing overflows.
-        return -0.5 * (1.0 - xp.tanh(0.5 * (rows * x[:, None, :]).sum(axis=-1)))
+        return -0.5 * (1.0 - xp.tanh(0.5 * (rows @ x[:, :, None])[:, :, 0]))
 
     @staticmethod
     def _penalty(data: dict[str, Array], x: Array) -> Array:
@@ -112,7 +113,7 @@ def logistic(
         mu=l2 if l2 > 0 and nonconvex == 0 else None,
         batch=batch,
         counts=counts,
-        solve=(lambda: _newton(data, p, l2)) if l2 > 0 and nonconvex == 0 else None,
+        solve=partial(_newton, data, p, l2) if l2 > 0 and nonconvex == 0 else None,
     )
 
 
@@ -127,12 +128,14 @@ def _signs(labels: Any, samples: int) -> np.ndarray:
 def _given(parts: Sequence[Any], n: int | None, samples: int) -> list[np.ndarray]:
     if n is not None and n != len(parts):
         raise ValueError(f"n={n}, but partition lists {len(parts)} nodes: leave n out or make them equal.")
-    if not parts:
+    if len(parts) == 0:
         raise ValueError("partition is an empty list: give the index array of each node.")
-    arrays = [np.asarray(part, dtype=np.int64) for part in parts]
+    arrays = [np.asarray(part) for part in parts]
     for node, part in enumerate(arrays):
         if part.ndim != 1 or len(part) == 0:
             raise ValueError(f"partition[{node}] is empty: each node must hold at least one sample.")
+        if not np.issubdtype(part.dtype, np.integer):
+            raise ValueError(f"partition[{node}] holds {part.dtype} numbers: give whole numbers, indices of samples.")
         if part.min() < 0 or part.max() >= samples:
             raise ValueError(
                 f"partition[{node}] points outside the {samples} samples: indices go from 0 to {samples - 1}."

@@ -82,6 +82,8 @@ def _start(labels: Any, n: int, seed: int) -> tuple[np.ndarray, int, np.random.G
     n = check_count(n, "n")
     if labels.ndim != 1 or len(labels) == 0:
         raise ValueError(f"labels has shape {labels.shape}: give one label for each sample, (samples,).")
+    if np.issubdtype(labels.dtype, np.floating) and not np.isfinite(labels).all():
+        raise ValueError("labels holds entries that are not finite: every sample needs a label.")
     if len(labels) < n:
         raise ValueError(f"n={n}: {len(labels)} samples leave an empty partition; give n of at most {len(labels)}.")
     return labels, n, np.random.default_rng(check_seed(seed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class QuadraticModel:
 
     @staticmethod
     def _product(xp: Any, data: dict[str, Array], x: Array) -> Array:
-        return (data["A"] * x[:, None, :]).sum(axis=-1)
+        return (data["A"] @ x[:, :, None])[:, :, 0]
 
 
 def ridge(
@@ -65,10 +66,6 @@ def ridge(
     theta = rng.uniform(size=(n, p)) / (np.sqrt(p) if scale == "sqrt_p" else 1.0)
     d = rng.uniform(size=n)
 
-    def solve() -> np.ndarray:
-        hessian = 2.0 / n * theta.T @ theta + mu * np.eye(p)
-        return np.linalg.solve(hessian, 2.0 / n * theta.T @ d)
-
     return Problem(
         name=f"ridge(n={n}, p={p}, mu={mu:g}, scale={scale}, noise={noise:g}, seed={seed})",
         model=RidgeModel(),
@@ -78,7 +75,7 @@ def ridge(
         L=float(2.0 * (theta**2).sum(axis=1).max() + mu),
         mu=mu if p > 1 else float(2.0 * (theta**2).min() + mu),
         noise=noise,
-        solve=solve,
+        solve=partial(np.linalg.solve, 2.0 / n * theta.T @ theta + mu * np.eye(p), 2.0 / n * theta.T @ d),
     )
 
 
@@ -116,5 +113,5 @@ def Quadratic(A: Any, b: Any, noise: float = 0.0) -> Problem:
         L=float(np.abs(eigenvalues).max()),
         mu=float(eigenvalues.min()) if eigenvalues.min() > 0 else None,
         noise=noise,
-        solve=lambda: np.linalg.solve(A.mean(axis=0), b.mean(axis=0)),
+        solve=partial(np.linalg.solve, A.mean(axis=0), b.mean(axis=0)),
     )

@@ -108,6 +108,7 @@ def _circulant(name: str, n: int, hops: list[int], weights: list[float] | None =
         own = 1.0 / (len(hops) + 1)
         weights = [own] * len(hops)
     else:
+        weights = [weight / max(1.0, sum(weights)) for weight in weights]
         own = max(0.0, 1.0 - sum(weights))
     by_hop = {hop % n: weight for hop, weight in zip(hops, weights, strict=True)}
     symmetric = all(by_hop.get(-hop % n) == weight for hop, weight in by_hop.items())

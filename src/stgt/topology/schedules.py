@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stgt.checks import check_count
-from stgt.topology.base import TOLERANCE, Topology, check_matrix
+from stgt.topology.base import Topology, check_matrix
 from stgt.topology.structure import (
     Gather,
     check_room,
@@ -18,7 +18,7 @@ from stgt.topology.structure import (
     structure_from_matrices,
 )
 
-ROUNDING = 1e-12  # a matrix this close to its transpose is meant to be symmetric
+ROUNDING = 1e-10  # a matrix this close to its transpose is meant to be symmetric, a sum this close to one to be one
 
 
 def one_peer_exponential(n: int) -> Topology:
@@ -184,7 +184,7 @@ def _from_stack(name: str, stack: np.ndarray) -> Topology:
         name,
         stack.shape[1],
         structure_from_matrices(stack),
-        doubly_stochastic=bool((np.abs(stack.sum(axis=1) - 1.0) <= TOLERANCE).all()),
+        doubly_stochastic=bool((np.abs(stack.sum(axis=1) - 1.0) <= ROUNDING).all()),
         symmetric=symmetric,
         period=len(stack),
         degree=int(heard.max()),

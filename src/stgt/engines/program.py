@@ -1,0 +1,264 @@
+"""One run as JAX traces it: a round, its local steps, the exchange, the measurements.
+
+What decides the compiled program (the algorithm's kind, tau, shapes, the graph's layout) is static; everything else
+(stepsizes, data, seeds, the number of rounds) is an argument, so that another value does not compile again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from stgt.algorithms import Algorithm, Local
+from stgt.engines.metrics import measure
+from stgt.engines.mixing import average, links, mix
+from stgt.oracles import Oracle
+from stgt.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
+from stgt.topology.structure import Average, Relayed, Sampled
+
+Array = Any
+Tree = Any
+CHUNK = 256  # rounds whose measurements are kept on the device before they are fetched
+DRAWN_AT_ONCE = 2**22  # numbers; a round that needs more draws them step by step
+
+
+class JaxOps:
+    """What generic code asks of JAX."""
+
+    xp = jnp
+
+    def erfinv(self, x: Array) -> Array:
+        return lax.erf_inv(x)
+
+    def cond(self, flag: Array, change: Any, state: Any) -> Any:
+        return lax.cond(flag, change, lambda same: same, state)
+
+    def apart(self, make: Any, shape: tuple[int, ...], dtype: Any, step: Array) -> Array:
+        # XLA would fuse the generator into what follows, run it once per use and not vectorise it (4x slower): a loop
+        # whose one turn the compiler cannot foresee keeps them apart.
+        once = jnp.minimum(jnp.ravel(jnp.asarray(step))[0].astype(np.int32), 0) + 1
+        return lax.fori_loop(0, once, lambda turn, _: make(turn.astype(np.uint32)), jnp.zeros(shape, dtype))
+
+    def put(self, table: Array, index: Array, value: Array) -> Array:
+        return table.at[jnp.arange(table.shape[0]), index].set(value)
+
+
+OPS = JaxOps()
+
+
+@dataclass(frozen=True)
+class Static:
+    """What the compiled program depends on."""
+
+    algorithm: Algorithm  # its real-valued hyper-parameters taken out
+    oracle: Oracle  # likewise
+    model: Any
+    metrics: tuple[str, ...]
+    n: int
+    p: int
+    participation: float
+    batch: int
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Inputs:
+    """Arguments of the compiled program that all runs of a batch share."""
+
+    data: dict[str, Array]
+    counts: Array | None
+    structure: Any
+    topology_seed: Array
+    oracle_hyper: dict[str, Array]
+    optimum: Array | None
+    minimum: Array | None
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Carry:
+    """What goes from one round to the next."""
+
+    state: dict[str, Array]
+    memory: dict[str, Array]  # the oracle's
+    ahead: Array | None  # the gradient at x, for methods that exchange twice
+    diverged_at: Array
+
+
+class Program:
+    """One run, while JAX traces it."""
+
+    def __init__(self, static: Static, inputs: Inputs, hyper: dict[str, Array], seed: Array):
+        self.static, self.inputs, self.seed = static, inputs, seed
+        self.graph_seed = inputs.topology_seed + seed
+        self.structure = inputs.structure
+        if isinstance(self.structure, Sampled | Relayed) and self.structure.size == self.structure.n:
+            self.structure = Average(static.n)  # a server that calls everybody
+        if hyper["gamma"].ndim:
+            hyper = {**hyper, "gamma": hyper["gamma"][:, None]}
+        self.algorithm = static.algorithm.bind(**hyper)
+        self.gamma: Any = self.algorithm.gamma
+        self.oracle = static.oracle.bind(**inputs.oracle_hyper)
+        self.dtype = jax.tree.leaves(hyper)[0].dtype
+
+    def first(self, x: Array, state0: dict[str, Array]) -> Carry:
+        """The carry before round 0."""
+        needs = self.algorithm.needs
+        memory = self.oracle.init(OPS, self.static.model, self.inputs.data, x)
+        gradient = mean = ahead = None
+        if "initial" in needs:
+            gradient, memory = self.evaluate(None, memory, x, jnp.int32(0), STREAM_INITIAL)
+            mean = jnp.broadcast_to(gradient.mean(axis=0), gradient.shape)
+        state = {**self.algorithm.init(x, gradient, mean), **state0}
+        if "lookahead" in needs:
+            ahead, memory = self.evaluate(None, memory, x, jnp.int32(0))
+        return Carry(state, memory, ahead, jnp.int32(-1))
+
+    def clock(self, rows: Array | None, step: Array, stream: int = STREAM_LOCAL) -> Clock:
+        nodes = jnp.arange(self.static.n) if rows is None else rows
+        return Clock(OPS, self.dtype, self.seed, nodes, step, stream)
+
+    def draw(self, rows: Array | None, step: Array, stream: int = STREAM_LOCAL) -> Tree:
+        return self.oracle.draw(self.clock(rows, step, stream), self.static.p, _take(self.inputs.counts, rows))
+
+    def evaluate(
+        self, rows: Array | None, memory: Tree, x: Array, step: Array, stream: int = STREAM_LOCAL, drawn: Tree = None
+    ) -> tuple[Array, Tree]:
+        """The gradients of the nodes `rows` (None: all) at x, with the samples of `step`."""
+        drawn = self.draw(rows, step, stream) if drawn is None else drawn
+        return self.oracle.gradient(OPS, self.static.model, _take(self.inputs.data, rows), memory, x, drawn)
+
+    def local_steps(self, rows: Array | None, state: Tree, memory: Tree, ahead: Array | None, r: Array) -> Any:
+        """tau steps of the nodes `rows`, and what the algorithm asks to know of them."""
+        algorithm, needs, tau = self.algorithm, self.algorithm.needs, self.static.algorithm.tau
+        gamma = self.gamma if rows is None or jnp.ndim(self.gamma) == 0 else self.gamma[rows]
+        start, steps = state["x"], r * tau + jnp.arange(tau)
+        anchor = None
+        if "anchor" in needs:
+            anchor, memory = self.evaluate(rows, memory, start, steps[0], STREAM_ANCHOR)
+
+        size = self.static.batch * tau * len(start) * self.oracle.width(self.static.p)
+        drawn = self.draw(rows, steps) if size <= DRAWN_AT_ONCE else None
+        # A step that returns its gradient costs a copy, so only methods that ask for the last one pay it.
+        keep = "last" in needs
+
+        def move(x: Array, g: Array) -> Array:
+            return x - gamma * (g + algorithm.correction(state, x))
+
+        def step(carry: Tree, t: Tree) -> tuple[Tree, None]:
+            x, memory, _ = carry
+            g, memory = self.evaluate(rows, memory, x, t[0], drawn=t[1])
+            return (move(x, g), memory, g if keep else None), None
+
+        first = None
+        carry, begun = (start, memory, jnp.zeros_like(start) if keep else None), 0
+        if ahead is not None or "first" in needs:
+            first = ahead
+            if first is None:
+                first, memory = self.evaluate(rows, memory, start, steps[0], drawn=_at(drawn, 0))
+            carry, begun = (move(start, first), memory, first if keep else None), 1
+        if tau > begun:
+            carry, _ = lax.scan(step, carry, (steps[begun:], _at(drawn, slice(begun, None))))
+        end, memory, last = carry
+        local = Local(
+            start=start,
+            end=end,
+            direction=(start - end) / (gamma * tau),
+            gamma=gamma,
+            round=r,
+            participation=self.static.participation,
+            first=first,
+            last=last,
+            anchor=anchor,
+        )
+        return local, memory
+
+    def exchange(self, rows: Array | None, r: Array, message: dict[str, Array]) -> dict[str, Array]:
+        """What the nodes `rows` hear of a message."""
+        if rows is not None:
+            return {name: average(value) for name, value in message.items()}
+        back = self.algorithm.against
+        return {name: mix(self.structure, self.graph_seed, r, value, name in back) for name, value in message.items()}
+
+    def round(self, carry: Carry, r: Array) -> tuple[Carry, Array]:
+        """One round; returns also the number of links it used."""
+        algorithm, structure = self.algorithm, self.structure
+        rows = structure.active(jnp, self.graph_seed, r) if isinstance(structure, Sampled | Relayed) else None
+        old = _take(carry.state, rows)
+        local, memory = self.local_steps(rows, old, _take(carry.memory, rows), _take(carry.ahead, rows), r)
+        message = algorithm.message(old, local)
+        new = algorithm.merge(old, local, self.exchange(rows, r, message))
+        used = links(self.inputs.structure, self.graph_seed, r)
+        if "coin" in algorithm.needs:
+            talk = coin(jnp, self.seed, r, algorithm.talks, self.dtype)
+            new = jax.tree.map(partial(jnp.where, talk), new, {**old, "x": local.end})
+            used = jnp.where(talk, used, 0.0)
+        ahead = carry.ahead
+        if ahead is not None:
+            gradient, memory = self.evaluate(rows, memory, new["x"], (r + 1) * algorithm.tau)
+            mixed = self.exchange(rows, r, algorithm.second_message(new, gradient))
+            new = algorithm.second_merge(new, gradient, mixed)
+            ahead = _put(ahead, rows, gradient)
+        state = {name: _put(carry.state[name], rows, value) for name, value in new.items()}
+        if rows is not None:
+            state |= self.held(state, new, algorithm.merge(old, local, message), rows, r)
+        return Carry(state, _put(carry.memory, rows, memory), ahead, carry.diverged_at), used
+
+    def held(self, state: Tree, heard: Tree, kept: Tree, rows: Array, r: Array) -> dict[str, Array]:
+        """Where the fields that a server holds go: to everybody, or by relay to the workers of the next round."""
+        names = self.algorithm.held
+        if not isinstance(self.structure, Relayed):
+            return {name: jnp.broadcast_to(heard[name][0], state[name].shape) for name in names}
+        following = self.structure.active(jnp, self.graph_seed, r + 1)
+        return {name: state[name].at[rows].set(kept[name]).at[following].set(heard[name]) for name in names}
+
+    def measure(self, state: Tree) -> dict[str, Array]:
+        inputs, static = self.inputs, self.static
+        return measure(
+            jnp,
+            static.metrics,
+            self.algorithm,
+            static.model,
+            inputs.data,
+            state,
+            inputs.optimum,
+            inputs.minimum,
+            static.participation,
+        )
+
+    def rounds(self, carry: Carry, start: Array, count: Array) -> tuple[Carry, dict[str, Array]]:
+        """`count` ≤ CHUNK rounds from round `start`, and what was measured at their starts."""
+
+        def body(i: Array, both: Any) -> Any:
+            carry, records = both
+            r = start + i
+            carry = self.watch(carry, r)
+            values = self.measure(carry.state)
+            carry, values["links"] = self.round(carry, r)
+            return carry, {name: records[name].at[i].set(value) for name, value in values.items()}
+
+        records = {name: jnp.zeros(CHUNK, self.dtype) for name in (*self.static.metrics, "links")}
+        return lax.fori_loop(0, count, body, (carry, records))
+
+    def watch(self, carry: Carry, r: Array) -> Carry:
+        """Notes the first round at whose start a model is not finite."""
+        lost = ~jnp.isfinite(carry.state["x"]).all() & (carry.diverged_at < 0)
+        return Carry(carry.state, carry.memory, carry.ahead, jnp.where(lost, r, carry.diverged_at).astype(np.int32))
+
+
+def _take(tree: Tree, rows: Array | None) -> Tree:
+    return tree if rows is None else jax.tree.map(lambda leaf: leaf[rows], tree)
+
+
+def _put(tree: Tree, rows: Array | None, values: Tree) -> Tree:
+    return values if rows is None else jax.tree.map(lambda leaf, value: leaf.at[rows].set(value), tree, values)
+
+
+def _at(tree: Tree, position: Any) -> Tree:
+    return jax.tree.map(lambda leaf: leaf[position], tree)
