@@ -9,12 +9,14 @@ from stgt.engines import run
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_readme_runs(capsys):
+def test_the_readme_runs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names: dict = {}
     for block in blocks:
         exec(block, names)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["comparison.pdf", "comparison.png"]
     assert names["scaffold"].residual.shape == (20, 201)
     assert len(capsys.readouterr().out.splitlines()) == 4
 

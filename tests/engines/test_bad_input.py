@@ -67,7 +67,7 @@ CASES = {
         lambda: stgt.simulate(STGT, PROBLEM, RING, 1, oracle=stgt.oracles.Minibatch(2)),
         "draws samples",
     ),
-    "saga without samples": (lambda: stgt.simulate(stgt.GTSAGA(gamma=0.1), PROBLEM, RING, 1), "draws samples"),
+    "saga of noise": (lambda: stgt.simulate(stgt.GTSAGA(gamma=0.1), quadratic(4, 2, 0.1), RING, 1), "draws samples"),
     "oracle of a method that has its own": (
         lambda: stgt.simulate(stgt.GTSAGA(gamma=0.1), PROBLEM, RING, 1, oracle=stgt.oracles.Exact()),
         "leave oracle out",

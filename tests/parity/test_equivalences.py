@@ -153,7 +153,7 @@ def test_the_server_is_a_relay(problem, gamma_c):
 
 
 def test_variance_reduction_with_one_sample_is_diging(topology):
-    """With one sample a node SAGA and SVRG return the exact gradient."""
+    """With one sample a node, or a problem that is not made of samples, SAGA and SVRG return the exact gradient."""
     rng = np.random.default_rng(0)
     problem = stgt.problems.logistic(
         rng.normal(size=(N, P)), np.arange(N) % 2, partition=[[i] for i in range(N)], l2=0.1
@@ -161,6 +161,10 @@ def test_variance_reduction_with_one_sample_is_diging(topology):
     diging = last(stgt.DIGing(gamma=0.05), problem, topology, oracle=stgt.oracles.Exact())
     same(last(stgt.GTSAGA(gamma=0.05), problem, topology, oracle=None), diging)
     same(last(stgt.GTSVRG(gamma=0.05, period=3), problem, topology, oracle=None), diging)
+    plain = quadratic(N, P)
+    diging = last(stgt.DIGing(gamma=0.05), plain, topology, oracle=None)
+    same(last(stgt.GTSAGA(gamma=0.05), plain, topology, oracle=None), diging)
+    same(last(stgt.GTSVRG(gamma=0.05), plain, topology, oracle=None), diging)
 
 
 @pytest.mark.parametrize("tau", TAUS)

@@ -190,7 +190,7 @@ class NEXT(OneStepTracking):
 class GTSAGA(DIGing):
     """GT-SAGA: x ← W x − γy, y ← W y + v⁺ − v with v a SAGA estimate of each node's full gradient.
 
-    It is DIGing's recursion with the SAGA oracle, and needs a problem made of samples.
+    It is DIGing's recursion with the SAGA oracle. Where f_i is not made of samples, it is the only one, and v exact.
     Reference: Xin, Khan, Kar, arXiv:1912.04230.
     """
 

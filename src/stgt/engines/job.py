@@ -44,8 +44,8 @@ class Job:
     def counts_of(self, links: np.ndarray) -> dict[str, np.ndarray]:
         """The cumulative gradients, messages and floats of runs whose rounds used `links` links, (runs, rounds)."""
         algorithm, topology, problem = self.algorithm, self.topology, self.problem
-        samples = 0.0 if problem.counts is None else float(problem.counts.mean())
-        cost = algorithm.cost(round(samples) or None)
+        samples = 1.0 if problem.counts is None else float(problem.counts.mean())
+        cost = algorithm.cost(round(samples))
         needs = algorithm.needs
         steps = algorithm.tau + ("anchor" in needs)
         a_round = np.full(links.shape, topology.sampled * steps * self.oracle.calls(samples))
@@ -154,6 +154,8 @@ def _choose_oracle(algorithm: Algorithm, problem: Problem, oracle: Oracle | None
     if algorithm.oracle is None:
         return default_oracle(problem) if oracle is None else oracle
     required = ORACLES[algorithm.oracle](**algorithm.oracle_options)
+    if problem.counts is None and problem.noise == 0 and oracle is None:
+        return default_oracle(problem)  # one sample a node, f_i itself, of which the estimate is the exact gradient
     if oracle is not None and oracle != required:
         raise ValueError(f"oracle={oracle}: {algorithm.label} is made of {required}; leave oracle out.")
     return required

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -91,6 +91,15 @@ class Carry:
     diverged_at: Array
 
 
+class Workers(NamedTuple):
+    """The nodes that work in a round, and their data. `rows` is None if all do."""
+
+    rows: Array | None
+    nodes: Array
+    data: dict[str, Array]
+    counts: Array | None
+
+
 class Program:
     """One run, while JAX traces it."""
 
@@ -113,38 +122,39 @@ class Program:
         memory = self.oracle.init(OPS, self.static.model, self.inputs.data, x)
         gradient = mean = ahead = None
         if "initial" in needs:
-            gradient, memory = self.evaluate(None, memory, x, jnp.int32(0), STREAM_INITIAL)
+            gradient, memory = self.evaluate(self.workers(None), memory, x, jnp.int32(0), STREAM_INITIAL)
             mean = jnp.broadcast_to(gradient.mean(axis=0), gradient.shape)
         state = {**self.algorithm.init(x, gradient, mean), **state0}
         if "lookahead" in needs:
-            ahead, memory = self.evaluate(None, memory, x, jnp.int32(0))
+            ahead, memory = self.evaluate(self.workers(None), memory, x, jnp.int32(0))
         return Carry(state, memory, ahead, jnp.int32(-1))
 
-    def clock(self, rows: Array | None, step: Array, stream: int = STREAM_LOCAL) -> Clock:
+    def workers(self, rows: Array | None) -> Workers:
         nodes = jnp.arange(self.static.n) if rows is None else rows
-        return Clock(OPS, self.dtype, self.seed, nodes, step, stream)
+        return Workers(rows, nodes, _take(self.inputs.data, rows), _take(self.inputs.counts, rows))
 
-    def draw(self, rows: Array | None, step: Array, stream: int = STREAM_LOCAL) -> Tree:
-        return self.oracle.draw(self.clock(rows, step, stream), self.static.p, _take(self.inputs.counts, rows))
+    def draw(self, workers: Workers, step: Array, stream: int = STREAM_LOCAL) -> Tree:
+        clock = Clock(OPS, self.dtype, self.seed, workers.nodes, step, stream)
+        return self.oracle.draw(clock, self.static.p, workers.counts)
 
     def evaluate(
-        self, rows: Array | None, memory: Tree, x: Array, step: Array, stream: int = STREAM_LOCAL, drawn: Tree = None
+        self, workers: Workers, memory: Tree, x: Array, step: Array, stream: int = STREAM_LOCAL, drawn: Tree = None
     ) -> tuple[Array, Tree]:
-        """The gradients of the nodes `rows` (None: all) at x, with the samples of `step`."""
-        drawn = self.draw(rows, step, stream) if drawn is None else drawn
-        return self.oracle.gradient(OPS, self.static.model, _take(self.inputs.data, rows), memory, x, drawn)
+        """The gradients of the workers at x, with the samples of `step`."""
+        drawn = self.draw(workers, step, stream) if drawn is None else drawn
+        return self.oracle.gradient(OPS, self.static.model, workers.data, memory, x, drawn)
 
-    def local_steps(self, rows: Array | None, state: Tree, memory: Tree, ahead: Array | None, r: Array) -> Any:
-        """tau steps of the nodes `rows`, and what the algorithm asks to know of them."""
+    def local_steps(self, workers: Workers, state: Tree, memory: Tree, ahead: Array | None, r: Array) -> Any:
+        """tau steps of the workers, and what the algorithm asks to know of them."""
         algorithm, needs, tau = self.algorithm, self.algorithm.needs, self.static.algorithm.tau
-        gamma = self.gamma if rows is None or jnp.ndim(self.gamma) == 0 else self.gamma[rows]
+        gamma = self.gamma if jnp.ndim(self.gamma) == 0 else _take(self.gamma, workers.rows)
         start, steps = state["x"], r * tau + jnp.arange(tau)
         anchor = None
         if "anchor" in needs:
-            anchor, memory = self.evaluate(rows, memory, start, steps[0], STREAM_ANCHOR)
+            anchor, memory = self.evaluate(workers, memory, start, steps[0], STREAM_ANCHOR)
 
         size = self.static.batch * tau * len(start) * self.oracle.width(self.static.p)
-        drawn = self.draw(rows, steps) if size <= DRAWN_AT_ONCE else None
+        drawn = self.draw(workers, steps) if size <= DRAWN_AT_ONCE else None
         # A step that returns its gradient costs a copy, so only methods that ask for the last one pay it.
         keep = "last" in needs
 
@@ -153,7 +163,7 @@ class Program:
 
         def step(carry: Tree, t: Tree) -> tuple[Tree, None]:
             x, memory, _ = carry
-            g, memory = self.evaluate(rows, memory, x, t[0], drawn=t[1])
+            g, memory = self.evaluate(workers, memory, x, t[0], drawn=t[1])
             return (move(x, g), memory, g if keep else None), None
 
         first = None
@@ -161,7 +171,7 @@ class Program:
         if ahead is not None or "first" in needs:
             first = ahead
             if first is None:
-                first, memory = self.evaluate(rows, memory, start, steps[0], drawn=_at(drawn, 0))
+                first, memory = self.evaluate(workers, memory, start, steps[0], drawn=_at(drawn, 0))
             carry, begun = (move(start, first), memory, first if keep else None), 1
         if tau > begun:
             carry, _ = lax.scan(step, carry, (steps[begun:], _at(drawn, slice(begun, None))))
@@ -190,8 +200,8 @@ class Program:
         """One round; returns also the number of links it used."""
         algorithm, structure = self.algorithm, self.structure
         rows = structure.active(jnp, self.graph_seed, r) if isinstance(structure, Sampled | Relayed) else None
-        old = _take(carry.state, rows)
-        local, memory = self.local_steps(rows, old, _take(carry.memory, rows), _take(carry.ahead, rows), r)
+        workers, old = self.workers(rows), _take(carry.state, rows)
+        local, memory = self.local_steps(workers, old, _take(carry.memory, rows), _take(carry.ahead, rows), r)
         message = algorithm.message(old, local)
         new = algorithm.merge(old, local, self.exchange(rows, r, message))
         used = links(self.inputs.structure, self.graph_seed, r)
@@ -201,7 +211,7 @@ class Program:
             used = jnp.where(talk, used, 0.0)
         ahead = carry.ahead
         if ahead is not None:
-            gradient, memory = self.evaluate(rows, memory, new["x"], (r + 1) * algorithm.tau)
+            gradient, memory = self.evaluate(workers, memory, new["x"], (r + 1) * algorithm.tau)
             mixed = self.exchange(rows, r, algorithm.second_message(new, gradient))
             new = algorithm.second_merge(new, gradient, mixed)
             ahead = _put(ahead, rows, gradient)

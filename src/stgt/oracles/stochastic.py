@@ -43,8 +43,8 @@ class Oracle(Hyper):
         return 1
 
     def calls(self, samples: float) -> float:
-        """Gradients computed a step: sample gradients if f_i is a mean over `samples` samples, else 1."""
-        return max(1.0, samples)
+        """Gradients of single samples computed a step, where each f_i is a mean over `samples` samples."""
+        return samples
 
     def initial_calls(self, samples: float) -> float:
         """Gradients computed before step 0."""
@@ -107,8 +107,8 @@ class Minibatch(Oracle):
 def needs_samples(oracle: Oracle, problem: Problem) -> None:
     if problem.counts is None:
         raise ValueError(
-            f"oracle {type(oracle).__name__} draws samples, but {problem.name} has none: use logistic(...) or "
-            "from_loss(...), or the oracle Exact() or Noisy(variance)."
+            f"oracle {type(oracle).__name__} draws samples, but {problem.name} has none: use a problem with samples, "
+            "by logistic(...) or from_loss(...), or another algorithm or oracle."
         )
 
 

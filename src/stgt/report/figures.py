@@ -16,12 +16,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (8, 2)), "-")
 
 
-def curves(traces: Mapping[str, Trace], path: Path, *, metric: str = "residual", title: str = "") -> list[Path]:
+def curves(traces: Mapping[str, Trace], path: Path | str, *, metric: str = "residual", title: str = "") -> list[Path]:
     """Draws a measurement over the rounds, a curve for each trace: the mean over its seeds and its 95 % interval.
 
     Args:
         traces: by the name to stand in the legend.
-        path: of the picture, without an ending.
+        path: of the pictures, without an ending.
         metric: a measurement's name.
         title: above the axes.
 
@@ -55,7 +55,7 @@ def curves(traces: Mapping[str, Trace], path: Path, *, metric: str = "residual",
         axes.legend(frameon=False)
         written = []
         for ending in (".png", ".pdf"):
-            target = path.with_name(path.name + ending)
+            target = Path(f"{path}{ending}")
             written.append(write_atomically(target, lambda file: figure.savefig(file, dpi=160)))
     return written
 
