@@ -223,6 +223,15 @@ def test_unknown_options():
         stgt.sweep(stgt.STGT(gamma=0.1), quadratic(4, 2), stgt.topology.ring(4), 1, grid={}, bogus=1)
 
 
+def test_both_names_of_an_engine():
+    runs = {
+        name: stgt.simulate(stgt.STGT(gamma=0.1), quadratic(4, 2, noise=0.1), stgt.topology.ring(4), 3, engine=name)
+        for name in ("jax", "simulator", "numpy", "reference")
+    }
+    np.testing.assert_array_equal(runs["jax"].x, runs["simulator"].x)
+    np.testing.assert_array_equal(runs["numpy"].x, runs["reference"].x)
+
+
 def test_no_rounds():
     trace = stgt.simulate(stgt.STGT(gamma=0.1), quadratic(4, 2), stgt.topology.ring(4), 0, x0=np.ones(2))
     assert trace.residual.shape == (1, 1)

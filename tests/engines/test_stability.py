@@ -20,6 +20,24 @@ def test_adjoint_tracking_converges_where_plain_tracking_diverges():
     assert adjoint["sum_c"].max() < 1e-11
 
 
+@pytest.mark.parametrize("engine", ["jax", "numpy"])
+def test_the_noise_has_the_stated_variance(engine):
+    """f_i(x) = a x²/2, one step a round, W = J: x̄⁺ = (1 − γa) x̄ − γ δ̄ with Var δ̄ = σ²/n, so that in the long run
+    E x̄² = γσ²/(n a (2 − γa)). Successive x̄² correlate over 1/(1 − (1 − γa)²) rounds."""
+    a, gamma, variance, n = 2.0, 0.25, 0.3, 4
+    problem = stgt.problems.Quadratic(np.full((n, 1, 1), a), np.zeros((n, 1)), noise=variance)
+    rounds, seeds = (2000, 50) if engine == "jax" else (400, 5)
+    trace = stgt.simulate(
+        stgt.DPSGD(gamma=gamma), problem, stgt.topology.complete(n), rounds, seeds, engine=engine, metrics=["residual"]
+    )
+    values = trace.residual[:, 50:]
+    expected = gamma * variance / (n * a * (2 - gamma * a))
+    # x̄ is normal, so Var x̄² = 2 (E x̄²)²; the sum over lags of its correlation (1 − γa)^{2k} makes the effective size.
+    q = (1 - gamma * a) ** 2
+    effective = values.size * (1 - q) / (1 + q)
+    assert abs(values.mean() / expected - 1) < 5 * np.sqrt(2 / effective)
+
+
 TOPOLOGIES = [
     stgt.topology.exponential(32),
     stgt.topology.ring(32),

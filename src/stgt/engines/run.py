@@ -18,6 +18,8 @@ from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.topology import Topology
 
+ENGINES = {"jax": "jax", "numpy": "numpy", "simulator": "jax", "reference": "numpy"}
+
 
 def simulate(
     algorithm: Algorithm,
@@ -49,7 +51,7 @@ def simulate(
         oracle: where gradients come from; the problem's own if left out.
         metrics: names to measure, to save time; all that there are if left out.
         dtype: "float32" or "float64"; if left out, float32 for the simulator and float64 for the reference.
-        engine: "jax", the compiled simulator, or "numpy", the reference.
+        engine: "jax" (or "simulator"), compiled, or "numpy" (or "reference"), plain.
         progress: called with (done, total) from time to time.
 
     Returns:
@@ -87,7 +89,7 @@ def sweep(
     Returns:
         A trace for each combination; `trace.algorithm` has its values.
     """
-    check_choice(engine, "engine", ("jax", "numpy"))
+    engine = ENGINES[check_choice(engine, "engine", ENGINES)]
     unknown = sorted(set(options) - set(signature(simulate).parameters))
     if unknown:
         raise TypeError(f"sweep() has no option {unknown[0]!r}: it takes those of simulate.")
