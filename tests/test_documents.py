@@ -21,6 +21,15 @@ def test_the_readme_runs(capsys, tmp_path, monkeypatch):
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
+def test_the_page_on_theory_runs(capsys):
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "theory.md").read_text(), flags=re.S)
+    names: dict = {}
+    exec(block, names)
+    plain, adjoint = (float(line.split()[-1]) for line in capsys.readouterr().out.splitlines())
+    assert adjoint < 1 < plain
+    assert len(names["curve"]) == 51
+
+
 def test_docstrings_run():
     result = doctest.testmod(run)
     assert result.attempted > 0

@@ -18,6 +18,7 @@ ORDER = [
     "problems",
     "oracles",
     "engines",
+    "theory",
     "experiments",
     "report",
     "cli",

@@ -3,7 +3,7 @@
 One definition of an algorithm, every place it runs.
 """
 
-from stgt import oracles, problems, topology
+from stgt import oracles, problems, theory, topology
 from stgt.algorithms import (
     DPSGD,
     DSGT,
@@ -54,5 +54,6 @@ __all__ = [
     "problems",
     "simulate",
     "sweep",
+    "theory",
     "topology",
 ]

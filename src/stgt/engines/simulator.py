@@ -50,7 +50,8 @@ def run(job: Job) -> list[Trace]:
         return _run(job)
 
 
-def _run(job: Job) -> list[Trace]:
+def assemble(job: Job) -> tuple[Static, Inputs, Tree, Array]:
+    """The arguments of a compiled program: static, shared, and the hyper-parameters and seeds of all runs."""
     problem, topology, dtype = job.problem, job.topology, np.dtype(job.dtype)
     runs = [(algorithm, seed) for algorithm in job.algorithms for seed in job.seeds]
     hyper = {
@@ -77,6 +78,12 @@ def _run(job: Job) -> list[Trace]:
         optimum=None if problem.optimum is None else jnp.asarray(problem.optimum, dtype),
         minimum=None if problem.minimum is None else jnp.asarray(problem.minimum, dtype),
     )
+    return static, inputs, hyper, seeds
+
+
+def _run(job: Job) -> list[Trace]:
+    static, inputs, hyper, seeds = assemble(job)
+    dtype = np.dtype(job.dtype)
     carry = _begin(static, inputs, hyper, seeds, jnp.asarray(job.x0, dtype), _cast(job.state0, dtype))
     pieces: list[dict[str, np.ndarray]] = []
     done, size = 0, CHUNK if job.progress is None else 1
@@ -87,7 +94,7 @@ def _run(job: Job) -> list[Trace]:
         pieces.append({name: np.asarray(values)[:, :count] for name, values in records.items()})
         done += count
         if job.progress is not None:
-            job.progress(done * len(runs), job.rounds * len(runs))
+            job.progress(done * len(seeds), job.rounds * len(seeds))
             pace = (time.perf_counter() - began) / count
             size = int(np.clip(0.2 / pace, 1, CHUNK))
     carry, last = _finish(static, inputs, hyper, seeds, carry, jnp.int32(job.rounds))
@@ -95,7 +102,7 @@ def _run(job: Job) -> list[Trace]:
         name: np.concatenate([piece[name] for piece in pieces] + [np.asarray(last[name])[:, None]], axis=1)
         for name in job.metrics
     }
-    used = np.concatenate([piece["links"] for piece in pieces], axis=1) if pieces else np.zeros((len(runs), 0))
+    used = np.concatenate([piece["links"] for piece in pieces], axis=1) if pieces else np.zeros((len(seeds), 0))
     state = {name: np.array(value) for name, value in carry.state.items()}
     diverged_at = np.asarray(carry.diverged_at)
     width = len(job.seeds)
