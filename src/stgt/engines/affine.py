@@ -15,21 +15,21 @@ from stgt.engines.job import Job
 from stgt.engines.program import Carry, Inputs, Program, Static
 from stgt.engines.simulator import assemble
 from stgt.oracles import Oracle
-from stgt.randomness import STREAM_ANCHOR, Clock, Ops
+from stgt.randomness import STREAM_LOCAL, Clock, Ops
 
 Array = Any
 
 
 @dataclass(frozen=True)
 class Given(Oracle):
-    """The exact gradient plus noise that is handed in: a row for each local step, and one for the anchor."""
+    """The exact gradient plus noise that is handed in: a row for each local step, and one for an extra gradient."""
 
     noise: Any = None  # (steps, n, p)
-    anchor: Any = None  # (n, p)
+    extra: Any = None  # (n, p)
     start: Any = 0  # the step of the first row
 
     def draw(self, clock: Clock, p: int, counts: Array | None) -> Array:
-        return self.anchor if clock.stream == STREAM_ANCHOR else self.noise[clock.step - self.start]
+        return self.noise[clock.step - self.start] if clock.stream == STREAM_LOCAL else self.extra
 
     def gradient(
         self, ops: Ops, model: Any, data: dict[str, Array], state: dict[str, Array], x: Array, drawn: Any
@@ -51,6 +51,7 @@ class Layout:
     """Where what is in v: linear maps out of it, and v before round 0."""
 
     start: np.ndarray  # (D,)
+    start_noise: np.ndarray  # (D, D): B Bᵀ of the noise in v before round 0, of gradients that an initialisation takes
     mean: np.ndarray  # (p, D): x̄
     models: np.ndarray  # (n p, D): all x_i
     conserved: np.ndarray  # (p, D): what stays 0, or (0, D)
@@ -71,7 +72,10 @@ def layout(job: Job) -> Layout:
     """Linear maps from the flat state to what one asks about it."""
     with jax.enable_x64(True):
         static, inputs, hyper, seed = _arguments(job)
-        program, v, unflatten = _begin(static, inputs, hyper, seed, jnp.asarray(job.x0))
+        program, v, unflatten = _begin(static, inputs, hyper, seed, jnp.asarray(job.x0), *_quiet(static, 1))
+
+        def start(noise: Array, extra: Array) -> Array:
+            return _begin(static, inputs, hyper, seed, jnp.asarray(job.x0), noise, extra)[1]
 
         def conserved(v: Array) -> Array:
             vector = program.algorithm.conserved(unflatten(v)[0], job.topology.participation)
@@ -82,27 +86,26 @@ def layout(job: Job) -> Layout:
             lambda v: unflatten(v)[0]["x"].ravel(),
             conserved,
         )
-        return Layout(np.asarray(v), *(np.asarray(jax.jacfwd(function)(jnp.zeros_like(v))) for function in asked))
+        start_noise = _noise_covariance(jax.jacfwd(start, argnums=(0, 1))(*_quiet(static, 1)), len(v))
+        maps = (np.asarray(jax.jacfwd(function)(jnp.zeros_like(v))) for function in asked)
+        return Layout(np.asarray(v), np.asarray(start_noise), *maps)
 
 
 @partial(jax.jit, static_argnames=("static", "with_noise"))
 def _maps(
     static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array, r: Array, with_noise: bool
 ) -> tuple[Array, ...]:
-    program, v, unflatten = _begin(static, inputs, hyper, seed, x0)
-    steps, n, p = static.algorithm.tau + 1, static.n, static.p
+    quiet = _quiet(static, static.algorithm.tau + 1)
+    program, v, unflatten = _begin(static, inputs, hyper, seed, x0, *quiet)
 
-    def go(v: Array, noise: Array, anchor: Array) -> Array:
-        program.oracle = Given(noise, anchor, r * static.algorithm.tau)
+    def go(v: Array, noise: Array, extra: Array) -> Array:
+        program.oracle = Given(noise, extra, r * static.algorithm.tau)
         state, ahead = unflatten(v)
         carry, _ = program.round(Carry(state, {}, ahead, jnp.int32(-1)), r)
         return ravel_pytree((carry.state, carry.ahead))[0]
 
-    zero, quiet = jnp.zeros_like(v), (jnp.zeros((steps, n, p)), jnp.zeros((n, p)))
-    Q = None
-    if with_noise:
-        parts = jax.jacrev(go, argnums=(1, 2))(zero, *quiet)
-        Q = sum(part.reshape(len(v), -1) @ part.reshape(len(v), -1).T for part in parts)
+    zero = jnp.zeros_like(v)
+    Q = _noise_covariance(jax.jacrev(go, argnums=(1, 2))(zero, *quiet), len(v)) if with_noise else None
     probe = jnp.cos(1.0 + jnp.arange(len(v)))
     return jax.jacfwd(go)(zero, *quiet), go(zero, *quiet), Q, probe, go(probe, *quiet)
 
@@ -112,9 +115,20 @@ def _arguments(job: Job) -> tuple[Static, Inputs, Any, Array]:
     return static, inputs, {name: values[0] for name, values in hyper.items()}, seeds[0]
 
 
-def _begin(static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array) -> tuple[Program, Array, Any]:
-    """The program with noise to be handed in, its state before round 0 as a flat vector, and the way back."""
+def _begin(
+    static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array, noise: Array, extra: Array
+) -> tuple[Program, Array, Any]:
+    """The program with its noise handed in, its state before round 0 as a flat vector, and the way back."""
     program = Program(static, inputs, hyper, seed)
-    program.oracle = Given(jnp.zeros((1, static.n, static.p)), jnp.zeros((static.n, static.p)))
+    program.oracle = Given(noise, extra)
     carry = program.first(x0, {})
     return program, *ravel_pytree((carry.state, carry.ahead))
+
+
+def _quiet(static: Static, steps: int) -> tuple[Array, Array]:
+    return jnp.zeros((steps, static.n, static.p)), jnp.zeros((static.n, static.p))
+
+
+def _noise_covariance(parts: tuple[Array, ...], size: int) -> Array:
+    """B Bᵀ from the derivatives (size, …) with respect to all noise."""
+    return sum(part.reshape(size, -1) @ part.reshape(size, -1).T for part in parts)

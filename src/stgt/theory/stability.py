@@ -7,7 +7,6 @@ a schedule of period T is the product of its T rounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from scipy import linalg
 from stgt.algorithms import Algorithm
 from stgt.checks import check_count, check_number
 from stgt.engines.job import prepare
-from stgt.oracles import Exact
 from stgt.problems.base import Problem
 from stgt.topology import Topology
 
@@ -47,24 +45,42 @@ class RoundMap:
     @cached_property
     def basis(self) -> np.ndarray:
         """Orthonormal columns (D, d) that span the states with nothing conserved: the mean of c is left out."""
-        return (
-            linalg.null_space(self.layout.conserved) if len(self.layout.conserved) else np.eye(len(self.layout.start))
-        )
+        if len(self.layout.conserved) == 0:
+            return np.eye(len(self.layout.start))
+        return linalg.null_space(self.layout.conserved)
+
+    @cached_property
+    def matrices(self) -> list[np.ndarray]:
+        """M of each round, in the coordinates of `basis`."""
+        Z = self.basis
+        return [Z.T @ step.M @ Z for step in self.rounds]
 
     @cached_property
     def steps(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """(M, b, σ² B Bᵀ) of each round in the coordinates of `basis`."""
+        """(M, b, σ² B Bᵀ) of each round, in the coordinates of `basis`."""
         Z = self.basis
-        return [(Z.T @ step.M @ Z, Z.T @ step.b, self.noise * Z.T @ step.Q @ Z) for step in self.rounds]
+        return [
+            (M, Z.T @ step.b, self.noise * Z.T @ step.Q @ Z) for M, step in zip(self.matrices, self.rounds, strict=True)
+        ]
 
     @cached_property
     def period_matrix(self) -> np.ndarray:
         """M of a whole period."""
-        Z = self.basis
-        product = np.eye(Z.shape[1])
-        for step in self.rounds:
-            product = Z.T @ step.M @ Z @ product
+        product = np.eye(self.basis.shape[1])
+        for M in self.matrices:
+            product = M @ product
         return product
+
+    @cached_property
+    def to_mean(self) -> np.ndarray:
+        """From the coordinates of `basis` to x̄, (p, d)."""
+        return self.layout.mean @ self.basis
+
+    @cached_property
+    def to_disagreement(self) -> np.ndarray:
+        """From the coordinates of `basis` to all x_i − x̄, (n p, d)."""
+        n = len(self.layout.models) // len(self.layout.mean)
+        return (self.layout.models - np.tile(self.layout.mean, (n, 1))) @ self.basis
 
     @cached_property
     def spectral_radius(self) -> float:
@@ -87,30 +103,36 @@ class SteadyState:
     bias: float
 
 
-def round_map(algorithm: Algorithm, problem: Problem, topology: Topology, *, with_noise: bool = True) -> RoundMap:
+def round_map(
+    algorithm: Algorithm, problem: Problem, topology: Topology, *, x0: Any = None, with_noise: bool = True
+) -> RoundMap:
     """The round of an algorithm on a quadratic problem, as affine maps; a map for each round of the schedule's period.
 
+    `x0` is the first model, as in `simulate`; the maps do not depend on it, only the state before round 0 does.
     `with_noise=False` leaves out how noise enters, which takes longest and is not needed for stability.
 
     Raises:
-        ValueError: the problem is not quadratic, the schedule is random, or the state has too many entries.
+        ValueError: the problem is not quadratic with additive noise, the schedule is random, or the state too large.
     """
     from stgt.engines.affine import affine_round, layout
 
-    job = prepare([algorithm], problem, topology, 0, 1, dtype="float64", oracle=Exact())
+    job = prepare([algorithm], problem, topology, 0, 1, dtype="float64", x0=x0)
     if topology.period is None:
         raise ValueError(f"{topology.name} is random, so no single map describes a round: use one with a period.")
     if "coin" in algorithm.needs and algorithm.talks < 1:
         raise ValueError(f"{algorithm.label} with p={algorithm.talks:g} tosses a coin: give p=1 and tau.")
     if problem.optimum is None:
         raise ValueError(f"{problem.name} has no known optimum: the exact theory is for quadratics.")
-    where = layout(job)
-    if len(where.start) > LARGEST:
+    if problem.batch is not None:
         raise ValueError(
-            f"the state has {len(where.start)} entries: give a problem with n·p small enough for {LARGEST}."
+            f"{problem.name} draws minibatches of {problem.batch}: the exact theory is for additive noise."
         )
+    fields = len(algorithm.init(job.x0, job.x0, job.x0)) + ("lookahead" in algorithm.needs)
+    entries = fields * problem.n * problem.p
+    if entries > LARGEST:
+        raise ValueError(f"the state has {entries} entries: give a problem with n·p small enough for {LARGEST}.")
     rounds = tuple(affine_round(job, r, with_noise) for r in range(topology.period))
-    return RoundMap(rounds, where, problem.noise, problem.optimum)
+    return RoundMap(rounds, layout(job), problem.noise, problem.optimum)
 
 
 def spectral_radius(algorithm: Algorithm, problem: Problem, topology: Topology) -> float:
@@ -185,12 +207,9 @@ def expected_curve(
 ) -> np.ndarray:
     """E‖x̄ − x*‖² at the start of each round and after the last, (rounds + 1,), exactly."""
     rounds = check_count(rounds, "rounds", 0)
-    found = round_map(algorithm, problem, topology)
-    job = prepare([algorithm], problem, topology, 0, 1, dtype="float64", oracle=Exact(), x0=x0)
-    from stgt.engines.affine import layout
-
-    mean = found.basis.T @ layout(job).start
-    P = np.zeros((len(mean), len(mean)))
+    found = round_map(algorithm, problem, topology, x0=x0)
+    Z = found.basis
+    mean, P = Z.T @ found.layout.start, found.noise * Z.T @ found.layout.start_noise @ Z
     curve = []
     for r in range(rounds + 1):
         curve.append(_measured(found, mean, P)[0])
@@ -216,10 +235,11 @@ def _push(
 
 def _measured(found: RoundMap, mean: np.ndarray, P: np.ndarray) -> tuple[float, float, float]:
     """(E‖x̄ − x*‖², E‖X − 1x̄‖², ‖E x̄ − x*‖²) of a state with this mean and covariance."""
-    Z, where = found.basis, found.layout
-    to_mean = where.mean @ Z
-    n = len(where.models) // len(where.mean)
-    apart = (where.models - np.tile(where.mean, (n, 1))) @ Z
-    bias = float(((to_mean @ mean - found.optimum) ** 2).sum())
-    spread: Callable[[np.ndarray], float] = lambda A: float(np.einsum("ij,jk,ik->", A, P, A, optimize=True))  # noqa: E731
-    return bias + spread(to_mean), float(((apart @ mean) ** 2).sum()) + spread(apart), bias
+    bias = float(((found.to_mean @ mean - found.optimum) ** 2).sum())
+    apart = float(((found.to_disagreement @ mean) ** 2).sum())
+    return bias + _spread(found.to_mean, P), apart + _spread(found.to_disagreement, P), bias
+
+
+def _spread(A: np.ndarray, P: np.ndarray) -> float:
+    """E‖A v‖² of a v with mean 0 and covariance P: the trace of A P Aᵀ."""
+    return float(np.vdot(A @ P, A))
