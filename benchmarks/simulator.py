@@ -57,6 +57,7 @@ def numpy_loop(problem: stgt.problems.Problem, W: np.ndarray, rounds: int) -> np
 
 def speed(console: Console) -> None:
     problem, topology = stgt.problems.ridge(n=N, p=P, mu=0.5, noise=0.1), stgt.topology.exponential(N)
+    quiet = stgt.problems.ridge(n=N, p=P, mu=0.5, noise=0.0)
     algorithm = stgt.STGT(gamma=GAMMA, tau=TAU)
 
     def simulate(rounds: int, seeds: int, **options):
@@ -71,6 +72,7 @@ def speed(console: Console) -> None:
         "simulator, all measurements": 2000 / best(simulate(2000, 1)),
         "simulator, residual only": 2000 / best(simulate(2000, 1, metrics=["residual"])),
         "simulator, float64": 2000 / best(simulate(2000, 1, dtype="float64")),
+        "simulator, noise=0": 2000 / best(lambda: stgt.simulate(algorithm, quiet, topology, 2000)),
         "simulator, 20 seeds at once": 20 * 200 / best(simulate(200, 20)),
     }
     table = Table(title=f"ST-GT on ridge, n={N}, p={P}, tau={TAU}, noise; first call {compiling:.1f} s")

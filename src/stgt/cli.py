@@ -29,6 +29,7 @@ def demo(
     """Compare ST-GT, FlexGT and Scaffold on the paper's ridge problem, over 20 seeds."""
     from stgt.experiments import demo as run
     from stgt.experiments import summary
+    from stgt.experiments.ridge_demo import TITLE
     from stgt.report import curves, output_folder
 
     folder = output_folder(out, force)
@@ -49,7 +50,7 @@ def demo(
     for row in rows:
         table.add_row(row.method, _plus_minus(row.error, row.half_width), f"{row.floats:.0f}", row.diverged)
     console.print(table)
-    for path in curves(traces, folder / "convergence", title="32 nodes, 3 neighbours or 4 sampled workers"):
+    for path in curves(traces, folder / "convergence", title=TITLE):
         console.print(f"wrote {path}")
 
 

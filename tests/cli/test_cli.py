@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import stgt
 from stgt.cli import app
 from stgt.experiments import ridge_demo
+from stgt.report import curves
 
 STGT = Path(sys.executable).with_name("stgt")
 
@@ -62,3 +64,12 @@ def test_unknown_command_and_list():
     assert listed.returncode == 0
     assert "STGT" in listed.stdout
     assert "exponential" in listed.stdout
+
+
+def test_a_diverging_run_can_be_drawn(tmp_path):
+    """Its curve ends where a seed leaves the finite numbers; no warning on the way."""
+    problem = stgt.problems.ridge(n=4, p=2, scale="none")
+    trace = stgt.simulate(stgt.DPSGD(gamma=9.0), problem, stgt.topology.ring(4), 200, 3)
+    assert trace.diverged.all()
+    written = curves({"D-PSGD": trace}, tmp_path / "picture")
+    assert [path.name for path in written] == ["picture.png", "picture.pdf"]

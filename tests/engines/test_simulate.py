@@ -218,6 +218,15 @@ def test_results_and_problems_can_be_pickled():
     trace.x[:] = 0  # the caller's own
 
 
+@pytest.mark.parametrize("engine", ["jax", "numpy"])
+def test_the_optimum_is_solved_for_only_if_it_is_measured_against(engine):
+    problem = logistic(4, 2)
+    stgt.simulate(stgt.STGT(gamma=0.1), problem, stgt.topology.ring(4), 1, metrics=["consensus"], engine=engine)
+    assert "optimum" not in vars(problem)
+    stgt.simulate(stgt.STGT(gamma=0.1), problem, stgt.topology.ring(4), 1, engine=engine)
+    assert "optimum" in vars(problem)
+
+
 def test_unknown_options():
     with pytest.raises(TypeError, match="no option 'bogus'"):
         stgt.sweep(stgt.STGT(gamma=0.1), quadratic(4, 2), stgt.topology.ring(4), 1, grid={}, bogus=1)

@@ -20,6 +20,17 @@ def test_adjoint_tracking_converges_where_plain_tracking_diverges():
     assert adjoint["sum_c"].max() < 1e-11
 
 
+def test_proxskip_with_a_coin_wants_a_fixed_graph():
+    """What docs/algorithms.md warns of: with p < 1 and sampled workers it diverges, its periodic form converges."""
+    problem, server = stgt.problems.ridge(n=6, p=3, mu=0.5, noise=0.0), stgt.topology.server(6, sampled=2)
+    coin, periodic = (
+        stgt.simulate(stgt.ProxSkip(gamma=0.003, **options), problem, server, 20_000, dtype="float64")
+        for options in ({"p": 0.4}, {"tau": 3})
+    )
+    assert coin.residual[0, -1] > 1e10
+    assert periodic.residual[0, -1] < 1e-10
+
+
 @pytest.mark.parametrize("engine", ["jax", "numpy"])
 def test_the_noise_has_the_stated_variance(engine):
     """f_i(x) = a x²/2, one step a round, W = J: x̄⁺ = (1 − γa) x̄ − γ δ̄ with Var δ̄ = σ²/n, so that in the long run

@@ -41,7 +41,7 @@ class ProxSkip(Algorithm):
     A round is one coin: `tau` local steps (1 in the paper), then communication with probability `p`, and the weight
     p/(γτ). `p=1, tau=T` is the periodic variant with p = 1/T, which equals ST-GT with W = J. The paper's prox is the
     mean, `complete(n)`; on another fixed W this is its decentralised kin, which wants W ⪰ 0 (weights="lazy"). With
-    p < 1 it diverges at any stepsize where W_r changes or a server samples: use p = 1 and tau there.
+    p < 1 it can diverge at any stepsize where W_r changes or a server samples: use p = 1 and tau there.
     Reference: Mishchenko, Malinovsky, Stich, Richtárik, arXiv:2202.09357.
     """
 

@@ -41,6 +41,16 @@ class Job:
         """The first of the algorithms, for all that they share."""
         return self.algorithms[0]
 
+    @property
+    def optimum(self) -> np.ndarray | None:
+        """x*, if it is measured against: it may have to be solved for."""
+        return self.problem.optimum if "residual" in self.metrics else None
+
+    @property
+    def minimum(self) -> float | None:
+        """f*, if it is measured against."""
+        return self.problem.minimum if "loss" in self.metrics else None
+
     def counts_of(self, links: np.ndarray) -> dict[str, np.ndarray]:
         """The cumulative gradients, messages and floats of runs whose rounds used `links` links, (runs, rounds)."""
         algorithm, topology, problem = self.algorithm, self.topology, self.problem
@@ -226,7 +236,7 @@ def _metrics(
     metrics: Iterable[str] | None, algorithm: Algorithm, problem: Problem, topology: Topology
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     absent: dict[str, str] = {}
-    if problem.optimum is None:
+    if problem.solve is None:
         absent["residual"] = f"{problem.name} has no known unique optimum"
     probe = np.zeros((problem.n, 1))
     state = algorithm.init(probe, probe, probe)

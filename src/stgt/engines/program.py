@@ -20,7 +20,7 @@ from stgt.engines.metrics import measure
 from stgt.engines.mixing import average, links, mix
 from stgt.oracles import Oracle
 from stgt.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
-from stgt.topology.structure import Average, Relayed, Sampled
+from stgt.topology.structure import Average, Relayed, Server
 
 Array = Any
 Tree = Any
@@ -107,7 +107,7 @@ class Program:
         self.static, self.inputs, self.seed = static, inputs, seed
         self.graph_seed = inputs.topology_seed + seed
         self.structure = inputs.structure
-        if isinstance(self.structure, Sampled | Relayed) and self.structure.size == self.structure.n:
+        if isinstance(self.structure, Server) and self.structure.size == self.structure.n:
             self.structure = Average(static.n)  # a server that calls everybody
         if hyper["gamma"].ndim:
             hyper = {**hyper, "gamma": hyper["gamma"][:, None]}
@@ -199,7 +199,7 @@ class Program:
     def round(self, carry: Carry, r: Array) -> tuple[Carry, Array]:
         """One round; returns also the number of links it used."""
         algorithm, structure = self.algorithm, self.structure
-        rows = structure.active(jnp, self.graph_seed, r) if isinstance(structure, Sampled | Relayed) else None
+        rows = structure.active(jnp, self.graph_seed, r) if isinstance(structure, Server) else None
         workers, old = self.workers(rows), _take(carry.state, rows)
         local, memory = self.local_steps(workers, old, _take(carry.memory, rows), _take(carry.ahead, rows), r)
         message = algorithm.message(old, local)

@@ -130,16 +130,16 @@ class Run:
         return float(np.count_nonzero(W) - np.count_nonzero(np.diag(W)))
 
     def measure(self) -> dict[str, Any]:
-        problem = self.job.problem
+        optimum = self.job.optimum
         return measure(
             np,
             self.job.metrics,
             self.algorithm,
-            problem.model,
+            self.job.problem.model,
             self.data,
             self.state,
-            None if problem.optimum is None else problem.optimum.astype(self.dtype),
-            problem.minimum,
+            None if optimum is None else optimum.astype(self.dtype),
+            self.job.minimum,
             self.job.topology.participation,
         )
 

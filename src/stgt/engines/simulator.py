@@ -75,8 +75,8 @@ def assemble(job: Job) -> tuple[Static, Inputs, Tree, Array]:
         structure=_cast(topology.structure, dtype),
         topology_seed=jnp.asarray(topology.seed, np.uint32),
         oracle_hyper=_cast(job.oracle.hyper(), dtype),
-        optimum=None if problem.optimum is None else jnp.asarray(problem.optimum, dtype),
-        minimum=None if problem.minimum is None else jnp.asarray(problem.minimum, dtype),
+        optimum=None if job.optimum is None else jnp.asarray(job.optimum, dtype),
+        minimum=None if job.minimum is None else jnp.asarray(job.minimum, dtype),
     )
     return static, inputs, hyper, seeds
 

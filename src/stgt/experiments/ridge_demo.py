@@ -11,6 +11,7 @@ from stgt.engines import Trace, simulate
 from stgt.engines.trace import mean_interval
 
 NODES, NEIGHBOURS, TAU, GAMMA, SEEDS, ROUNDS = 32, 3, 50, 0.4, 20, 700
+TITLE = f"{NODES} nodes, {NEIGHBOURS} neighbours or {NEIGHBOURS + 1} sampled workers"
 
 
 @dataclass(frozen=True)

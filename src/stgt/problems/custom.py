@@ -38,12 +38,14 @@ class LossModel:
         rows["weight"] = xp.full(index.shape, 1 / index.shape[1])
         return self._run(xp, "gradient", rows, x)
 
+    def loss_of_sample(self, x: Array, sample: Any) -> Array:
+        return self.loss(x if self.unravel is None else self.unravel(x), sample)
+
     def loss_of_node(self, x: Array, data: dict[str, Array]) -> Array:
         import jax
 
         sample = jax.tree.unflatten(self.treedef, [data[f"leaf{k}"] for k in range(self.treedef.num_leaves)])
-        parameters = x if self.unravel is None else self.unravel(x)
-        losses = jax.vmap(lambda one: self.loss(parameters, one))(sample)
+        losses = jax.vmap(lambda one: self.loss_of_sample(x, one))(sample)
         return (losses * data["weight"]).sum()
 
     def components_of_node(self, x: Array, data: dict[str, Array]) -> Array:
@@ -157,14 +159,12 @@ def _try_loss(model: LossModel, p: int, data: dict[str, np.ndarray]) -> None:
     """Has JAX trace the loss once, so that a loss that does not fit is said here and not in the middle of a run."""
     import jax
 
-    def loss(x: Array, leaves: list[Array]) -> Array:
-        return model.loss(x if model.unravel is None else model.unravel(x), jax.tree.unflatten(model.treedef, leaves))
-
     arrays = [data[f"leaf{k}"] for k in range(model.treedef.num_leaves)]
-    sample = [jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype) for leaf in arrays]
+    shapes = [jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype) for leaf in arrays]
+    sample = jax.tree.unflatten(model.treedef, shapes)
     try:
         with jax.enable_x64(True):
-            jax.eval_shape(jax.grad(loss), jax.ShapeDtypeStruct((p,), np.float64), sample)
+            jax.eval_shape(jax.grad(model.loss_of_sample), jax.ShapeDtypeStruct((p,), np.float64), sample)
     except Exception as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ValueError(

@@ -31,14 +31,12 @@ def curves(traces: Mapping[str, Trace], path: Path | str, *, metric: str = "resi
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(5.6, 3.6), layout="constrained")
-        FigureCanvasAgg(figure)
         axes = figure.subplots()
         for i, (label, trace) in enumerate(traces.items()):
-            values = np.where(np.isfinite(trace[metric]), trace[metric], np.nan)
+            values = trace[metric].astype(np.float64)
             rounds = np.arange(values.shape[1])
             seen = np.isfinite(values).all(axis=0)
             colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]

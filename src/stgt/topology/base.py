@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stgt.checks import check_seed
-from stgt.topology.structure import Relayed, Sampled, Structure
+from stgt.topology.structure import Server, Structure
 
 TOLERANCE = 1e-6  # how far a row or column sum may be from one: what single precision leaves
 EXACT = 1e-13  # sums closer to one than this are left alone
@@ -46,13 +46,13 @@ class Topology:
         if r < 0:
             raise ValueError(f"r={r}: rounds count from 0.")
         at = (r, self._run_seed(seed))
-        if held and isinstance(self.structure, Sampled | Relayed):
+        if held and isinstance(self.structure, Server):
             return self.structure.held_matrix(*at)
         return self.structure.matrix(*at)
 
     def active(self, r: int, seed: int = 0) -> np.ndarray:
         """Which nodes work in round r, (n,) booleans: all, unless a server samples."""
-        if not isinstance(self.structure, Sampled | Relayed):
+        if not isinstance(self.structure, Server):
             return np.ones(self.n, dtype=bool)
         flags = np.zeros(self.n, dtype=bool)
         flags[self.structure.active(np, self._run_seed(seed), r)] = True
@@ -60,14 +60,14 @@ class Topology:
 
     def listening(self, r: int, seed: int = 0) -> np.ndarray:
         """Which nodes see what the server holds after round r, (n,) booleans."""
-        if isinstance(self.structure, Sampled | Relayed):
+        if isinstance(self.structure, Server):
             return self.structure.listening(r, self._run_seed(seed))
         return np.ones(self.n, dtype=bool)
 
     @property
     def sampled(self) -> int:
         """How many nodes work in a round."""
-        return self.structure.size if isinstance(self.structure, Sampled | Relayed) else self.n
+        return self.structure.size if isinstance(self.structure, Server) else self.n
 
     @property
     def participation(self) -> float:
@@ -76,7 +76,7 @@ class Topology:
 
     @property
     def has_server(self) -> bool:
-        return isinstance(self.structure, Sampled | Relayed)
+        return isinstance(self.structure, Server)
 
     @property
     def random(self) -> bool:

@@ -128,17 +128,31 @@ class Unreliable(NeighbourLists):
 
 
 @dataclass(frozen=True)
-class Sampled:
-    """A server that calls `size` of n workers a round: they average among themselves, the others keep what they have.
-
-    What the server itself holds (`held`) becomes the workers' mean, whoever asks for it next.
-    """
+class Server:
+    """What structures with a server share: it calls `size` of n workers a round."""
 
     n: int
     size: int
 
     def active(self, xp: Any, seed: Array, r: Array) -> Array:
         return choose(xp, seed, r, self.n, self.size, STREAM_SAMPLING)
+
+    def matrix(self, r: int, seed: int) -> np.ndarray:
+        raise NotImplementedError
+
+    def held_matrix(self, r: int, seed: int) -> np.ndarray:
+        raise NotImplementedError
+
+    def listening(self, r: int, seed: int) -> np.ndarray:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Sampled(Server):
+    """A server that calls `size` of n workers a round: they average among themselves, the others keep what they have.
+
+    What the server itself holds (`held`) becomes the workers' mean, whoever asks for it next.
+    """
 
     def matrix(self, r: int, seed: int) -> np.ndarray:
         called = _indicator(self.n, self.active(np, seed, r))
@@ -152,21 +166,16 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Relayed:
+class Relayed(Server):
     """Eq_Wr: the workers of this round pass their mean on to the workers of the next. Row-stochastic only."""
-
-    n: int
-    size: int
-
-    def active(self, xp: Any, seed: Array, r: Array) -> Array:
-        return choose(xp, seed, r, self.n, self.size, STREAM_SAMPLING)
 
     def matrix(self, r: int, seed: int) -> np.ndarray:
         now = _indicator(self.n, self.active(np, seed, r))
         following = _indicator(self.n, self.active(np, seed, r + 1))
         return np.outer(following, now) / self.size + np.diag(1.0 - following)
 
-    held_matrix = matrix
+    def held_matrix(self, r: int, seed: int) -> np.ndarray:
+        return self.matrix(r, seed)
 
     def listening(self, r: int, seed: int) -> np.ndarray:
         return (_indicator(self.n, self.active(np, seed, r)) + _indicator(self.n, self.active(np, seed, r + 1))) > 0
