@@ -11,6 +11,12 @@ LYAPUNOV_PARTS = ("residual", "consensus", "tracking")
 MEASURED = ("residual", "loss", "gradient_norm", "consensus", "tracking", "sum_c")
 
 
+def lyapunov_coefficients(gamma: float, tau: int, L: float, n: int, rho: float) -> tuple[float, float]:
+    """(c_x, c_y) of V = ‖x̄ − x*‖² + c_x‖X − 1x̄‖² + c_y‖Υ‖², Eq_Lya_coff; rho must be below 1."""
+    step, gap = gamma * tau, 1.0 - rho
+    return 80 * step * L / (n * gap), 3556 * step**3 * L / (n * gap**3)
+
+
 def measure(
     xp: Any,
     names: tuple[str, ...],

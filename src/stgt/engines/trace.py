@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from stgt.algorithms import Algorithm
-from stgt.engines.metrics import LYAPUNOV_PARTS
+from stgt.engines.metrics import LYAPUNOV_PARTS, lyapunov_coefficients
 from stgt.problems.base import Problem
 from stgt.topology import Topology, contraction
 
@@ -104,11 +104,10 @@ class Trace:
         if L is None or not isinstance(gamma, float):
             raise KeyError("'lyapunov' was not measured: it needs the problem's L and one stepsize for all nodes.")
         parts = [self[name] for name in LYAPUNOV_PARTS]
-        gap = 1.0 - contraction(self.topology)
-        if gap <= 1e-12:
+        rho = contraction(self.topology)
+        if rho >= 1 - 1e-12:
             raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: ρ = E‖W_r − J‖² is not below 1 there.")
-        c_x = 80 * gamma * tau * L / (n * gap)
-        c_y = 3556 * gamma**3 * tau**3 * L / (n * gap**3)
+        c_x, c_y = lyapunov_coefficients(gamma, tau, L, n, rho)
         return parts[0] + c_x * parts[1] + c_y * parts[2]
 
     def __repr__(self) -> str:

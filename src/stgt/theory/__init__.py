@@ -1,5 +1,18 @@
-"""Exact statements about a run, before it is run."""
+"""What theory says about a run, before it is run: exactly on quadratics, and by the paper's theorems."""
 
+from stgt.theory.advice import Advice, check
+from stgt.theory.assumptions import Constants, Start, constants, start
+from stgt.theory.connectivity import Rho, period_contraction, rho, spectral_gap
+from stgt.theory.rates import (
+    Guarantee,
+    Promise,
+    Stationarity,
+    Stepsize,
+    promised_rounds,
+    stepsize,
+    theorem1,
+    theorem2,
+)
 from stgt.theory.stability import (
     RoundMap,
     SteadyState,
@@ -9,13 +22,34 @@ from stgt.theory.stability import (
     spectral_radius,
     steady_state,
 )
+from stgt.theory.table1 import Complexity, rounds
 
 __all__ = [
+    "Advice",
+    "Complexity",
+    "Constants",
+    "Guarantee",
+    "Promise",
+    "Rho",
     "RoundMap",
+    "Start",
+    "Stationarity",
     "SteadyState",
+    "Stepsize",
+    "check",
+    "constants",
     "expected_curve",
     "largest_stable_stepsize",
+    "period_contraction",
+    "promised_rounds",
+    "rho",
     "round_map",
+    "rounds",
+    "spectral_gap",
     "spectral_radius",
+    "start",
     "steady_state",
+    "stepsize",
+    "theorem1",
+    "theorem2",
 ]

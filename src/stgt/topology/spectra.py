@@ -34,8 +34,12 @@ def contraction(topology: Topology, draws: int = 200) -> float:
     Reference: Assumption 1 of the ST-GT paper, 2512.01732.
     """
     draws = check_count(draws, "draws")
-    rounds = draws if topology.period is None else topology.period
-    return float(np.mean([_norm(topology, r) ** 2 for r in range(rounds)]))
+    return float(np.mean(norms(topology, draws if topology.period is None else topology.period) ** 2))
+
+
+def norms(topology: Topology, rounds: int) -> np.ndarray:
+    """‖W_r − J‖₂ of the first rounds of run 0, (rounds,)."""
+    return np.array([_norm(topology, r) for r in range(check_count(rounds, "rounds"))])
 
 
 def period_contraction(topology: Topology) -> float:
@@ -72,8 +76,8 @@ def _norm(topology: Topology, r: int) -> float:
             return _dense_norm(topology.matrix(r))
         case Sampled(n, size):
             return float(size < n)  # W_r and J are projections, and W_r J = J
-        case Relayed():
-            return _relayed_norm(topology, r)
+        case Relayed(n, size):
+            return relayed_norm(n, size, int((topology.active(r) & topology.active(r + 1)).sum()))
         case lists:
             return _lists_norm(*lists.lists(np, topology.seed, r), topology.doubly_stochastic)
 
@@ -89,19 +93,18 @@ def _circulant_norm(n: int, hops: np.ndarray, weights: np.ndarray) -> float:
     return float(np.abs(np.fft.rfft(row)[1:]).max(initial=0.0))
 
 
-def _relayed_norm(topology: Topology, r: int) -> float:
-    """Exact, from the four groups of nodes that work now or not, and next or not.
+def relayed_norm(n: int, size: int, both: int) -> float:
+    """‖W_r − J‖₂ of `relay(n, size)` in a round of which `both` workers also work in the next.
 
-    W_r − J maps vectors constant on groups to such, a 4 × 4 matrix. Orthogonal to them it is the identity on groups
-    that do not work next, and 0 on the others.
+    Exact, from the four groups of nodes that work now or not, and next or not. W_r − J maps vectors constant on groups
+    to such, a 4 × 4 matrix. Orthogonal to them it is the identity on groups that do not work next, and 0 on the others.
     """
-    now, following = topology.active(r), topology.active(r + 1)
-    groups = [(a, b, int(((now == a) & (following == b)).sum())) for a in (True, False) for b in (True, False)]
+    groups = [(1, 1, both), (1, 0, size - both), (0, 1, size - both), (0, 0, n - 2 * size + both)]
     groups = [group for group in groups if group[2]]
-    works, hears, size = (np.array(column, dtype=float) for column in zip(*groups, strict=True))
-    block = np.outer(hears, works) / topology.sampled - 1.0 / topology.n
-    block = np.sqrt(np.outer(size, size)) * block + np.diag(1.0 - hears)
-    idle_pair = any(size > 1 and not hears for _, hears, size in groups)
+    works, hears, count = (np.array(column, dtype=float) for column in zip(*groups, strict=True))
+    block = np.outer(hears, works) / size - 1.0 / n
+    block = np.sqrt(np.outer(count, count)) * block + np.diag(1.0 - hears)
+    idle_pair = any(count > 1 and not hears for _, hears, count in groups)
     return max(float(np.linalg.norm(block, 2)), float(idle_pair))
 
 

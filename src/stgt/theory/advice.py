@@ -1,0 +1,241 @@
+"""What to expect of a run, before it is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stgt.algorithms import Algorithm
+from stgt.checks import check_number
+from stgt.engines import simulate, sweep
+from stgt.engines.job import prepare
+from stgt.problems.base import Problem
+from stgt.theory.connectivity import rho
+from stgt.theory.local_model import LocalModel, local_model
+from stgt.theory.rates import Constants, stepsize
+from stgt.theory.stability import expected_curve, largest_stable_stepsize, spectral_radius, steady_state
+from stgt.topology import Topology, complete
+
+STABLE_BELOW = 1 - 1e-12
+PILOT_ROUNDS, PILOT_SEEDS = 400, 8
+LONGEST = 16384  # rounds to look for the target in
+DRAWS = 100  # rounds of a random schedule whose links are counted
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What `check` found. Errors are E‖x̄ − x*‖² in the long run.
+
+    Attributes:
+        basis: "exact", or what the numbers are an estimate from.
+        radius: by how much the slowest mode shrinks in a round; the run is stable below 1.
+        error: in the steady state; None if there is none.
+        bias: the part of `error` that is no noise; None where it is not told apart.
+        largest_gamma: the largest stable stepsize.
+        theorem_gamma: the limit of Theorem 1 (strongly convex) or 2; None where its assumptions do not hold.
+        rounds_to_target: until the expected error is below the target; None if it is never.
+        bytes_a_round: sent by a node in a round, on average.
+        L, mu, sigma2, rho: the constants it rests on.
+        warnings: sentences that name what is unsafe.
+    """
+
+    basis: str
+    radius: float | None
+    error: float | None
+    bias: float | None
+    largest_gamma: float | None
+    theorem_gamma: float | None
+    rounds_to_target: int | None
+    bytes_a_round: float
+    L: float
+    mu: float
+    sigma2: float
+    rho: float
+    warnings: tuple[str, ...]
+
+    @property
+    def stable(self) -> bool | None:
+        """None where nothing can be said."""
+        return None if self.radius is None else self.radius < STABLE_BELOW
+
+
+def check(
+    algorithm: Algorithm, problem: Problem, topology: Topology, *, target: float | None = None, itemsize: int = 4
+) -> Advice:
+    """Says whether a run will be stable, its error in the long run, the largest safe stepsize, and what it will send.
+
+    Exact for a quadratic with additive noise on a schedule with a period. Any other problem is replaced by its
+    quadratic model at the minimum, and a random schedule is tried out in short runs: estimates, and said to be.
+
+    Args:
+        algorithm, problem, topology: what is to be run.
+        target: an E‖x̄ − x*‖² to reach.
+        itemsize: bytes of a number on the wire.
+    """
+    job = prepare([algorithm], problem, topology, 0, 1, dtype="float64")
+    target = None if target is None else check_number(target, "target", above=0)
+    model = local_model(problem, noiseless=algorithm.oracle is not None)
+    connectivity = rho(topology)
+    found = _Findings(None, None, None, None, None)
+    basis = "exact" if model.exact else "an estimate, from the quadratic model at the minimum"
+    if model.problem is not None:
+        tossed = topology.random or ("coin" in algorithm.needs and algorithm.talks < 1)
+        if tossed:
+            basis = "an estimate, from short runs" + ("" if model.exact else " of the quadratic model at the minimum")
+        found = (_tried if tossed else _exact)(algorithm, model.problem, topology, target)
+    theorem = _theorem(model, topology, algorithm, connectivity.worst)
+    return Advice(
+        basis=basis,
+        radius=found.radius,
+        error=found.error,
+        bias=found.bias,
+        largest_gamma=found.largest_gamma,
+        theorem_gamma=theorem,
+        rounds_to_target=found.rounds,
+        bytes_a_round=_floats(job) * itemsize,
+        L=model.L,
+        mu=model.mu,
+        sigma2=model.sigma2,
+        rho=float(connectivity),
+        warnings=tuple(_warnings(algorithm, model, topology, found, target)),
+    )
+
+
+@dataclass(frozen=True)
+class _Findings:
+    radius: float | None
+    error: float | None
+    bias: float | None
+    largest_gamma: float | None
+    rounds: int | None
+
+
+def _exact(algorithm: Algorithm, problem: Problem, topology: Topology, target: float | None) -> _Findings:
+    radius = spectral_radius(algorithm, problem, topology)
+    largest = largest_stable_stepsize(algorithm, problem, topology)
+    if radius >= STABLE_BELOW:
+        return _Findings(radius, None, None, largest, None)
+    steady = steady_state(algorithm, problem, topology)
+    rounds = None
+    if target is not None and steady.residual < target:
+        length = 256
+        while rounds is None and length <= LONGEST:
+            rounds = _first_below(expected_curve(algorithm, problem, topology, length), target)
+            length *= 4
+    return _Findings(radius, steady.residual, steady.bias, largest, rounds)
+
+
+def _tried(algorithm: Algorithm, problem: Problem, topology: Topology, target: float | None) -> _Findings:
+    """The same from short runs: without noise for the radius, with noise for the error."""
+    assert problem.optimum is not None
+    quiet = replace(problem, noise=0.0)
+    away = {"x0": problem.optimum + 1.0, "dtype": "float64", "metrics": ["residual", "consensus"]}
+    gammas = np.asarray(algorithm.gamma) * 2.0 ** np.arange(-6, 7).reshape(-1, *[1] * np.ndim(algorithm.gamma))
+    runs = sweep(algorithm, quiet, topology, PILOT_ROUNDS, PILOT_SEEDS, grid={"gamma": gammas.tolist()}, **away)
+    growths = np.array([_growth(trace) for trace in runs])
+    radius = float(growths[6])
+    # Up to the first unstable one, so that a gamma is safe only if all smaller ones are.
+    safe = int(np.argmax(growths >= 1)) if (growths >= 1).any() else len(growths)
+    largest = float(np.max(gammas[safe - 1])) if safe else 0.0
+    if radius >= 1:
+        return _Findings(radius, None, None, largest, None)
+    trace = simulate(algorithm, problem, topology, 4 * PILOT_ROUNDS, PILOT_SEEDS, dtype="float64", metrics=["residual"])
+    error = float(trace.tail("residual").mean())
+    rounds = None if target is None else _first_below(trace.residual.mean(axis=0), target)
+    return _Findings(radius, error, None, largest, rounds)
+
+
+def _growth(trace: Any) -> float:
+    """The factor a round by which the distance to the optimum changes in a run without noise, the worst seed's."""
+    with np.errstate(all="ignore"):
+        distance = np.sqrt(trace["residual"] + trace["consensus"])
+        if trace.diverged.any():
+            return np.inf
+        kept = np.maximum(distance, 1e-13 * distance[:, :1])  # below it is rounding
+    worst = 0.0
+    for one in kept:
+        last = int(np.argmax(one <= 1e-13 * one[0])) or len(one) - 1
+        first = last // 2
+        worst = max(worst, float((one[last] / one[first]) ** (1 / max(1, last - first))))
+    return worst
+
+
+def _gamma(algorithm: Algorithm) -> float:
+    """The stepsize, or the largest where nodes have their own."""
+    return float(np.max(np.asarray(algorithm.gamma, dtype=float)))
+
+
+def _first_below(curve: np.ndarray, target: float) -> int | None:
+    below = np.flatnonzero(curve <= target)
+    return int(below[0]) if len(below) else None
+
+
+def _theorem(model: LocalModel, topology: Topology, algorithm: Algorithm, worst: float) -> float | None:
+    if worst >= 1 or not topology.doubly_stochastic:
+        return None
+    constants = Constants(
+        L=model.L, mu=model.mu, sigma2=model.sigma2, n=topology.n, tau=algorithm.tau, rho=worst
+    )
+    return stepsize(constants, theorem=1 if model.mu > 0 else 2).limit
+
+
+def _floats(job: Any) -> float:
+    """Floats that a node sends in a round, on average over a period or over draws."""
+    import jax.numpy as jnp
+
+    from stgt.engines.mixing import links
+
+    topology = job.topology
+    rounds = topology.period or DRAWS
+    used = [float(links(topology.structure, topology.seed, jnp.int32(r))) for r in range(rounds)]
+    total = job.counts_of(np.array([used]))["floats"][0, -1]
+    return float(total) / (rounds * topology.n) * float(job.algorithm.talks)
+
+
+def _warnings(
+    algorithm: Algorithm, model: LocalModel, topology: Topology, found: _Findings, target: float | None
+) -> list[str]:
+    name, sentences = f"{algorithm.label} on {topology.name}", []
+    if model.problem is None:
+        return [
+            f"∇²f has the eigenvalue {model.mu_mean:.3g} at the point found, so it is no strict minimum: nothing is "
+            f"said about the long run; gamma below 1/(tau·L) = {1 / (algorithm.tau * model.L):.3g} is cautious."
+        ]
+    if found.radius is not None and found.radius >= STABLE_BELOW:
+        sentences += _unstable(algorithm, model, topology, found)
+    elif found.radius is not None and found.radius > 0.999:
+        slow = int(np.ceil(np.log(10) / -np.log(found.radius)))
+        sentences.append(f"{name} forgets its start slowly: its slowest mode takes {slow:,} rounds to shrink tenfold.")
+    if found.error and found.bias and found.bias > 0.01 * found.error:
+        sentences.append(f"{name} does not converge to x*: ‖E x̄ − x*‖² stays at {found.bias:.3g}, noise or not.")
+    if target is not None and found.error is not None and found.error >= target:
+        sentences.append(
+            f"{name} never reaches {target:g}: its steady-state error is {found.error:.3g}; take a smaller gamma."
+        )
+    return sentences
+
+
+def _unstable(algorithm: Algorithm, model: LocalModel, topology: Topology, found: _Findings) -> list[str]:
+    name = f"{algorithm.label} on {topology.name}"
+    safe = f"the largest safe gamma is {found.largest_gamma:.3g}" if found.largest_gamma else "no gamma tried is safe"
+    sentences = [f"{name} is unstable at gamma={_gamma(algorithm):g}: spectral radius {found.radius:.4f}; {safe}."]
+    problem = model.problem
+    if problem is None or topology.random:
+        return sentences
+    if hasattr(algorithm, "adjoint") and not algorithm.adjoint and not topology.symmetric:
+        adjoint = spectral_radius(replace(algorithm, adjoint=True), problem, topology)
+        if adjoint < STABLE_BELOW:
+            sentences.append(
+                f"{topology.name} is directed, which is the reason: with adjoint=True the radius is {adjoint:.4f}."
+            )
+            return sentences
+    everyone = spectral_radius(algorithm, problem, complete(topology.n))
+    if everyone < STABLE_BELOW:
+        sentences.append(
+            f"{topology.name} is too sparse for this gamma: on the complete graph the radius is {everyone:.4f}."
+        )
+    else:
+        sentences.append(f"gamma·L = {_gamma(algorithm) * model.L:.3g} is too large on any graph.")
+    return sentences

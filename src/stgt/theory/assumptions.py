@@ -1,0 +1,154 @@
+"""What the theorems are stated in: the constants of a problem on a topology, and where a run starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stgt.checks import check_count, check_number
+from stgt.problems.base import Problem, check_array
+from stgt.theory.connectivity import rho as connectivity
+from stgt.topology import Topology
+
+CONNECTED = 1 - 1e-12  # ρ from here on is 1 to rounding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """What the theorems and Table 1 are stated in; `constants` takes them from a problem and a topology.
+
+    Attributes:
+        L, mu: smoothness and strong convexity of every f_i; mu None (or not positive) where there is none.
+        sigma2: σ², the variance E‖g − ∇f_i‖² of a stochastic gradient, all coordinates together.
+        n, tau: nodes, local steps a round.
+        rho: the largest E‖W_r − J‖₂² of any round.
+        sampled: s, the workers a server calls in a round, where there is one.
+        samples: m, the samples at a node, where f_i is a mean over samples.
+        topology: its name, for messages.
+        doubly_stochastic: is every W_r?
+    """
+
+    L: float
+    n: int
+    tau: int
+    rho: float
+    mu: float | None = None
+    sigma2: float = 0.0
+    sampled: int | None = None
+    samples: int | None = None
+    topology: str = "the topology"
+    doubly_stochastic: bool = True
+
+    def __post_init__(self) -> None:
+        mu = None if self.mu is None else check_number(self.mu, "mu")
+        L = check_number(self.L, "L", above=0)
+        if mu is not None and mu > L * (1 + 1e-9):
+            raise ValueError(f"mu={mu:g} is above L={L:g}, which no function allows: give a smaller mu or a larger L.")
+        checked = {
+            "L": L,
+            "n": check_count(self.n, "n"),
+            "tau": check_count(self.tau, "tau"),
+            "rho": check_number(self.rho, "rho", least=0),
+            "mu": mu if mu is not None and mu > 0 else None,
+            "sigma2": check_number(self.sigma2, "sigma2", least=0),
+            "sampled": None if self.sampled is None else check_count(self.sampled, "sampled"),
+            "samples": None if self.samples is None else check_count(self.samples, "samples"),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    def connected(self) -> float:
+        """ρ, if Assumption 1 holds; else a ValueError."""
+        if not self.doubly_stochastic:
+            raise ValueError(
+                f"{self.topology} is not doubly stochastic, so Assumption 1 does not cover it: look at spectral_radius "
+                "instead, or choose another topology."
+            )
+        if self.rho >= CONNECTED:
+            raise ValueError(
+                f"{self.topology} has ρ = {self.rho:.6g}, and Assumption 1 needs ρ < 1 in every round: look at "
+                "spectral_radius or period_contraction instead, or choose another topology."
+            )
+        return self.rho
+
+    def convex(self) -> float:
+        """μ, if it is known; else a ValueError."""
+        if self.mu is None:
+            raise ValueError("mu is not known: give mu=… to constants, or use what is stated without convexity.")
+        return self.mu
+
+
+def constants(
+    problem: Problem,
+    topology: Topology,
+    tau: int,
+    *,
+    L: float | None = None,
+    mu: float | None = None,
+    sigma2: float | None = None,
+    rho: float | None = None,
+) -> Constants:
+    """The constants of a problem on a topology; what is given by name replaces what the problem knows.
+
+    Args:
+        problem, topology: with the same number of nodes.
+        tau: local steps a round.
+        L, mu, sigma2: see `Constants`; sigma2 is p · problem.noise, and has to be given for minibatches.
+        rho: `rho(topology).worst` if left out.
+    """
+    if problem.n != topology.n:
+        raise ValueError(f"{problem} has {problem.n} nodes and {topology} has {topology.n}: make them equal.")
+    if (L := problem.L if L is None else L) is None:
+        raise ValueError(f"{problem} does not know its smoothness: give L=….")
+    if sigma2 is None:
+        if problem.batch is not None:
+            raise ValueError(f"{problem} draws minibatches, whose variance is not known: give sigma2=….")
+        sigma2 = problem.p * problem.noise
+    return Constants(
+        L=L,
+        mu=problem.mu if mu is None else mu,
+        sigma2=sigma2,
+        n=problem.n,
+        tau=tau,
+        rho=connectivity(topology).worst if rho is None else rho,
+        sampled=topology.sampled,
+        samples=None if problem.counts is None else int(problem.counts.max()),
+        topology=topology.name,
+        doubly_stochastic=topology.doubly_stochastic,
+    )
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run of a tracker with c = 0 begins.
+
+    Attributes:
+        residual: ‖x̄ − x*‖², None where x* is not known.
+        gap: f(x̄) − f*, None where f* is not known.
+        consensus: ‖X − 1x̄‖².
+        tracking: ‖Υ‖² = Σ_i ‖∇f_i(x̄) − ∇f(x̄)‖².
+    """
+
+    residual: float | None
+    gap: float | None
+    consensus: float
+    tracking: float
+
+
+def start(problem: Problem, x0: Any = None, lowest: float | None = None) -> Start:
+    """The start of a run at x0, (p,) or (n, p); 0 if left out. `lowest` is f* or a bound below it, if not known."""
+    n, p = problem.n, problem.p
+    meaning = f"(p,) = ({p},), or (n, p) = ({n}, {p}) with a model for each node"
+    given = np.zeros(p) if x0 is None else x0
+    x = np.broadcast_to(check_array(given, "x0", (n, p) if np.ndim(given) == 2 else (p,), meaning), (n, p))
+    mean = x.mean(axis=0)
+    lowest = problem.minimum if lowest is None else check_number(lowest, "lowest")
+    gradients = problem.gradients(mean)
+    return Start(
+        residual=None if problem.optimum is None else float(((mean - problem.optimum) ** 2).sum()),
+        gap=None if lowest is None else problem.value(mean) - lowest,
+        consensus=float(((x - mean) ** 2).sum()),
+        tracking=float(((gradients - gradients.mean(axis=0)) ** 2).sum()),
+    )

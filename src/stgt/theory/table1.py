@@ -1,0 +1,175 @@
+"""Table 1: the rounds that each method needs for an accuracy, up to constants and logarithms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+
+from stgt.checks import check_flag, check_number
+from stgt.theory.assumptions import Constants, Start
+
+TOPOLOGY, CENTRAL, NETWORK = "topology", "noise, centralised", "noise, topology"
+CONDITION, SAMPLING, SAMPLES, FIRST = "conditioning", "sampling", "samples", "start"
+Terms = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Complexity:
+    """Rounds to an accuracy, as Table 1 counts them: constants and logarithms are left out, so only compare.
+
+    Attributes:
+        algorithm, convex, epsilon: of what.
+        terms: its parts, by name.
+        total: their sum; their maximum for GT-SAGA and GT-SVRG.
+        dominant: the name of the largest.
+        words: what dominates, and what would shrink it.
+    """
+
+    algorithm: str
+    convex: bool
+    epsilon: float
+    terms: Terms
+    total: float
+    dominant: str
+    words: str
+
+
+def rounds(
+    epsilon: float,
+    constants: Constants,
+    algorithm: str = "STGT",
+    convex: bool = True,
+    *,
+    start: Start | None = None,
+    as_printed: bool = False,
+) -> Complexity:
+    """The rounds of Table 1 to E‖x̄ − x*‖² ≤ epsilon, or to a mean E‖∇f(x̄)‖² ≤ epsilon with convex=False.
+
+    As everywhere in Õ(·), constants and logarithms are left out: use it to compare and to see what dominates.
+    `promised_rounds` gives a number that is proven.
+
+    Args:
+        epsilon: the accuracy.
+        constants: from `constants(problem, topology, tau)`. Scaffold needs `sampled`, GT-SAGA and GT-SVRG `samples`.
+        algorithm: "STGT", "FlexGT", "KGT", "GTSAGA", "GTSVRG" or "Scaffold".
+        convex: strongly convex, or not convex at all.
+        start: from `start(problem)`, needed with convex=False for f(x̄_0) − f* and C_0.
+        as_printed: the table as the paper prints it. Otherwise GT-SAGA and GT-SVRG have (L/μ)² as in their own paper,
+            and without convexity f(x̄_0) − f* multiplies all terms, and L those of Scaffold, which the table drops.
+
+    Returns:
+        A `Complexity`, with named `.terms`, `.total`, `.dominant` and `.words`.
+
+    Reference: Table 1 of the ST-GT paper, 2512.01732; GT-SAGA and GT-SVRG, 1912.04230; erratum 8 in docs/theorems.md.
+    """
+    epsilon = check_number(epsilon, "epsilon", above=0)
+    kind = "strongly convex" if check_flag(convex, "convex") else "nonconvex"
+    if (algorithm, convex) not in TABLE:
+        there = ", ".join(f"{name} {'strongly convex' if flag else 'nonconvex'}" for name, flag in TABLE)
+        raise ValueError(f"Table 1 has no {algorithm} {kind}: it has {there}; change algorithm or convex.")
+    if convex:
+        constants.convex()
+    elif start is None or start.gap is None or start.gap <= 0:
+        raise ValueError("convex=False needs f(x̄_0) − f* above 0: give start=start(problem), with lowest=… if unknown.")
+    formula, shrink = TABLE[algorithm, convex]
+    terms = formula(constants, epsilon, start, check_flag(as_printed, "as_printed"))
+    dominant = max(terms, key=terms.__getitem__)
+    share = terms[dominant] / sum(terms.values())
+    words = (
+        f"{algorithm}, {kind}: {dominant} dominates, {share:.0%} of the terms' sum; it shrinks with {shrink[dominant]}."
+    )
+    total = max(terms.values()) if SAMPLES in terms else sum(terms.values())
+    return Complexity(algorithm, convex, epsilon, terms, total, dominant, words)
+
+
+def _scaffold_convex(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
+    mu, s = k.convex(), _sampled(k)
+    return {
+        CONDITION: k.L / mu,
+        SAMPLING: k.n / s,
+        CENTRAL: k.sigma2 / (mu**2 * k.tau * k.n * epsilon) * k.n / s,
+    }
+
+
+def _scaffold_nonconvex(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
+    s, scale = _sampled(k), _gap(start, printed) * (1.0 if printed else k.L)
+    return {
+        CENTRAL: scale * k.sigma2 / (k.tau * epsilon**2 * k.n) * k.n / s,
+        SAMPLING: scale / epsilon * (k.n / s) ** (2 / 3),
+    }
+
+
+def _flexgt_convex(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
+    h, mu = 1 - k.connected(), k.convex()
+    return {
+        TOPOLOGY: k.L / (h**2 * mu),
+        CENTRAL: k.sigma2 / (mu**2 * k.n * k.tau * epsilon),
+        NETWORK: sqrt(k.L * k.sigma2 / (mu**3 * h**3 * epsilon)),
+    }
+
+
+def _stgt_convex(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
+    terms = _flexgt_convex(k, epsilon, start, printed)
+    return {**terms, NETWORK: terms[NETWORK] / sqrt(k.tau)}
+
+
+def _kgt_nonconvex(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
+    h, gap = 1 - k.connected(), _gap(start, printed)
+    return {
+        TOPOLOGY: gap * k.L / (h**2 * epsilon),
+        CENTRAL: gap * k.L * k.sigma2 / (k.tau * k.n * epsilon**2),
+        NETWORK: gap * k.L * sqrt(k.sigma2 / (k.tau * epsilon**3)) / h**2,
+    }
+
+
+def _stgt_nonconvex(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
+    terms = _kgt_nonconvex(k, epsilon, start, printed)
+    gap, true_gap = _gap(start, printed), _gap(start, False)
+    c0 = (start.tracking if start else 0.0) / (k.n * true_gap)
+    return {**terms, NETWORK: terms[NETWORK] * sqrt(1 - k.rho), FIRST: gap * c0 / epsilon}
+
+
+def _variance_reduced(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
+    h, condition = 1 - k.connected(), k.L / k.convex()
+    if k.samples is None:
+        raise ValueError("samples is not known: GT-SAGA and GT-SVRG need m, the samples at a node; give samples=….")
+    return {SAMPLES: float(k.samples), TOPOLOGY: condition ** (1 if printed else 2) / h**2}
+
+
+def _sampled(k: Constants) -> int:
+    if k.sampled is None or k.sampled > k.n:
+        raise ValueError(f"sampled={k.sampled}: Scaffold needs s, how many of the n={k.n} workers a server calls.")
+    return k.sampled
+
+
+def _gap(start: Start | None, printed: bool) -> float:
+    return 1.0 if printed or start is None or start.gap is None else start.gap
+
+
+_NOISE = "more nodes, more local steps (as 1/tau) or less noise"
+_GRAPH = "a better connected graph"
+_DISTRIBUTED = {
+    TOPOLOGY: f"{_GRAPH} or a better conditioned problem, not with local steps",
+    CENTRAL: _NOISE,
+    NETWORK: f"{_GRAPH}, more local steps (as 1/√tau) or less noise",
+    FIRST: "a tracker that starts closer to c_i = ∇f(x̄_0) − ∇f_i(x̄_0), as K-GT's warm start",
+}
+_SERVER = {
+    CONDITION: "a better conditioned problem, not with local steps or more workers",
+    SAMPLING: "more workers called a round",
+    CENTRAL: "more workers called a round, more local steps (as 1/tau) or less noise",
+}
+_FLEXGT = {**_DISTRIBUTED, NETWORK: f"{_GRAPH} or less noise, not with local steps"}
+_REDUCED = {SAMPLES: "fewer samples a node", TOPOLOGY: f"{_GRAPH} or a better conditioned problem"}
+
+TABLE: dict[tuple[str, bool], tuple[Callable[[Constants, float, Start | None, bool], Terms], dict[str, str]]] = {
+    ("STGT", True): (_stgt_convex, _DISTRIBUTED),
+    ("STGT", False): (_stgt_nonconvex, _DISTRIBUTED),
+    ("FlexGT", True): (_flexgt_convex, _FLEXGT),
+    ("KGT", False): (_kgt_nonconvex, _DISTRIBUTED),
+    ("GTSAGA", True): (_variance_reduced, _REDUCED),
+    ("GTSVRG", True): (_variance_reduced, _REDUCED),
+    ("Scaffold", True): (_scaffold_convex, _SERVER),
+    ("Scaffold", False): (_scaffold_nonconvex, _SERVER),
+}

@@ -1,0 +1,109 @@
+"""`check`: what it says of a run is what the run then shows."""
+
+import numpy as np
+import pytest
+
+import stgt
+from catalogue import logistic, quadratic
+from stgt import theory
+from stgt.theory.local_model import local_model, problem_hessians
+
+
+def test_a_stable_run_is_predicted_exactly():
+    problem, ring = quadratic(6, 2, noise=0.1), stgt.topology.ring(6)
+    algorithm = stgt.STGT(gamma=0.05, tau=4)
+    target = 4 * theory.steady_state(algorithm, problem, ring).residual
+    advice = theory.check(algorithm, problem, ring, target=target)
+    assert advice.basis == "exact"
+    assert advice.stable
+    assert advice.warnings == ()
+    assert advice.error == theory.steady_state(algorithm, problem, ring).residual
+    assert advice.sigma2 == pytest.approx(0.2)  # two coordinates of variance 0.1
+    assert (advice.L, advice.mu) == (pytest.approx(problem.L), pytest.approx(problem.mu))
+    curve = theory.expected_curve(algorithm, problem, ring, advice.rounds_to_target)
+    assert curve[-1] <= target < curve[-2]
+    # Two vectors of p = 2 numbers of 4 bytes to each of two neighbours.
+    assert advice.bytes_a_round == 2 * 2 * 4 * 2
+    assert advice.theorem_gamma < advice.largest_gamma
+
+
+def test_a_directed_graph_is_named():
+    problem, ring = stgt.problems.ridge(n=16, p=4, mu=0.1), stgt.topology.ring(16, directed=True)
+    advice = theory.check(stgt.STGT(gamma=0.4, tau=50), problem, ring)
+    assert not advice.stable
+    assert advice.error is None
+    assert "ST-GT on ring(16, directed) is unstable at gamma=0.4: spectral radius 1.03" in advice.warnings[0]
+    assert "is directed, which is the reason: with adjoint=True the radius is 0.99" in advice.warnings[1]
+    assert theory.check(stgt.STGT(gamma=0.4, tau=50, adjoint=True), problem, ring).stable
+
+
+def test_a_stepsize_too_large_for_any_graph_is_named():
+    problem = quadratic(4, 2)
+    advice = theory.check(stgt.STGT(gamma=2.5 / problem.L, tau=2), problem, stgt.topology.ring(4))
+    assert not advice.stable
+    assert "too large on any graph" in advice.warnings[1]
+    safe = stgt.STGT(gamma=0.99 * advice.largest_gamma, tau=2)
+    assert theory.spectral_radius(safe, problem, stgt.topology.ring(4)) <= 1
+
+
+def test_a_sampled_server_is_tried_out():
+    """Its error is that of longer runs, within a tenth; a stepsize above the one it calls safe diverges."""
+    problem, server = quadratic(8, 2, noise=0.1), stgt.topology.server(8, sampled=3)
+    algorithm = stgt.Scaffold(gamma=0.05, tau=4)
+    advice = theory.check(algorithm, problem, server, target=1.0)
+    assert advice.basis == "an estimate, from short runs"
+    assert advice.stable
+    assert advice.theorem_gamma is None
+    assert advice.rounds_to_target is not None
+    runs = stgt.simulate(algorithm, problem, server, 3000, 20, metrics=["residual"])
+    assert advice.error == pytest.approx(runs.tail().mean(), rel=0.1)
+    beyond = stgt.simulate(stgt.Scaffold(gamma=4 * advice.largest_gamma, tau=4), problem, server, 3000)
+    assert not beyond.residual[0, -1] < 1e6
+    # Three of eight workers, one model up and two down, of 2 numbers of 4 bytes: half of the ways each.
+    assert advice.bytes_a_round == pytest.approx(3 * (1 + 2) * 2 * 4 / 8)
+
+
+def test_logistic_regression_is_estimated():
+    """The local model's steady state is close to what runs show, where noise is small."""
+    problem = logistic(4, 2, batch=2)
+    algorithm, ring = stgt.STGT(gamma=0.05, tau=4), stgt.topology.ring(4)
+    advice = theory.check(algorithm, problem, ring)
+    assert advice.basis == "an estimate, from the quadratic model at the minimum"
+    runs = stgt.simulate(algorithm, problem, ring, 2000, 50, metrics=["residual"])
+    assert advice.error == pytest.approx(runs.tail().mean(), rel=0.3)
+    assert advice.L <= problem.L
+    assert advice.mu >= problem.mu
+
+
+def test_hessians_and_variance_against_closed_forms():
+    """One dimension, one sample a: ∇² log(1 + exp(−a x)) at 0 is a²/4; the gradient there −a/2."""
+    problem = stgt.problems.logistic([[2.0], [4.0]], [0, 1], partition=[[0, 1]], batch=2)
+    np.testing.assert_allclose(problem_hessians(problem, np.zeros(1)), [[[(4 + 16) / 8]]])
+    model = local_model(stgt.problems.logistic([[2.0], [-2.0]], [1, 0], partition=[[0, 1]], l2=0.5, batch=1))
+    assert model.sigma2 == pytest.approx(0, abs=1e-12)  # both samples say the same
+    apart = stgt.problems.logistic([[2.0], [2.0]], [1, 0], partition=[[0, 1]], l2=0.5, batch=4)
+    # x* = 0 by symmetry, gradients ±1 there, so that a batch of 4 has variance 1/4.
+    assert local_model(apart).sigma2 == pytest.approx(0.25)
+
+
+def test_no_strict_minimum_is_said():
+    problem = stgt.problems.logistic([[1.0, 0.0], [1.0, 0.0]], [0, 1], partition=[[0], [1]])
+    advice = theory.check(stgt.STGT(gamma=0.1, tau=2), problem, stgt.topology.complete(2))
+    assert advice.stable is None
+    assert "no strict minimum" in advice.warnings[0]
+
+
+def test_a_bias_and_a_target_out_of_reach_are_named():
+    problem, ring = quadratic(4, 2, noise=0.01), stgt.topology.ring(4)
+    advice = theory.check(stgt.DPSGD(gamma=0.1), problem, ring, target=1e-9)
+    assert any("does not converge to x*" in sentence for sentence in advice.warnings)
+    assert any("never reaches 1e-09" in sentence for sentence in advice.warnings)
+    assert advice.rounds_to_target is None
+
+
+def test_bad_input():
+    problem = quadratic(4, 2)
+    with pytest.raises(ValueError, match="target=-1"):
+        theory.check(stgt.STGT(gamma=0.1), problem, stgt.topology.ring(4), target=-1)
+    with pytest.raises(ValueError, match="make them equal"):
+        theory.check(stgt.STGT(gamma=0.1), problem, stgt.topology.ring(5))
