@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from stgt.experiments.spec import Run
+    from stgt.theory import Advice
 
 app = typer.Typer(
     help="Decentralised and federated optimisation with local updates.",
@@ -33,10 +39,8 @@ def demo(
     from stgt.report import curves, output_folder
 
     folder = output_folder(out, force)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("rounds of all runs", total=None)
-        traces = run(lambda done, total: bar.update(task, completed=done, total=total))
+    with _progress("rounds of all runs") as tick:
+        traces = run(tick)
 
     rows, some = summary(traces), next(iter(traces.values()))
     size = f"{some.problem.n} nodes, tau={some.algorithm.tau}, gamma={some.algorithm.gamma}, σ²={some.problem.noise}"
@@ -54,6 +58,48 @@ def demo(
         console.print(f"wrote {path}")
 
 
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="convergence, local-updates, topology, directed, heterogeneity, table1.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; NAME if left out.")] = None,
+    force: Annotated[bool, typer.Option(help="Overwrite what the folder holds.")] = False,
+    reading: Annotated[list[str] | None, typer.Option(help="A reading of the paper; repeat for more.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with LIBSVM's files, for heterogeneity.")] = None,
+) -> None:
+    """Run one of the paper's experiments: figures, results.csv, the spec it ran, and claims.json."""
+    from stgt.experiments.reproduce import prepared
+    from stgt.report import output_folder, write_outcome
+
+    experiment = prepared(name, reading, data_dir)
+    folder = output_folder(out or Path(name), force)
+    with _progress(name) as tick:
+        outcome = experiment(progress=tick)
+    table = Table("claim", "reading", "holds", "what")
+    for claim in outcome.claims:
+        table.add_row(claim.id, claim.reading, "yes" if claim.holds else "NO", claim.claim)
+    console.print(table)
+    for path in write_outcome(outcome, folder):
+        console.print(f"wrote {path}")
+
+
+@app.command()
+def check(
+    spec: Annotated[Path, typer.Argument(help="TOML file with [algorithm], [problem], [topology]; target = 1e-3.")],
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with LIBSVM's files, if the problem needs one.")] = None,
+) -> None:
+    """Say before a run whether it is stable, its error in the long run, the largest safe gamma, and what it sends."""
+    from stgt.experiments import load_spec, make
+    from stgt.theory import check as look
+
+    for run in load_spec(spec).runs:
+        made = make(run, data_dir)
+        with _progress(f"{made.algorithm.label} on {made.topology.name}"):
+            advice = look(*made.objects, target=run.target)
+        console.print(_advice_table(f"{made.algorithm.label} on {made.topology.name}: {advice.basis}", advice, run))
+        for sentence in advice.warnings:
+            console.print(f"warning: {sentence}", style="bold")
+
+
 @app.command(name="list")
 def list_names() -> None:
     """Name the algorithms and topologies there are."""
@@ -61,6 +107,38 @@ def list_names() -> None:
 
     console.print("algorithms:", ", ".join(list_algorithms()))
     console.print("topologies:", ", ".join(list_topologies()))
+
+
+def _advice_table(title: str, advice: Advice, run: Run) -> Table:
+    answer = {True: "yes", False: "NO", None: "unknown"}[advice.stable]
+    rows = {
+        "stable": answer if advice.radius is None else f"{answer}, spectral radius {advice.radius:.6f}",
+        "steady-state E‖x̄−x*‖²": _number(advice.error),
+        "largest safe gamma": _number(advice.largest_gamma),
+        "Theorem's limit on gamma": _number(advice.theorem_gamma),
+        "bytes a node sends": f"{advice.bytes_a_round:,.0f} a round, {advice.bytes_a_round * run.rounds:,.0f} in all",
+        "L, mu, σ², ρ": f"{advice.L:.4g}, {advice.mu:.4g}, {advice.sigma2:.4g}, {advice.rho:.4g}",
+    }
+    if run.target is not None:
+        reached = advice.rounds_to_target
+        rows[f"rounds to {run.target:g}"] = "not reached" if reached is None else f"{reached:,}"
+    table = Table(title=title, show_header=False, title_justify="left")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"
+
+
+@contextmanager
+def _progress(words: str) -> Iterator[Callable[[float, float], None]]:
+    """A bar with the time to come, and nothing where there is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(words, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _plus_minus(value: float, half_width: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from stgt.engines.job import Job
@@ -18,6 +21,8 @@ from stgt.oracles import Oracle
 from stgt.randomness import STREAM_LOCAL, Clock, Ops
 
 Array = Any
+AT_ONCE = 64  # rows of a dense map that are computed together
+ROOM = 2**25  # numbers that the noise of the rows computed together may have
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,16 @@ class Given(Oracle):
     extra: Any = None  # (n, p)
     start: Any = 0  # the step of the first row
 
+    def width(self, p: int) -> int:
+        return 0  # nothing is drawn, so a round takes its rows at once
+
     def draw(self, clock: Clock, p: int, counts: Array | None) -> Array:
-        return self.noise[clock.step - self.start] if clock.stream == STREAM_LOCAL else self.extra
+        if clock.stream != STREAM_LOCAL:
+            return self.extra
+        steps = jnp.asarray(clock.step)
+        if steps.ndim:
+            return self.noise[: len(steps)]  # a round's own steps come together, from the first on
+        return lax.dynamic_index_in_dim(self.noise, steps - self.start, keepdims=False)
 
     def gradient(
         self, ops: Ops, model: Any, data: dict[str, Array], state: dict[str, Array], x: Array, drawn: Any
@@ -57,57 +70,180 @@ class Layout:
     conserved: np.ndarray  # (p, D): what stays 0, or (0, D)
 
 
+class Rounds:
+    """The rounds of a job as operators on flat states (D,). Rows go through them, (k, D) at a time; M and B are never
+    written out.
+
+    Attributes:
+        start: v before round 0, (D,).
+        models: where x is in v, (n, p) whole numbers.
+        conserved: rows (p, D) that map v to what stays 0, or (0, D).
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        with _precise():
+            self._arguments = (*_arguments(job), jnp.asarray(job.x0))
+            start, models, conserved = _place(*self._arguments)
+        static = self._arguments[0]
+        self.start, self.conserved = np.asarray(start), np.asarray(conserved)
+        self.models = np.asarray(models).astype(np.int64)
+        self.noisy_start = bool({"initial", "lookahead"} & job.algorithm.needs)
+        fits = max(1, ROOM // ((static.algorithm.tau + 2) * static.n * static.p))
+        self._width = min(fits, static.p * -(-8 // static.p))  # rows a compiled call takes: p of them, or a few times p
+
+    def advance(self, r: int, v: np.ndarray) -> np.ndarray:
+        """M v + b, in round r."""
+        return self._push(r, v, np.zeros_like(v))[0]
+
+    def push(self, r: int, rows: np.ndarray) -> np.ndarray:
+        """M v for each row v, in round r."""
+        zero = np.zeros_like(self.start)
+        return np.stack([self._push(r, zero, row)[1] for row in rows])
+
+    def pull(self, r: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """u M and u B Bᵀ for each row u, in round r."""
+        return self._in_parts(lambda part: _pull(*self._arguments, jnp.int32(r), part), rows)
+
+    def start_spread(self, rows: np.ndarray) -> np.ndarray:
+        """u B Bᵀ for each row u, with B of the noise in v before round 0."""
+        if not self.noisy_start:
+            return np.zeros_like(rows)
+        return self._in_parts(lambda part: (_start_spread(*self._arguments, part),), rows)[0]
+
+    def check(self) -> None:
+        """A ValueError if a round is not affine, or not the same a period later."""
+        period = self.job.topology.period or 1
+        probe, zero = _probe(np, len(self.start)), np.zeros_like(self.start)
+        for r in range(period):
+            b, moved = self._push(r, zero, probe)
+            _check(self.job, self.advance(r, probe), moved + b, self.advance(r + period, probe))
+
+    def _push(self, r: int, v: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """M v + b, and M applied to a row."""
+        with _precise():
+            there, moved = _push(*self._arguments, jnp.int32(r), v, row)
+        return np.asarray(there), np.asarray(moved)
+
+    def _in_parts(self, function: Callable[[np.ndarray], Any], rows: np.ndarray) -> Any:
+        """A compiled function of `_width` rows, on any number of them."""
+        parts = []
+        with _precise():
+            for first in range(0, len(rows), self._width):
+                part = rows[first : first + self._width]
+                parts.append([np.asarray(out)[: len(part)] for out in function(_padded(part, self._width))])
+        return tuple(np.concatenate(outs) for outs in zip(*parts, strict=True))
+
+
 def affine_round(job: Job, r: int, with_noise: bool = True) -> AffineRound:
     """The map of round r; a ValueError if the round is not affine."""
-    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+    with _precise():
         arguments = (*_arguments(job), jnp.asarray(job.x0))
-        M, b, Q, probe, there = _maps(*arguments, jnp.int32(r), with_noise=with_noise)
-    M, b, there = np.asarray(M), np.asarray(b), np.asarray(there)
-    if not np.allclose(there, M @ np.asarray(probe) + b, rtol=1e-8, atol=1e-8 * max(1.0, np.abs(there).max())):
-        raise ValueError(f"{job.problem.name} is not quadratic: the round is an affine map on quadratics only.")
+        period = jnp.int32(job.topology.period or 1)
+        M, b, Q, there, later = _maps(*arguments, jnp.int32(r), period, with_noise=with_noise)
+    M, b = np.asarray(M), np.asarray(b)
+    _check(job, np.asarray(there), M @ _probe(np, len(b)) + b, np.asarray(later))
     return AffineRound(M, b, None if Q is None else np.asarray(Q))
 
 
 def layout(job: Job) -> Layout:
     """Linear maps from the flat state to what one asks about it."""
-    with jax.enable_x64(True):
-        static, inputs, hyper, seed = _arguments(job)
-        program, v, unflatten = _begin(static, inputs, hyper, seed, jnp.asarray(job.x0), *_quiet(static, 1))
+    rounds = Rounds(job)
+    one = np.eye(len(rounds.start))
+    models = one[rounds.models]
+    return Layout(
+        start=rounds.start,
+        start_noise=rounds.start_spread(one),
+        mean=models.mean(axis=0),
+        models=models.reshape(-1, len(one)),
+        conserved=rounds.conserved,
+    )
 
-        def start(noise: Array, extra: Array) -> Array:
-            return _begin(static, inputs, hyper, seed, jnp.asarray(job.x0), noise, extra)[1]
 
-        def conserved(v: Array) -> Array:
-            vector = program.algorithm.conserved(unflatten(v)[0], job.topology.participation)
-            return jnp.zeros(0) if vector is None else vector.sum(axis=0)
+@partial(jax.jit, static_argnames="static")
+def _place(static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array) -> tuple[Array, Array, Array]:
+    """The state before round 0, where x is in it, and the rows that map it to what stays 0."""
+    program, v, unflatten = _begin(static, inputs, hyper, seed, x0, *_quiet(static, 1))
 
-        asked = (
-            lambda v: unflatten(v)[0]["x"].mean(axis=0),
-            lambda v: unflatten(v)[0]["x"].ravel(),
-            conserved,
-        )
-        start_noise = _noise_covariance(jax.jacfwd(start, argnums=(0, 1))(*_quiet(static, 1)), len(v))
-        maps = (np.asarray(jax.jacfwd(function)(jnp.zeros_like(v))) for function in asked)
-        return Layout(np.asarray(v), np.asarray(start_noise), *maps)
+    def conserved(v: Array) -> Array:
+        vector = program.algorithm.conserved(unflatten(v)[0], static.participation)
+        return jnp.zeros(0) if vector is None else vector.sum(axis=0)
+
+    models = unflatten(jnp.arange(len(v), dtype=v.dtype))[0]["x"]
+    return v, models, jax.jacrev(conserved)(jnp.zeros_like(v)).reshape(-1, len(v))
 
 
 @partial(jax.jit, static_argnames=("static", "with_noise"))
 def _maps(
-    static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array, r: Array, with_noise: bool
+    static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array, r: Array, period: Array, with_noise: bool
 ) -> tuple[Array, ...]:
+    """M, b, B Bᵀ of round r, and where it and the same round a period later lead a probe."""
+    go, zero, quiet = _round(static, inputs, hyper, seed, x0)
+    if with_noise:
+        size = len(zero)
+        parts = -(-size // AT_ONCE)
+        width = -(-size // parts)
+        rows = jnp.eye(parts * width, size).reshape(parts, width, size)
+        M, Q = (out.reshape(-1, size)[:size] for out in lax.map(jax.vmap(partial(_pulled, go, r, zero, quiet)), rows))
+    else:
+        M, Q = jax.jacfwd(lambda v: go(r, v, *quiet))(zero), None
+    probe = _probe(jnp, len(zero))
+    starts, rounds = jnp.stack([zero, probe, probe]), jnp.stack([r, r, r + period])
+    b, there, later = jax.vmap(lambda r, v: go(r, v, *quiet))(rounds, starts)
+    return M, b, Q, there, later
+
+
+@partial(jax.jit, static_argnames="static")
+def _push(
+    static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array, r: Array, v: Array, row: Array
+) -> tuple[Array, Array]:
+    go, _, quiet = _round(static, inputs, hyper, seed, x0)
+    return jax.jvp(lambda v: go(r, v, *quiet), (v,), (row,))
+
+
+@partial(jax.jit, static_argnames="static")
+def _pull(
+    static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array, r: Array, rows: Array
+) -> tuple[Array, Array]:
+    go, zero, quiet = _round(static, inputs, hyper, seed, x0)
+    return jax.vmap(partial(_pulled, go, r, zero, quiet))(rows)
+
+
+@partial(jax.jit, static_argnames="static")
+def _start_spread(static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array, rows: Array) -> Array:
+    def start(noise: Array, extra: Array) -> Array:
+        return _begin(static, inputs, hyper, seed, x0, noise, extra)[1]
+
+    return jax.vmap(partial(_spread, start, _quiet(static, 1)))(rows)
+
+
+def _pulled(
+    go: Callable[..., Array], r: Array, zero: Array, quiet: tuple[Array, Array], row: Array
+) -> tuple[Array, Array]:
+    """u M and u B Bᵀ for a row u."""
+    moved, *noise = jax.vjp(partial(go, r), zero, *quiet)[1](row)
+    return moved, jax.jvp(partial(go, r, zero), quiet, tuple(noise))[1]
+
+
+def _spread(function: Callable[..., Array], quiet: tuple[Array, ...], row: Array) -> Array:
+    """u B Bᵀ for a row u, with B the derivative of a function of the noise."""
+    return jax.jvp(function, quiet, jax.vjp(function, *quiet)[1](row))[1]
+
+
+def _round(
+    static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array
+) -> tuple[Callable[..., Array], Array, tuple[Array, Array]]:
+    """The round as a function (r, v, noise, extra) -> v, a state 0, and a round without noise."""
     quiet = _quiet(static, static.algorithm.tau + 1)
     program, v, unflatten = _begin(static, inputs, hyper, seed, x0, *quiet)
 
-    def go(v: Array, noise: Array, extra: Array) -> Array:
+    def go(r: Array, v: Array, noise: Array, extra: Array) -> Array:
         program.oracle = Given(noise, extra, r * static.algorithm.tau)
         state, ahead = unflatten(v)
         carry, _ = program.round(Carry(state, {}, ahead, jnp.int32(-1)), r)
         return ravel_pytree((carry.state, carry.ahead))[0]
 
-    zero = jnp.zeros_like(v)
-    Q = _noise_covariance(jax.jacrev(go, argnums=(1, 2))(zero, *quiet), len(v)) if with_noise else None
-    probe = jnp.cos(1.0 + jnp.arange(len(v)))
-    return jax.jacfwd(go)(zero, *quiet), go(zero, *quiet), Q, probe, go(probe, *quiet)
+    return go, jnp.zeros_like(v), quiet
 
 
 def _arguments(job: Job) -> tuple[Static, Inputs, Any, Array]:
@@ -129,6 +265,27 @@ def _quiet(static: Static, steps: int) -> tuple[Array, Array]:
     return jnp.zeros((steps, static.n, static.p)), jnp.zeros((static.n, static.p))
 
 
-def _noise_covariance(parts: tuple[Array, ...], size: int) -> Array:
-    """B Bᵀ from the derivatives (size, …) with respect to all noise."""
-    return sum(part.reshape(size, -1) @ part.reshape(size, -1).T for part in parts)
+def _probe(xp: Any, size: int) -> Array:
+    """A state like no other, to see whether a round is what it should be."""
+    return xp.cos(1.0 + xp.arange(size))
+
+
+def _check(job: Job, there: np.ndarray, expected: np.ndarray, later: np.ndarray) -> None:
+    """A ValueError unless the probe went where it was expected to go, now and a period later."""
+    near = partial(np.allclose, there, rtol=1e-8, atol=1e-8 * max(1.0, np.abs(there).max()))
+    if not near(expected):
+        raise ValueError(f"{job.problem.name} is not quadratic: the round is an affine map on quadratics only.")
+    if not near(later):
+        raise ValueError(f"{job.algorithm.label} changes from round to round: give it constant stepsizes (decay=0).")
+
+
+def _padded(rows: np.ndarray, width: int) -> np.ndarray:
+    return rows if len(rows) == width else np.pad(rows, ((0, width - len(rows)), (0, 0)))
+
+
+def _precise() -> ExitStack:
+    """Double precision, also in products."""
+    stack = ExitStack()
+    stack.enter_context(jax.enable_x64(True))
+    stack.enter_context(jax.default_matmul_precision("highest"))
+    return stack

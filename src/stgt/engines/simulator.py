@@ -97,6 +97,9 @@ def _run(job: Job) -> list[Trace]:
             job.progress(done * len(seeds), job.rounds * len(seeds))
             pace = (time.perf_counter() - began) / count
             size = int(np.clip(0.2 / pace, 1, CHUNK))
+        if (np.asarray(carry.diverged_at) >= 0).all():
+            break
+    pieces += _after_divergence(pieces, job.rounds - done)
     carry, last = _finish(static, inputs, hyper, seeds, carry, jnp.int32(job.rounds))
     values = {
         name: np.concatenate([piece[name] for piece in pieces] + [np.asarray(last[name])[:, None]], axis=1)
@@ -117,6 +120,14 @@ def _run(job: Job) -> list[Trace]:
         )
         for i, cut in enumerate(cuts)
     ]
+
+
+def _after_divergence(pieces: list[dict[str, np.ndarray]], rounds: int) -> list[dict[str, np.ndarray]]:
+    """What stands for the rounds that are left out once every run has left the finite numbers."""
+    if rounds == 0:
+        return []
+    empty = {name: np.full((len(values), rounds), np.nan, values.dtype) for name, values in pieces[-1].items()}
+    return [{**empty, "links": np.repeat(pieces[-1]["links"][:, -1:], rounds, axis=1)}]
 
 
 def _cast(tree: Tree, dtype: np.dtype) -> Tree:

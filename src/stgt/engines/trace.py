@@ -41,6 +41,8 @@ def mean_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[np.ndar
 class Trace:
     """What a run measured, at the start of each round and after the last: arrays (seeds, rounds + 1).
 
+    Once every run of a batch has left the finite numbers the simulator stops, and NaN stands for what it left out.
+
     Attributes:
         algorithm, problem, topology: what was run.
         seeds: the numbers of the runs.

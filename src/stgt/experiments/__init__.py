@@ -1,5 +1,7 @@
 """Comparisons that are ready to run."""
 
+from stgt.experiments.reproduce import EXPERIMENTS, reproduce
 from stgt.experiments.ridge_demo import demo, summary
+from stgt.experiments.spec import Spec, load_spec, make, spec_text
 
-__all__ = ["demo", "summary"]
+__all__ = ["EXPERIMENTS", "Spec", "demo", "load_spec", "make", "reproduce", "spec_text", "summary"]

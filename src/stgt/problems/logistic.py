@@ -66,6 +66,7 @@ def logistic(
     nonconvex: float = 0.0,
     batch: int | None = None,
     seed: int = 0,
+    width: int | None = None,
 ) -> Problem:
     """Logistic regression, f_i(x) = (1/m_i) Σ_j log(1 + exp(−y_ij a_ijᵀx)) + penalty, spread over n nodes.
 
@@ -78,6 +79,8 @@ def logistic(
         nonconvex: adds nonconvex · Σ_k x_k²/(1 + x_k²).
         batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
         seed: of the partition.
+        width: rows that each node is padded to, the largest node's if left out; partitions of one width share a
+            compiled program.
 
     Returns:
         A `Problem`. Its optimum is solved for to rounding if l2 > 0 and nonconvex = 0, else None.
@@ -96,8 +99,9 @@ def logistic(
         parts = _given(partition, n, samples)
     n = len(parts)
     counts = np.array([len(part) for part in parts])
-    signed = np.zeros((n, counts.max(), p))
-    weight = np.zeros((n, counts.max()))
+    width = int(counts.max()) if width is None else check_count(width, "width", int(counts.max()))
+    signed = np.zeros((n, width, p))
+    weight = np.zeros((n, width))
     for i, part in enumerate(parts):
         signed[i, : len(part)] = features[part] * signs[part, None]
         weight[i, : len(part)] = 1.0 / len(part)

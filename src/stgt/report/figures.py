@@ -1,4 +1,4 @@
-"""Pictures of traces, for the screen and for print."""
+"""Pictures, for the screen and for print."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from stgt.engines.trace import MEANING, Trace, mean_interval
+from stgt.engines.trace import MEANING, Trace
+from stgt.experiments.outcome import Figure, Line, Panel, band
 from stgt.report.files import write_atomically
 
-# Okabe and Ito's palette, told apart with any colour vision; dashes tell the curves apart without colour.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Okabe and Ito's palette, told apart with any colour vision; dashes and marks tell the curves apart without colour.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (8, 2)), "-")
+MARKS = ("o", "s", "^", "x", "D", "v", "P")
+WIDTH, HEIGHT = 3.5, 2.9  # inches of one panel
 
 
 def curves(traces: Mapping[str, Trace], path: Path | str, *, metric: str = "residual", title: str = "") -> list[Path]:
@@ -28,34 +31,89 @@ def curves(traces: Mapping[str, Trace], path: Path | str, *, metric: str = "resi
     Returns:
         The files written: PNG and PDF.
     """
+    lines = tuple(band(label, trace, metric) for label, trace in traces.items())
+    panel = Panel(title, "communication round", MEANING.get(metric, metric), lines)
+    return draw(Figure(Path(path).name, (panel,), columns=1), path, size=(5.6, 3.6))
+
+
+def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = None) -> list[Path]:
+    """Draws panels side by side, with one legend, as PNG and PDF; returns the files written."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure as Canvas
 
-        figure = Figure(figsize=(5.6, 3.6), layout="constrained")
-        axes = figure.subplots()
-        for i, (label, trace) in enumerate(traces.items()):
-            values = trace[metric].astype(np.float64)
-            rounds = np.arange(values.shape[1])
-            seen = np.isfinite(values).all(axis=0)
-            colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
-            mean, half = mean_interval(values[:, seen])
-            axes.plot(rounds[seen], mean, color=colour, linestyle=dash, label=label)
-            low = np.maximum(mean - half, 0.05 * mean)  # a logarithmic axis has no zero
-            axes.fill_between(rounds[seen], low, mean + half, color=colour, alpha=0.25, linewidth=0)
+        columns = min(figure.columns, len(figure.panels))
+        rows = -(-len(figure.panels) // columns)
+        canvas = Canvas(figsize=size or (WIDTH * columns, HEIGHT * rows + 0.6), layout="constrained")
+        grid = canvas.subplots(rows, columns, squeeze=False, sharey=figure.shared and rows == 1)
+        for axes, panel in zip(grid.flat, figure.panels, strict=False):
+            _panel(axes, panel)
+        for axes in grid.flat[len(figure.panels) :]:
+            axes.set_visible(False)
+        if figure.shared and rows == 1:
+            for axes in grid.flat[1:]:
+                axes.set_ylabel("")
+        _legend(canvas, grid, len(figure.panels))
+        if figure.title:
+            canvas.suptitle(figure.title, fontsize=9)
+        return [
+            write_atomically(Path(f"{path}{ending}"), lambda file: canvas.savefig(file, dpi=160))
+            for ending in (".png", ".pdf")
+        ]
+
+
+def _panel(axes: Any, panel: Panel) -> None:
+    for i, line in enumerate(panel.lines):
+        _line(axes, line, i if line.style is None else line.style, panel.ylog)
+    for name, level in panel.levels.items():
+        axes.axhline(level, color="black", linewidth=0.9, linestyle=(0, (1, 2)), zorder=3, label=name)
+    if not any(len(line.x) for line in panel.lines):
+        axes.text(0.5, 0.5, "no run is finite after one round", transform=axes.transAxes, ha="center")
+        axes.set_xticks([])
+        axes.set_yticks([])
+    elif panel.ylog:
         axes.set_yscale("log")
-        axes.set_xlabel("communication round")
-        axes.set_ylabel(MEANING.get(metric, metric))
-        axes.set_title(title)
+    if panel.ymax is not None and panel.lines:
+        axes.set_ylim(top=min(panel.ymax, axes.get_ylim()[1]))
+    if panel.xlog and any(len(line.x) for line in panel.lines):
+        axes.set_xscale("log")
+    if panel.ticks:
+        axes.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=35, ha="right", rotation_mode="anchor")
+    axes.set_xlabel(panel.xlabel)
+    axes.set_ylabel(panel.ylabel)
+    axes.set_title(panel.title)
+    if not any(line.marked for line in panel.lines):
         axes.margins(x=0)
-        axes.grid(True, which="major", alpha=0.3)
-        axes.legend(frameon=False)
-        written = []
-        for ending in (".png", ".pdf"):
-            target = Path(f"{path}{ending}")
-            written.append(write_atomically(target, lambda file: figure.savefig(file, dpi=160)))
-    return written
+    axes.grid(True, which="major", alpha=0.3)
+
+
+def _line(axes: Any, line: Line, style: int, logarithmic: bool) -> None:
+    colour, dash = COLOURS[style % len(COLOURS)], DASHES[style % len(DASHES)]
+    if line.backdrop:
+        axes.plot(line.x, line.y, color="0.75", linewidth=4, zorder=1, label=line.label)
+        return
+    mark = {"marker": MARKS[style % len(MARKS)], "markersize": 4} if line.marked else {}
+    axes.plot(line.x, line.y, color=colour, linestyle=dash if line.joined else "none", label=line.label, **mark)
+    if line.low is None or line.high is None or not np.isfinite(line.low).any():
+        return
+    low = np.maximum(line.low, 0.05 * line.y) if logarithmic else line.low  # a logarithmic axis has no zero
+    if line.marked:
+        axes.errorbar(line.x, line.y, (line.y - low, line.high - line.y), fmt="none", ecolor=colour, capsize=2)
+    else:
+        axes.fill_between(line.x, low, line.high, color=colour, alpha=0.25, linewidth=0)
+
+
+def _legend(canvas: Any, grid: Any, panels: int) -> None:
+    """One legend: inside the axes of a single panel, below several."""
+    found: dict[str, Any] = {}
+    for axes in grid.flat:
+        handles, labels = axes.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    if panels == 1:
+        grid.flat[0].legend(found.values(), found.keys(), frameon=False)
+    elif found:
+        canvas.legend(found.values(), found.keys(), loc="outside lower center", ncols=min(len(found), 5), frameon=False)
 
 
 _STYLE: Any = {

@@ -3,6 +3,7 @@
 from stgt.theory.advice import Advice, check
 from stgt.theory.assumptions import Constants, Start, constants, start
 from stgt.theory.connectivity import Rho, period_contraction, rho, spectral_gap
+from stgt.theory.exponents import Exponent, fit_exponents, fit_power_law
 from stgt.theory.rates import (
     Guarantee,
     Promise,
@@ -28,6 +29,7 @@ __all__ = [
     "Advice",
     "Complexity",
     "Constants",
+    "Exponent",
     "Guarantee",
     "Promise",
     "Rho",
@@ -39,6 +41,8 @@ __all__ = [
     "check",
     "constants",
     "expected_curve",
+    "fit_exponents",
+    "fit_power_law",
     "largest_stable_stepsize",
     "period_contraction",
     "promised_rounds",

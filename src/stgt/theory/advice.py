@@ -175,9 +175,7 @@ def _first_below(curve: np.ndarray, target: float) -> int | None:
 def _theorem(model: LocalModel, topology: Topology, algorithm: Algorithm, worst: float) -> float | None:
     if worst >= 1 or not topology.doubly_stochastic:
         return None
-    constants = Constants(
-        L=model.L, mu=model.mu, sigma2=model.sigma2, n=topology.n, tau=algorithm.tau, rho=worst
-    )
+    constants = Constants(L=model.L, mu=model.mu, sigma2=model.sigma2, n=topology.n, tau=algorithm.tau, rho=worst)
     return stepsize(constants, theorem=1 if model.mu > 0 else 2).limit
 
 

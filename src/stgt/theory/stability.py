@@ -2,7 +2,7 @@
 
 For a quadratic problem with additive noise of variance σ² a coordinate the round is v ← M v + b + B ξ. Its spectral
 radius decides stability; the discrete Lyapunov equation P = M P Mᵀ + σ² B Bᵀ gives the covariance in the long run; and
-a schedule of period T is the product of its T rounds.
+a schedule of period T is the product of its T rounds. Small states have dense maps; see `large` for the others.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from scipy import linalg
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_count, check_number
-from stgt.engines.job import prepare
+from stgt.engines.job import Job, prepare
 from stgt.problems.base import Problem
+from stgt.theory.large import ROOM, LargeMap, lyapunov
 from stgt.topology import Topology
 
 if TYPE_CHECKING:
     from stgt.engines.affine import AffineRound, Layout
 
 LARGEST = 2000  # entries of the state whose dense maps are still ordinary
+HUGEST = 2_000_000  # entries of the state that is still worked with at all
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +59,9 @@ class RoundMap:
 
     @cached_property
     def steps(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """(M, b, σ² B Bᵀ) of each round, in the coordinates of `basis`."""
+        """(M, b, B Bᵀ) of each round, in the coordinates of `basis`."""
         Z = self.basis
-        return [
-            (M, Z.T @ step.b, self.noise * Z.T @ step.Q @ Z) for M, step in zip(self.matrices, self.rounds, strict=True)
-        ]
+        return [(M, Z.T @ step.b, Z.T @ step.Q @ Z) for M, step in zip(self.matrices, self.rounds, strict=True)]
 
     @cached_property
     def period_matrix(self) -> np.ndarray:
@@ -72,12 +72,12 @@ class RoundMap:
         return product
 
     @cached_property
-    def to_mean(self) -> np.ndarray:
+    def mean(self) -> np.ndarray:
         """From the coordinates of `basis` to x̄, (p, d)."""
         return self.layout.mean @ self.basis
 
     @cached_property
-    def to_disagreement(self) -> np.ndarray:
+    def disagreement(self) -> np.ndarray:
         """From the coordinates of `basis` to all x_i − x̄, (n p, d)."""
         n = len(self.layout.models) // len(self.layout.mean)
         return (self.layout.models - np.tile(self.layout.mean, (n, 1))) @ self.basis
@@ -86,6 +86,53 @@ class RoundMap:
     def spectral_radius(self) -> float:
         """The modulus by which the slowest mode shrinks in a round; above 1 the run diverges."""
         return float(np.abs(linalg.eigvals(self.period_matrix)).max() ** (1 / len(self.rounds)))
+
+    @property
+    def period(self) -> int:
+        return len(self.rounds)
+
+    @property
+    def start(self) -> np.ndarray:
+        """The state before round 0, in the coordinates of `basis`."""
+        return self.basis.T @ self.layout.start
+
+    def advance(self, r: int, v: np.ndarray) -> np.ndarray:
+        """M v + b, in round r of the period."""
+        M, b, _ = self.steps[r]
+        return M @ v + b
+
+    def pull(self, r: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """u M and u B Bᵀ for each row u, in round r of the period."""
+        M, _, Q = self.steps[r]
+        return rows @ M, rows @ Q
+
+    def start_spread(self, rows: np.ndarray) -> np.ndarray:
+        """u B Bᵀ for each row u, with B of the noise before round 0."""
+        return rows @ self.basis.T @ self.layout.start_noise @ self.basis
+
+    def steady_state(self) -> tuple[float, float, float, float]:
+        """The fields of `SteadyState`; needs a spectral radius below 1."""
+        M, size = self.period_matrix, self.basis.shape[1]
+        mean, P = np.zeros(size), np.zeros((size, size))
+        for r in range(self.period):
+            mean, P = self._push(r, mean, P)
+        mean = np.linalg.solve(np.eye(size) - M, mean)
+        P = lyapunov(M, P)
+        assert P is not None
+        seen = []
+        for r in range(self.period):
+            bias = float(((self.mean @ mean - self.optimum) ** 2).sum())
+            apart = float(((self.disagreement @ mean) ** 2).sum())
+            spreads = (float(self.noise * np.vdot(A @ P, A)) for A in (self.mean, self.disagreement))
+            seen.append((bias + next(spreads), apart + next(spreads), bias, 0.0))
+            mean, P = self._push(r, mean, P)
+        residual, consensus, bias, error = np.mean(seen, axis=0).tolist()
+        return residual, consensus, bias, error
+
+    def _push(self, r: int, mean: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A mean and a covariance, in units of σ², after round r of the period."""
+        M, b, Q = self.steps[r]
+        return M @ mean + b, M @ P @ M.T + Q
 
 
 @dataclass(frozen=True)
@@ -96,11 +143,13 @@ class SteadyState:
         residual: E‖x̄ − x*‖² at the starts of rounds; over a period, their mean.
         consensus: E‖X − 1x̄‖², likewise.
         bias: ‖E x̄ − x*‖², the part of `residual` that is no noise; 0 for methods that are exact.
+        consensus_error: the standard error of `consensus`, which is estimated for large states; 0 where it is exact.
     """
 
     residual: float
     consensus: float
     bias: float
+    consensus_error: float = 0.0
 
 
 def round_map(
@@ -114,25 +163,13 @@ def round_map(
     Raises:
         ValueError: the problem is not quadratic with additive noise, the schedule is random, or the state too large.
     """
-    from stgt.engines.affine import affine_round, layout
-
-    job = prepare([algorithm], problem, topology, 0, 1, dtype="float64", x0=x0)
-    if topology.period is None:
-        raise ValueError(f"{topology.name} is random, so no single map describes a round: use one with a period.")
-    if "coin" in algorithm.needs and algorithm.talks < 1:
-        raise ValueError(f"{algorithm.label} with p={algorithm.talks:g} tosses a coin: give p=1 and tau.")
-    if problem.optimum is None:
-        raise ValueError(f"{problem.name} has no known optimum: the exact theory is for quadratics.")
-    if problem.batch is not None:
-        raise ValueError(
-            f"{problem.name} draws minibatches of {problem.batch}: the exact theory is for additive noise."
-        )
-    fields = len(algorithm.init(job.x0, job.x0, job.x0)) + ("lookahead" in algorithm.needs)
-    entries = fields * problem.n * problem.p
+    job, entries = _accept(algorithm, problem, topology, x0)
     if entries > LARGEST:
-        raise ValueError(f"the state has {entries} entries: give a problem with n·p small enough for {LARGEST}.")
-    rounds = tuple(affine_round(job, r, with_noise) for r in range(topology.period))
-    return RoundMap(rounds, layout(job), problem.noise, problem.optimum)
+        raise ValueError(
+            f"the state has {entries} entries: give a problem with n·p small enough for {LARGEST}, or use "
+            "spectral_radius, steady_state or expected_curve, which need no dense map."
+        )
+    return _dense(job, with_noise)
 
 
 def spectral_radius(algorithm: Algorithm, problem: Problem, topology: Topology) -> float:
@@ -150,7 +187,7 @@ def spectral_radius(algorithm: Algorithm, problem: Problem, topology: Topology) 
         >>> adjoint < 1 < plain
         True
     """
-    return round_map(algorithm, problem, topology, with_noise=False).spectral_radius
+    return _find(algorithm, problem, topology, with_noise=False).spectral_radius
 
 
 def largest_stable_stepsize(
@@ -183,23 +220,18 @@ def largest_stable_stepsize(
 
 
 def steady_state(algorithm: Algorithm, problem: Problem, topology: Topology) -> SteadyState:
-    """E‖x̄ − x*‖² and E‖X − 1x̄‖² in the long run, exactly; a ValueError if the method is unstable there."""
-    found = round_map(algorithm, problem, topology)
+    """E‖x̄ − x*‖² and E‖X − 1x̄‖² in the long run, exactly; a ValueError if the method is unstable there.
+
+    For a state of more than 2,000 entries `residual` is found by projection, to about eight digits, and `consensus` is
+    estimated, with its standard error in `consensus_error`.
+    """
+    found = _find(algorithm, problem, topology, x0=getattr(problem, "optimum", None))
     if found.spectral_radius >= 1 - 1e-12:
         raise ValueError(
             f"{algorithm.label} with gamma={algorithm.gamma} on {topology.name} has spectral radius "
             f"{found.spectral_radius:.6f}, so there is no steady state: give a smaller gamma or another topology."
         )
-    offset, covariance = _over_period(found)
-    M = found.period_matrix
-    mean = np.linalg.solve(np.eye(len(M)) - M, offset)
-    P = linalg.solve_discrete_lyapunov(M, covariance)
-    seen = []
-    for step in found.steps:
-        seen.append(_measured(found, mean, P))
-        mean, P = _push(step, mean, P)
-    residual, consensus, bias = np.mean(seen, axis=0)
-    return SteadyState(float(residual), float(consensus), float(bias))
+    return SteadyState(*found.steady_state())
 
 
 def expected_curve(
@@ -207,39 +239,57 @@ def expected_curve(
 ) -> np.ndarray:
     """E‖x̄ − x*‖² at the start of each round and after the last, (rounds + 1,), exactly."""
     rounds = check_count(rounds, "rounds", 0)
-    found = round_map(algorithm, problem, topology, x0=x0)
-    Z = found.basis
-    mean, P = Z.T @ found.layout.start, found.noise * Z.T @ found.layout.start_noise @ Z
-    curve = []
+    found = _find(algorithm, problem, topology, x0=x0)
+    curve, v = np.zeros(rounds + 1), found.start
     for r in range(rounds + 1):
-        curve.append(_measured(found, mean, P)[0])
-        mean, P = _push(found.steps[r % len(found.steps)], mean, P)
-    return np.array(curve)
+        curve[r] = ((found.mean @ v - found.optimum) ** 2).sum()
+        v = found.advance(r % found.period, v) if r < rounds else v
+    if found.noise == 0:
+        return curve
+    # The noise of round k reaches x̄ at round r as mean · M_{r−1} ⋯ M_{k+1} B_k. Backwards from r, these depend on r
+    # only by its place in the period, so one way back serves all r of the same place.
+    for place in range(min(found.period, rounds + 1)):
+        rows, total = found.mean, 0.0
+        for back in range(rounds + 1):
+            if back % found.period == place:
+                curve[back] += found.noise * (total + np.vdot(rows, found.start_spread(rows)))
+            if back + found.period > rounds and back % found.period == place:
+                break
+            earlier, spread = found.pull((place - back - 1) % found.period, rows)
+            rows, total = earlier, total + np.vdot(rows, spread)
+    return curve
 
 
-def _over_period(found: RoundMap) -> tuple[np.ndarray, np.ndarray]:
-    """What a period adds to a state 0: the offset and the covariance of its noise."""
-    size = found.basis.shape[1]
-    mean, P = np.zeros(size), np.zeros((size, size))
-    for step in found.steps:
-        mean, P = _push(step, mean, P)
-    return mean, P
+def _find(
+    algorithm: Algorithm, problem: Problem, topology: Topology, *, x0: Any = None, with_noise: bool = True
+) -> RoundMap | LargeMap:
+    """The rounds of a period, as dense maps or, if the state is large, as operators."""
+    job, entries = _accept(algorithm, problem, topology, x0)
+    most = min(HUGEST, ROOM // problem.p)
+    if entries > most:
+        raise ValueError(f"the state has {entries} entries: give a problem with n·p small enough for {most}.")
+    return LargeMap(job) if entries > LARGEST else _dense(job, with_noise)
 
 
-def _push(
-    step: tuple[np.ndarray, np.ndarray, np.ndarray], mean: np.ndarray, P: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    M, b, Q = step
-    return M @ mean + b, M @ P @ M.T + Q
+def _accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) -> tuple[Job, int]:
+    """The job, if its rounds may be periodic affine maps, and the number of entries of its state."""
+    job = prepare([algorithm], problem, topology, 0, 1, dtype="float64", x0=x0)
+    if topology.period is None:
+        raise ValueError(f"{topology.name} is random, so no single map describes a round: use one with a period.")
+    if "coin" in algorithm.needs and algorithm.talks < 1:
+        raise ValueError(f"{algorithm.label} with p={algorithm.talks:g} tosses a coin: give p=1 and tau.")
+    if problem.optimum is None:
+        raise ValueError(f"{problem.name} has no known optimum: the exact theory is for quadratics.")
+    if problem.batch is not None:
+        raise ValueError(
+            f"{problem.name} draws minibatches of {problem.batch}: the exact theory is for additive noise."
+        )
+    fields = len(algorithm.init(job.x0, job.x0, job.x0)) + ("lookahead" in algorithm.needs)
+    return job, fields * problem.n * problem.p
 
 
-def _measured(found: RoundMap, mean: np.ndarray, P: np.ndarray) -> tuple[float, float, float]:
-    """(E‖x̄ − x*‖², E‖X − 1x̄‖², ‖E x̄ − x*‖²) of a state with this mean and covariance."""
-    bias = float(((found.to_mean @ mean - found.optimum) ** 2).sum())
-    apart = float(((found.to_disagreement @ mean) ** 2).sum())
-    return bias + _spread(found.to_mean, P), apart + _spread(found.to_disagreement, P), bias
+def _dense(job: Job, with_noise: bool) -> RoundMap:
+    from stgt.engines.affine import affine_round, layout
 
-
-def _spread(A: np.ndarray, P: np.ndarray) -> float:
-    """E‖A v‖² of a v with mean 0 and covariance P: the trace of A P Aᵀ."""
-    return float(np.vdot(A @ P, A))
+    rounds = tuple(affine_round(job, r, with_noise) for r in range(job.topology.period or 1))
+    return RoundMap(rounds, layout(job), job.problem.noise, np.asarray(job.problem.optimum))

@@ -1,0 +1,196 @@
+"""Runs of a spec, simulated and, where the exact theory reaches, predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from stgt import theory
+from stgt.engines import Trace, simulate
+from stgt.engines.trace import mean_interval
+from stgt.experiments.outcome import Progress
+from stgt.experiments.spec import Made, Run, make
+from stgt.topology import Topology
+from stgt.topology.structure import DENSE_UP_TO, Dense
+
+STABLE_BELOW = 1 - 1e-12
+TIE = 1e-3
+AT_ONCE = 2  # runs side by side: one alone leaves a second core idle
+
+
+class Prediction(NamedTuple):
+    """What the exact theory says of a run in the long run; the errors are infinite if it is not stable."""
+
+    radius: float
+    error: float
+    consensus: float
+
+    @property
+    def stable(self) -> bool:
+        return self.radius < STABLE_BELOW
+
+
+def predict(made: Made) -> Prediction | None:
+    """The exact spectral radius, E‖x̄ − x*‖² and E‖X − 1x̄‖², from one round map; None for a random topology."""
+    if made.topology.random:
+        return None
+    found = theory.round_map(made.algorithm, made.problem, _plain(made.topology))
+    if found.spectral_radius >= STABLE_BELOW:
+        return Prediction(found.spectral_radius, np.inf, np.inf)
+    return Prediction(found.spectral_radius, *found.steady_state()[:2])
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A run and what it showed. Errors are E‖x̄ − x*‖² in the long run: the last quarter of the rounds."""
+
+    run: Run
+    made: Made
+    trace: Trace
+    predicted: Prediction | None
+
+    @property
+    def radius(self) -> float | None:
+        """The exact spectral radius of a round, None for a random topology."""
+        return None if self.predicted is None else self.predicted.radius
+
+    @property
+    def exact(self) -> float | None:
+        """The exact steady-state error; infinite if unstable, None for a random topology."""
+        return None if self.predicted is None else self.predicted.error
+
+    @cached_property
+    def errors(self) -> np.ndarray:
+        """The simulated error of each seed; infinite if it left the finite numbers."""
+        values = self.trace.tail("residual").astype(np.float64)
+        return np.where(np.isfinite(values) & ~self.trace.diverged, values, np.inf)
+
+    @property
+    def growing(self) -> bool:
+        """Has some seed left the finite numbers, or does the exact theory say that the run grows without end?"""
+        return not np.isfinite(self.errors).all() or (self.predicted is not None and not self.predicted.stable)
+
+    @property
+    def level(self) -> float:
+        """The error in the long run: exact where that is known, infinite where it grows, else simulated."""
+        if self.growing:
+            return np.inf
+        return self.exact if self.exact is not None else float(self.errors.mean())
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers that a claim quotes: mean error, its 95 % interval, the exact prediction, the spectral radius."""
+        found: dict[str, Any] = {"error": None, "low": None, "high": None}
+        if np.isfinite(self.errors).all():
+            mean, half = (float(value) for value in mean_interval(self.errors))
+            found = {"error": mean, "low": mean - half, "high": mean + half}
+        found["diverged"] = int(self.trace.diverged.sum())
+        if self.predicted is not None:
+            found |= {"exact": finite(self.exact), "radius": self.radius}
+        return found
+
+    def rows(self, **names: Any) -> list[dict[str, Any]]:
+        """A row for each seed."""
+        algorithm = self.made.algorithm
+        shared = {
+            "reading": self.run.reading,
+            **names,
+            "method": self.run.label,
+            "graph": self.made.topology.name,
+            "gamma": algorithm.gamma,
+            "tau": algorithm.tau,
+            "rounds": self.trace.rounds,
+        }
+        predicted = {"exact": finite(self.exact), "radius": self.radius}
+        return [
+            {**shared, "seed": seed, "error": finite(error), "diverged_at": int(at) if at >= 0 else None, **predicted}
+            for seed, error, at in zip(self.trace.seeds, self.errors, self.trace.diverged_at, strict=True)
+        ]
+
+    def curve_rows(self, **names: Any) -> list[dict[str, Any]]:
+        """A row for each round: the mean over seeds and its 95 % interval; empty where a seed is not finite."""
+        mean, half = mean_interval(self.trace.residual.astype(np.float64))
+        shared = {"reading": self.run.reading, **names, "method": self.run.label}
+        return [
+            {**shared, "round": r, "mean": finite(m), "low": finite(m - h), "high": finite(m + h)}
+            for r, (m, h) in enumerate(zip(mean, half, strict=True))
+        ]
+
+
+def measure(run: Run, progress: Progress | None = None) -> Measured:
+    """Simulates a run and predicts it."""
+    made = make(run)
+    start: dict[str, Any] = {}
+    if run.x0 == "optimum":
+        start = {"x0": made.problem.optimum, "state0": _at_optimum(made)}
+    options = {"metrics": ["residual"], "progress": progress, **start}
+    trace = simulate(made.algorithm, made.problem, _plain(made.topology), run.rounds, run.seeds, **options)
+    return Measured(run, made, replace(trace, topology=made.topology), predict(made))
+
+
+def measure_all(runs: Sequence[Run], progress: Progress | None = None) -> list[Measured]:
+    """All runs, two at a time; runs that differ in their labels only are run once."""
+    keys = [run.model_copy(update={"label": "", "reading": ""}) for run in runs]
+    different = {key.model_dump_json(): key for key in keys}
+    work = {
+        text: float(run.rounds * run.seeds * run.algorithm.arguments.get("tau", 1)) for text, run in different.items()
+    }
+    done = dict.fromkeys(different, 0.0)
+
+    def one(text: str) -> Measured:
+        def tick(part: float, whole: float) -> None:
+            done[text] = work[text] * part / whole
+            if progress is not None:
+                progress(sum(done.values()), sum(work.values()))
+
+        return measure(different[text], tick)
+
+    # One thread of linear algebra for each: more would wait for each other.
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(AT_ONCE) as pool:
+        found = dict(zip(different, pool.map(one, different), strict=True))
+    return [replace(found[key.model_dump_json()], run=run) for key, run in zip(keys, runs, strict=True)]
+
+
+def lower(a: Measured, b: Measured) -> bool:
+    """Is a's steady-state error below b's, beyond the 95 % interval of the difference?
+
+    Exact errors are taken where they are known, and a lead below 0.1 % is a tie; seeds are shared where both are
+    simulated. A run that grows is above one that does not.
+    """
+    if a.growing or b.growing:
+        return b.growing and not a.growing
+    if a.exact is not None and b.exact is not None:
+        return a.exact < (1 - TIE) * b.exact
+    mean, half = mean_interval((b.errors if b.exact is None else b.exact) - (a.errors if a.exact is None else a.exact))
+    return bool(mean - half > 0)
+
+
+def finite(value: Any) -> float | None:
+    """A number for a file; None where it is none, or not finite."""
+    return float(value) if value is not None and np.isfinite(value) else None
+
+
+def _plain(topology: Topology) -> Topology:
+    """The same schedule as plain matrices, if it is small: then all graphs share one compiled program."""
+    if topology.period is None or topology.has_server or topology.n > DENSE_UP_TO:
+        return topology
+    matrices = np.stack([topology.matrix(r) for r in range(topology.period)])
+    return replace(topology, structure=Dense(matrices))
+
+
+def _at_optimum(made: Made) -> dict[str, np.ndarray]:
+    """The fixed point of the corrections: c_i = −∇f_i(x*) for a tracker, own_i = ∇f_i(x*) for Scaffold.
+
+    A tracker that starts at x* without it would first have to learn it.
+    """
+    gradients = made.problem.gradients(made.problem.optimum)
+    gradients = gradients - gradients.mean(axis=0)  # 0 but for rounding, and what is conserved must be
+    fields = made.algorithm.init(gradients, gradients, gradients)
+    if "own" in fields:
+        return {"own": gradients}
+    return {"c": -gradients} if "c" in fields else {}

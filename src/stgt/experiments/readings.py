@@ -1,0 +1,102 @@
+"""The readings of the paper's ridge experiments: named sets of the choices that it leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from stgt import theory
+from stgt.checks import check_choice
+from stgt.experiments.spec import Part, Run, make
+
+NODES, DIMENSION, NOISE = 32, 10, 0.1
+SYMMETRIC = (
+    Part.model_validate({"name": "exponential", "neighbors": 3, "symmetric": True}),
+    Part.model_validate({"name": "exponential", "neighbors": 15, "symmetric": True}),
+)
+DIRECTED = (
+    Part.model_validate({"name": "exponential", "neighbors": 3}),
+    Part.model_validate({"name": "exponential", "neighbors": 15}),
+)
+STANDARD = (Part(name="exponential"), DIRECTED[1])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to fill what the paper leaves open: μ, the scaling of θ, x_0, the graphs, FlexGT's snapshot.
+
+    Attributes:
+        name: to choose it by.
+        words: what it stands for.
+        graphs: those with 3 and with 15 neighbours.
+        snapshot: of FlexGT.
+        scale: of θ, as in `problems.ridge`.
+        mu: of the regularisation.
+        x0: where runs start.
+        stepsize: "printed" is the paper's γ = 20/τ, "theorem" the limit of Theorem 1 on the sparser graph.
+    """
+
+    name: str
+    words: str
+    graphs: tuple[Part, Part]
+    snapshot: str = "first"
+    scale: str = "sqrt_p"
+    mu: float = 0.5
+    x0: Literal["zero", "optimum"] = "zero"
+    stepsize: Literal["printed", "theorem"] = "printed"
+
+    @property
+    def problem(self) -> Part:
+        arguments = {"n": NODES, "p": DIMENSION, "mu": self.mu, "scale": self.scale, "noise": NOISE, "seed": 0}
+        return Part.model_validate({"name": "ridge", **arguments})
+
+    def gamma(self, tau: int) -> float:
+        """The paper's γ = 0.8, 0.4, 0.2 for τ = 25, 50, 100, or the theorem's limit, which also keeps γτ."""
+        return 20.0 / tau if self.stepsize == "printed" else _theorem_gamma_tau(self) / tau
+
+    def run(self, label: str, algorithm: dict[str, Any], topology: Part | dict[str, Any], **options: Any) -> Run:
+        """A run on this reading's problem."""
+        return Run.model_validate(
+            {
+                "label": label,
+                "reading": self.name,
+                "algorithm": algorithm,
+                "problem": self.problem.model_dump(),
+                "topology": topology if isinstance(topology, dict) else topology.model_dump(),
+                "x0": self.x0,
+                **options,
+            }
+        )
+
+
+READINGS = {
+    reading.name: reading
+    for reading in (
+        Reading("printed", "as printed: θ in [0, 1]^p, hops {1, 2, 4}", DIRECTED, scale="none"),
+        Reading("normalised", "θ/√p, hops {±1, 16}, FlexGT's last snapshot", SYMMETRIC, snapshot="last"),
+        Reading("normalised-first", "θ/√p, hops {±1, 16}, FlexGT's first snapshot", SYMMETRIC),
+        Reading("exp5", "θ/√p, the standard exponential graph (5 neighbours) for 3", STANDARD),
+        Reading(
+            "theory",
+            "θ/√p, standard exponential graph, γ at Theorem 1's limit, x_0 = x*",
+            STANDARD,
+            mu=1.0,
+            x0="optimum",
+            stepsize="theorem",
+        ),
+    )
+}
+
+
+def choose_readings(names: Iterable[str] | None = None) -> list[Reading]:
+    """The readings of these names, or all."""
+    return [READINGS[check_choice(name, "--reading", READINGS)] for name in names or READINGS]
+
+
+@lru_cache(maxsize=8)
+def _theorem_gamma_tau(reading: Reading) -> float:
+    algorithm = {"name": "STGT", "gamma": 1.0}
+    made = make(reading.run("", algorithm, reading.graphs[0], rounds=0))
+    return theory.stepsize(theory.constants(made.problem, made.topology, tau=1)).limit

@@ -1,0 +1,55 @@
+"""LIBSVM's data sets from a folder of the user's: never downloaded, never written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from stgt.checks import check_choice
+
+# Rows and columns as LIBSVM publishes them: a file cut short is noticed.
+LIBSVM = {
+    "a9a": (32561, 123),
+    "w8a": (49749, 300),
+    "mushrooms": (8124, 112),
+    "phishing": (11055, 68),
+    "ijcnn1": (49990, 22),
+}
+
+
+def load_libsvm(name: str, data_dir: Path | str | None) -> tuple[np.ndarray, np.ndarray]:
+    """Features (samples, p) and labels (samples,) of one of LIBSVM's binary sets.
+
+    Args:
+        name: "a9a", "w8a", "mushrooms", "phishing" or "ijcnn1".
+        data_dir: a folder that holds the file `name` or `name.bz2`, itself or in a folder `libsvm`.
+    """
+    check_choice(name, "data", LIBSVM)
+    path = find_libsvm(name, data_dir)
+    from sklearn.datasets import load_svmlight_file
+
+    rows, columns = LIBSVM[name]
+    try:
+        sparse, labels = load_svmlight_file(str(path), n_features=columns)
+    except (OSError, EOFError, ValueError) as error:
+        raise ValueError(
+            f"{path} is not a whole file in LIBSVM's format ({error}): put another copy into --data-dir."
+        ) from None
+    if len(labels) != rows:
+        raise ValueError(f"{path} has {len(labels)} rows where {name} has {rows}: put another copy into --data-dir.")
+    features = np.asarray(sparse.todense())
+    if not np.isfinite(features).all():
+        raise ValueError(f"{path} holds entries that are not finite: put another copy into --data-dir.")
+    return features, labels
+
+
+def find_libsvm(name: str, data_dir: Path | str | None) -> Path:
+    """The file of a data set in a folder; a ValueError if it is not there."""
+    if data_dir is None:
+        raise ValueError(f"--data-dir was left out: give a folder that holds LIBSVM's {name} or {name}.bz2.")
+    folders = (Path(data_dir), Path(data_dir) / "libsvm")
+    for path in (folder / file for folder in folders for file in (name, f"{name}.bz2")):
+        if path.is_file():
+            return path
+    raise ValueError(f"--data-dir {data_dir} holds no {name} or {name}.bz2: download it from LIBSVM's page into it.")
