@@ -106,9 +106,14 @@ class RoundMap:
         M, _, Q = self.steps[r]
         return rows @ M, rows @ Q
 
+    @cached_property
+    def start_noise(self) -> np.ndarray:
+        """B Bᵀ of the noise before round 0, in the coordinates of `basis`."""
+        return self.basis.T @ self.layout.start_noise @ self.basis
+
     def start_spread(self, rows: np.ndarray) -> np.ndarray:
         """u B Bᵀ for each row u, with B of the noise before round 0."""
-        return rows @ self.basis.T @ self.layout.start_noise @ self.basis
+        return rows @ self.start_noise if self.start_noise.any() else np.zeros_like(rows)
 
     def steady_state(self) -> tuple[float, float, float, float]:
         """The fields of `SteadyState`; needs a spectral radius below 1."""

@@ -1,0 +1,73 @@
+"""Runs of a spec: measured once, predicted exactly, compared with care."""
+
+import numpy as np
+import pytest
+
+import stgt
+from stgt.experiments.measured import lower, measure, measure_all
+from stgt.experiments.spec import Run
+
+
+def run(label="ST-GT", topology=None, gamma=0.1, **options) -> Run:
+    return Run.model_validate(
+        {
+            "label": label,
+            "algorithm": {"name": "STGT", "gamma": gamma, "tau": 3},
+            "problem": {"name": "ridge", "n": 6, "p": 2},
+            "topology": topology or {"name": "exponential"},
+            "rounds": 40,
+            "seeds": 3,
+            **options,
+        }
+    )
+
+
+def test_plain_matrices_are_the_same_run():
+    one = measure(run(topology={"name": "one_peer_exponential"}))
+    problem, topology = stgt.problems.ridge(n=6, p=2), stgt.topology.one_peer_exponential(6)
+    trace = stgt.simulate(stgt.STGT(gamma=0.1, tau=3), problem, topology, 40, 3)
+    np.testing.assert_allclose(one.trace.residual, trace.residual, rtol=1e-3, atol=1e-7)
+    np.testing.assert_array_equal(one.trace["floats"], trace["floats"])
+    assert one.made.topology.name == one.trace.topology.name == topology.name
+    exact = stgt.theory.steady_state(stgt.STGT(gamma=0.1, tau=3), problem, topology)
+    assert one.exact == pytest.approx(exact.residual)
+    assert one.radius == pytest.approx(stgt.theory.spectral_radius(stgt.STGT(gamma=0.1, tau=3), problem, topology))
+
+
+def test_runs_that_differ_in_labels_only_are_run_once():
+    seen = []
+    runs = [run("a"), run("b", reading="other"), run("c", gamma=0.2)]
+    found = measure_all(runs, lambda done, total: seen.append(done / total))
+    assert [one.run for one in found] == runs
+    assert found[0].trace is found[1].trace
+    assert found[0].trace is not found[2].trace
+    assert seen[-1] == 1
+    assert seen == sorted(seen)
+
+
+def test_a_run_at_the_optimum_shows_noise_only():
+    """Without noise it stays there, trackers and Scaffold alike."""
+    quiet = {"problem": {"name": "ridge", "n": 6, "p": 2, "noise": 0.0}, "x0": "optimum"}
+    for algorithm, topology in (("STGT", {"name": "ring"}), ("Scaffold", {"name": "server", "sampled": 2})):
+        one = measure(run(topology=topology, algorithm={"name": algorithm, "gamma": 0.1, "tau": 3}, **quiet))
+        assert one.trace.residual.max() < 1e-12
+
+
+def test_who_is_lower():
+    near, far = measure(run(gamma=0.05)), measure(run(gamma=0.2))
+    growing = measure(run(gamma=5.0))
+    assert growing.growing
+    assert growing.summary()["exact"] is None
+    assert lower(near, far)
+    assert not lower(far, near)
+    assert not lower(near, near), "a tie is not lower"
+    assert lower(near, growing)
+    assert not lower(growing, near)
+    assert not lower(growing, growing)
+
+
+def test_a_random_topology_is_simulated_only():
+    sampled = measure(run(topology={"name": "server", "sampled": 2}, algorithm={"name": "FedAvg", "gamma": 0.1}))
+    assert sampled.exact is None
+    assert sampled.level == pytest.approx(sampled.errors.mean())
+    assert {"error", "low", "high", "diverged"} == set(sampled.summary())
