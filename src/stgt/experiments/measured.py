@@ -127,7 +127,9 @@ def measure(run: Run, progress: Progress | None = None) -> Measured:
     made = make(run)
     start: dict[str, Any] = {}
     if run.x0 == "optimum":
-        start = {"x0": made.problem.optimum, "state0": _at_optimum(made)}
+        if made.problem.optimum is None:
+            raise ValueError(f"x0 = 'optimum', but {made.problem.name} has no known optimum: use 'zero'.")
+        start = {"x0": made.problem.optimum, "state0": _at_optimum(made, made.problem.optimum)}
     options = {"metrics": ["residual"], "progress": progress, **start}
     trace = simulate(made.algorithm, made.problem, _plain(made.topology), run.rounds, run.seeds, **options)
     return Measured(run, made, replace(trace, topology=made.topology), predict(made))
@@ -166,7 +168,8 @@ def lower(a: Measured, b: Measured) -> bool:
         return b.growing and not a.growing
     if a.exact is not None and b.exact is not None:
         return a.exact < (1 - TIE) * b.exact
-    mean, half = mean_interval((b.errors if b.exact is None else b.exact) - (a.errors if a.exact is None else a.exact))
+    above, below = (one.errors if one.exact is None else np.full(len(one.errors), one.exact) for one in (b, a))
+    mean, half = mean_interval(above - below)
     return bool(mean - half > 0)
 
 
@@ -183,12 +186,12 @@ def _plain(topology: Topology) -> Topology:
     return replace(topology, structure=Dense(matrices))
 
 
-def _at_optimum(made: Made) -> dict[str, np.ndarray]:
+def _at_optimum(made: Made, optimum: np.ndarray) -> dict[str, np.ndarray]:
     """The fixed point of the corrections: c_i = −∇f_i(x*) for a tracker, own_i = ∇f_i(x*) for Scaffold.
 
     A tracker that starts at x* without it would first have to learn it.
     """
-    gradients = made.problem.gradients(made.problem.optimum)
+    gradients = made.problem.gradients(optimum)
     gradients = gradients - gradients.mean(axis=0)  # 0 but for rounding, and what is conserved must be
     fields = made.algorithm.init(gradients, gradients, gradients)
     if "own" in fields:

@@ -88,7 +88,7 @@ def band(label: str, trace: Trace, metric: str = "residual", **style: Any) -> Li
     values = trace[metric].astype(np.float64)
     seen = np.isfinite(values).all(axis=0)
     mean, half = mean_interval(values[:, seen])
-    return Line(label, np.arange(len(seen))[seen], mean, mean - half, mean + half, **style)
+    return Line(label, np.arange(values.shape[1])[seen], mean, mean - half, mean + half, **style)
 
 
 def long_band(label: str, trace: Trace, metric: str = "residual", **style: Any) -> Line:

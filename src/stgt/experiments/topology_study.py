@@ -34,8 +34,8 @@ METHODS: dict[str, tuple[dict[str, Any], float]] = {  # the algorithm, and its s
 FLEXGT, KGT = ("FlexGT (first)", "FlexGT (last)"), "K-GT (½, 2γ)"
 AROUND = 2.0  # how many times 1/τ, or how many times less, is still about 1/τ
 
-
 Found = dict[str, dict[str, Measured]]  # by graph, the worst connected first, and by method
+Judged = tuple[str, str, bool, dict[str, Any]]
 
 
 def topology(
@@ -109,9 +109,6 @@ def exact(one: Measured) -> Prediction:
 def _level(one: Measured) -> float:
     """The exact error, or what the rounds show where there is none."""
     return exact(one).error if exact(one).stable else float(one.errors.mean())
-
-
-Judged = tuple[str, str, bool, dict[str, Any]]
 
 
 def _claims(regime: str, of: Found) -> list[Claim]:
@@ -201,7 +198,8 @@ def _figures(ordered: dict[str, Found]) -> list[Figure]:
             consensus = np.array([exact(by[method]).consensus for by in of.values()])
             consensus[~np.isfinite(consensus) | (consensus < 1e-12)] = np.nan  # W = J leaves none
             apart.append(Line(method, np.arange(len(of)), consensus, style=i, marked=True))
-        panels["topology"].append(Panel(title, x, f"E{MEANING['residual']}", tuple(errors), ticks=ticks))
+        frame = 1e3 * min(float(one.errors.mean()) for by in of.values() for one in by.values())
+        panels["topology"].append(Panel(title, x, f"E{MEANING['residual']}", tuple(errors), ticks=ticks, ymax=frame))
         panels["topology-consensus"].append(Panel(title, x, f"E{MEANING['consensus']}", tuple(apart), ticks=ticks))
     titles = {
         "topology": "Exact where stable (lines) and simulated (bars)",
@@ -214,8 +212,8 @@ def _error_lines(style: int, method: str, of: list[Measured]) -> list[Line]:
     """The exact errors as a line and the simulated ones with their bars; an empty place where there is none."""
     x = np.arange(len(of))
     predicted = np.array([exact(one).error if exact(one).stable else np.nan for one in of])
-    finite = [one.errors if np.isfinite(one.errors).all() else np.full_like(one.errors, np.nan) for one in of]
-    mean, half = mean_interval(np.transpose(finite))
+    seen = [one.errors if np.isfinite(one.errors).all() else np.full_like(one.errors, np.nan) for one in of]
+    mean, half = mean_interval(np.transpose(seen))
     return [
         Line(method, x, predicted, style=style),
         Line("", x + 0.1 * (style - 1.5), mean, mean - half, mean + half, style=style, marked=True, joined=False),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt.algorithms import Algorithm
+from stgt.algorithms import STGT, Algorithm
 from stgt.checks import check_number
 from stgt.engines import simulate, sweep
 from stgt.engines.job import prepare
@@ -132,7 +132,8 @@ def _tried(algorithm: Algorithm, problem: Problem, topology: Topology, target: f
     assert problem.optimum is not None
     quiet = replace(problem, noise=0.0)
     away = {"x0": problem.optimum + 1.0, "dtype": "float64", "metrics": ["residual", "consensus"]}
-    gammas = np.asarray(algorithm.gamma) * 2.0 ** np.arange(-6, 7).reshape(-1, *[1] * np.ndim(algorithm.gamma))
+    given = np.asarray(algorithm.gamma, dtype=float)
+    gammas = np.array([given * 2.0**k for k in range(-6, 7)])
     runs = sweep(algorithm, quiet, topology, PILOT_ROUNDS, PILOT_SEEDS, grid={"gamma": gammas.tolist()}, **away)
     growths = np.array([_growth(trace) for trace in runs])
     radius = float(growths[6])
@@ -222,7 +223,7 @@ def _unstable(algorithm: Algorithm, model: LocalModel, topology: Topology, found
     problem = model.problem
     if problem is None or topology.random:
         return sentences
-    if hasattr(algorithm, "adjoint") and not algorithm.adjoint and not topology.symmetric:
+    if isinstance(algorithm, STGT) and not algorithm.adjoint and not topology.symmetric:
         adjoint = spectral_radius(replace(algorithm, adjoint=True), problem, topology)
         if adjoint < STABLE_BELOW:
             sentences.append(
