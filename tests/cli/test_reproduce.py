@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stgt.cli import app
-from stgt.experiments import load_spec, paper_figures, reproduce
+from stgt.experiments import EXPERIMENTS, load_spec, paper_figures
 
 STGT = Path(sys.executable).with_name("stgt")
 SPEC = """
@@ -47,7 +47,7 @@ def refused(*arguments, **options) -> str:
 def short(monkeypatch):
     """`convergence` as it is, with fewer rounds and seeds."""
     short = partial(paper_figures.convergence, rounds=12, seeds=3)
-    monkeypatch.setitem(reproduce.EXPERIMENTS, "convergence", short)
+    monkeypatch.setitem(EXPERIMENTS, "convergence", short)
 
 
 @pytest.mark.usefixtures("short")
@@ -64,10 +64,10 @@ def test_everything_is_written(tmp_path):
         assert isinstance(claim["holds"], bool)
         assert claim["reading"] == "normalised"
         assert claim["id"] in result.output
-    rows = list(csv.DictReader((out / "results.csv").open()))
+    rows = list(csv.DictReader((out / "results.csv").read_text().splitlines()))
     assert len(rows) == 2 * 4 * 3, "a row for each s, method and seed"
     assert {row["method"] for row in rows} == {"ST-GT", "FlexGT", "Scaffold", "centralised"}
-    curves = list(csv.DictReader((out / "curves.csv").open()))
+    curves = list(csv.DictReader((out / "curves.csv").read_text().splitlines()))
     assert len(curves) == 2 * 4 * 13
     spec = load_spec(out / "spec.toml")
     assert spec.experiment == "convergence"

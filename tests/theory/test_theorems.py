@@ -77,16 +77,16 @@ def _forms(problem, topology, tau, gamma):
     A, n = problem.data["A"], problem.n
     tracker = np.eye(len(found.layout.start))[found.layout.models.sum(axis=0) == 0]  # what is not x is c
     M, _, Q = found.steps[0]
-    mean = found.to_mean
+    mean = found.mean
     before = {
         "mean": mean,
-        "consensus": found.to_disagreement,
+        "consensus": found.disagreement,
         "tracking": tracker @ found.basis + (A - A.mean(axis=0)).reshape(n * P, P) @ mean,
     }
     return Forms(
         before,
         {name: part @ M for name, part in before.items()},
-        {name: float(np.vdot(part @ Q, part)) for name, part in before.items()},
+        {name: problem.noise * float(np.vdot(part @ Q, part)) for name, part in before.items()},
         M,
         A.mean(axis=0) @ mean,
         0.5 * mean.T @ A.mean(axis=0) @ mean,
