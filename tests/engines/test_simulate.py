@@ -254,3 +254,13 @@ def test_names():
         assert isinstance(getattr(stgt, name)(gamma=0.1), stgt.Algorithm)
     for name in stgt.list_topologies():
         assert callable(getattr(stgt.topology, name))
+
+
+def test_a_large_batch_in_single_precision():
+    """A compiler that gets large batches wrong (jaxlib 0.10.2, jax-ml/jax#39103) is noticed: off by 1e-3 there."""
+    problem, graph = stgt.problems.ridge(n=1000, p=10, mu=0.5, noise=0.1), stgt.topology.exponential(1000)
+    runs = [
+        stgt.simulate(stgt.STGT(gamma=0.1, tau=2), problem, graph, 1, 8, dtype=dtype, metrics=["residual"])
+        for dtype in ("float32", "float64")
+    ]
+    np.testing.assert_allclose(runs[0].x, runs[1].x, atol=1e-5)

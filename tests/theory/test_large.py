@@ -64,7 +64,6 @@ def test_a_thousand_nodes():
     problem, graph = stgt.problems.ridge(n=1000, p=10, mu=0.5, noise=0.1), stgt.topology.exponential(1000)
     algorithm = stgt.STGT(gamma=0.1, tau=10)
     exact = theory.steady_state(algorithm, problem, graph)
-    # Not float32: jaxlib 0.10.2 gets batches of this size wrong there on the CPU (jax-ml/jax#39103).
     options: dict = {"x0": problem.optimum, "metrics": ["residual", "consensus"], "dtype": "float64"}
     trace = stgt.simulate(algorithm, problem, graph, 300, 8, **options)
     for name, value, error in (

@@ -286,10 +286,14 @@ def _figures(found: Found, best: np.ndarray, held: list[float]) -> list[Figure]:
         ]
         if graph == "one-peer":
             lines.append(Line("plain, each matrix twice", x, np.array(held), style=2, marked=True))
-        radii.append(Panel(graph, "γτL", "spectral radius", tuple(lines), xlog=True, ylog=False, levels={"1": 1.0}))
+        radii.append(
+            Panel(
+                graph, "γτL", "spectral radius", tuple(lines), xlog=True, ylog=False, levels={"limit of stability": 1.0}
+            )
+        )
         lines = [line for form, points in by.items() for line in _error_lines(form, points, best)]
-        errors.append(Panel(graph, "γτL", "E‖x̄ − x*‖² / that for W = J", tuple(lines), xlog=True, ylog=False))
-    titles = ("ST-GT: above 1 a run diverges", "ST-GT: exact where stable (lines) and simulated (bars)")
+        errors.append(Panel(graph, "γτL", "E‖x̄ − x*‖² / that for W = J", tuple(lines), xlog=True, ylog=False, ymax=1.5))
+    titles = ("ST-GT, exact", "ST-GT: exact where stable (lines) and simulated (bars)")
     return [
         Figure(name, tuple(panels), columns=4, title=title, shared=False)
         for name, panels, title in zip(("directed", "directed-error"), (radii, errors), titles, strict=True)
