@@ -9,7 +9,7 @@ demo: $(READY)
 	$(BIN)/stgt demo --out demo --force
 
 test: $(READY)
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 lint: $(READY)
 	$(BIN)/ruff check .

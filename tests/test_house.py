@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "stgt"
 # Left to right: a part may import itself and what stands before it. `checks`, `hyper` and `randomness` are under all.
 ORDER = [
     "checks",
+    "files",
     "hyper",
     "randomness",
     "algorithms",
@@ -18,6 +19,8 @@ ORDER = [
     "problems",
     "oracles",
     "engines",
+    "torch",
+    "train",
     "theory",
     "experiments",
     "report",

@@ -143,6 +143,40 @@ def test_by_label_gives_each_node_that_many_classes(n, classes, seed):
     assert {len(np.unique(LABELS[part])) for part in parts} == {classes}
 
 
+@given(n=st.integers(5, 40), classes=st.integers(2, 8), seed=st.integers(0, 1000), concentration=st.floats(1e-3, 1e3))
+def test_uneven_shares_leave_each_node_its_classes(n, classes, seed, concentration):
+    # At most ceil(40·8/10) = 32 nodes hold a label, which then has 40 samples.
+    labels = np.repeat(np.arange(10), 40)
+    parts = stgt.problems.partition(labels, n, "label", classes=classes, seed=seed, concentration=concentration)
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+    equal = stgt.problems.by_label(labels, n, classes, seed)
+    for part, other in zip(parts, equal, strict=True):
+        assert len(np.unique(labels[part])) == classes
+        assert set(labels[part]) == set(labels[other]), "which labels a node is given does not hang on the shares"
+
+
+def test_shares_follow_the_dirichlet_distribution():
+    """Two nodes share 102 samples of one label: 1 + ⌊100 U⌋ and the rest, with U uniform for a concentration of 1.
+
+    The share is then uniform on 1, …, 100: mean 50.5, variance 9999/12, kurtosis 1.8; five standard errors are allowed.
+    """
+    seeds = 400
+    shares = [len(stgt.problems.by_label(np.zeros(102), 2, 1, seed, concentration=1)[0]) for seed in range(seeds)]
+    variance = 9999 / 12
+    assert abs(np.mean(shares) - 50.5) < 5 * np.sqrt(variance / seeds)
+    assert abs(np.var(shares) - variance) < 5 * variance * np.sqrt(0.8 / seeds)
+    even = stgt.problems.by_label(np.zeros(102), 2, 1, concentration=1e9)  # U within 1e-4 of 1/2: 1 + 49 or 1 + 50
+    assert {len(part) for part in even} <= {50, 51, 52}
+
+
+def test_what_is_wrong_with_uneven_shares_is_said():
+    for wrong in (0, -1, float("nan"), "much"):
+        with pytest.raises(ValueError, match="concentration="):
+            stgt.problems.by_label(LABELS, 5, 2, concentration=wrong)
+    with pytest.raises(ValueError, match="a label has 2 samples for 3 nodes that hold it; give fewer nodes"):
+        stgt.problems.by_label([0, 0, 1, 1], 3, 2, concentration=1)
+
+
 def test_iid_parts_are_even_and_dirichlet_grows_even_with_alpha():
     assert {len(part) for part in stgt.problems.iid(LABELS, 7)} == {42, 43}
 

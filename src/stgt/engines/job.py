@@ -149,6 +149,11 @@ def _check_algorithm(algorithm: Algorithm, problem: Problem, topology: Topology)
         raise ValueError(
             f"gamma has {len(algorithm.gamma)} stepsizes: give one, or one for each of the {problem.n} nodes."
         )
+    check_fit(algorithm, topology)
+
+
+def check_fit(algorithm: Algorithm, topology: Topology) -> None:
+    """A ValueError if the method is wrong on this topology."""
     allowed = {"never": False, "server": topology.has_server, "any": True}[algorithm.row_stochastic]
     if not topology.doubly_stochastic and not allowed:
         raise ValueError(

@@ -17,11 +17,15 @@ def iid(labels: Any, n: int, seed: int = 0) -> list[np.ndarray]:
     return _finish(np.array_split(rng.permutation(len(labels)), n), "iid")
 
 
-def by_label(labels: Any, n: int, classes: int = 1, seed: int = 0) -> list[np.ndarray]:
+def by_label(
+    labels: Any, n: int, classes: int = 1, seed: int = 0, concentration: float | None = None
+) -> list[np.ndarray]:
     """Each node holds samples of `classes` different labels only.
 
     Node i is given the labels i·classes, …, i·classes + classes − 1 (modulo their number, in a random order), so all
-    labels are used as evenly as can be; a label's samples are then shared equally by the nodes that were given it.
+    labels are used as evenly as can be; a label's samples are then shared equally by the nodes that were given it. With
+    a `concentration` they are shared in proportions drawn from Dirichlet(concentration), so nodes hold unequal numbers:
+    the smaller it is, the more unequal. Each still has a sample of every label it was given.
     """
     labels, n, rng = _start(labels, n, seed)
     names = np.unique(labels)
@@ -33,13 +37,19 @@ def by_label(labels: Any, n: int, classes: int = 1, seed: int = 0) -> list[np.nd
             f"classes={classes}: {n} nodes with {classes} labels each leave some of the {len(names)} labels to nobody; "
             f"give classes of at least {-(-len(names) // n)}."
         )
+    if concentration is not None:
+        concentration = check_number(concentration, "concentration", above=0)
     order = rng.permutation(len(names))
     wants = [{int(order[(i * classes + j) % len(names)]) for j in range(classes)} for i in range(n)]
     parts: list[list[np.ndarray]] = [[] for _ in range(n)]
     for label in range(len(names)):
         members = rng.permutation(np.flatnonzero(labels == names[label]))
         holders = [i for i in range(n) if label in wants[i]]
-        for holder, share in zip(holders, np.array_split(members, len(holders)), strict=True):
+        if concentration is None:
+            shares = np.array_split(members, len(holders))
+        else:
+            shares = _uneven(members, len(holders), concentration, rng)
+        for holder, share in zip(holders, shares, strict=True):
             parts[holder].append(share)
     return _finish([np.concatenate(part) for part in parts], f"label, classes={classes}")
 
@@ -68,13 +78,33 @@ def dirichlet(labels: Any, n: int, alpha: float = 0.5, seed: int = 0) -> list[np
 
 
 def partition(
-    labels: Any, n: int, how: str = "iid", *, classes: int = 1, alpha: float = 0.5, seed: int = 0
+    labels: Any,
+    n: int,
+    how: str = "iid",
+    *,
+    classes: int = 1,
+    concentration: float | None = None,
+    alpha: float = 0.5,
+    seed: int = 0,
 ) -> list[np.ndarray]:
-    """One of the partitions by name: "iid", "label" (with `classes`) or "dirichlet" (with `alpha`)."""
+    """One of the partitions by name: "iid", "label" (`classes`, `concentration`) or "dirichlet" (`alpha`)."""
     check_choice(how, "partition", ("iid", "label", "dirichlet"))
     if how == "label":
-        return by_label(labels, n, classes, seed)
+        return by_label(labels, n, classes, seed, concentration)
     return dirichlet(labels, n, alpha, seed) if how == "dirichlet" else iid(labels, n, seed)
+
+
+def _uneven(members: np.ndarray, holders: int, concentration: float, rng: np.random.Generator) -> list[np.ndarray]:
+    """One sample for each holder, and what is left in proportions drawn from Dirichlet(concentration)."""
+    left = len(members) - holders
+    if left < 0:
+        raise ValueError(
+            f"concentration={concentration:g}: a label has {len(members)} samples for {holders} nodes that hold it; "
+            "give fewer nodes, fewer classes or more samples."
+        )
+    proportions = rng.dirichlet(np.full(holders, concentration))
+    cuts = (np.cumsum(proportions)[:-1] * left).astype(int) + np.arange(1, holders)
+    return np.split(members, cuts)
 
 
 def _start(labels: Any, n: int, seed: int) -> tuple[np.ndarray, int, np.random.Generator]:

@@ -1,7 +1,7 @@
 """Pictures, tables and files."""
 
 from stgt.report.figures import curves, draw
-from stgt.report.files import output_folder, write_atomically
+from stgt.report.files import output_folder
 from stgt.report.outcome import write_outcome
 
-__all__ = ["curves", "draw", "output_folder", "write_atomically", "write_outcome"]
+__all__ = ["curves", "draw", "output_folder", "write_outcome"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from stgt.engines.trace import MEANING, Trace
 from stgt.experiments.outcome import Figure, Line, Panel, band
-from stgt.report.files import write_atomically
+from stgt.files import write_atomically
 
 # Okabe and Ito's palette, told apart with any colour vision; dashes and marks tell the curves apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")

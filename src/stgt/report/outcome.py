@@ -11,8 +11,8 @@ from typing import Any
 
 from stgt.experiments.outcome import Outcome
 from stgt.experiments.spec import spec_text
+from stgt.files import write_atomically
 from stgt.report.figures import draw
-from stgt.report.files import write_atomically
 
 
 def write_outcome(outcome: Outcome, folder: Path) -> list[Path]:

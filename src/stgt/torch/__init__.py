@@ -1,0 +1,15 @@
+"""Training over processes with torch.distributed: any torch optimiser, talking every tau-th step.
+
+from stgt.torch import DistributedOptimizer, init, node_split
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError("stgt.torch needs PyTorch: pip install 'stgt[torch]'.") from error
+
+from stgt.torch.data import ClockSampler, node_split
+from stgt.torch.optimizer import DistributedOptimizer
+from stgt.torch.world import LostNodeError, init
+
+__all__ = ["ClockSampler", "DistributedOptimizer", "LostNodeError", "init", "node_split"]

@@ -1,0 +1,170 @@
+"""Checkpoints: two files for each node, tensors as safetensors and the rest as JSON, written whole or not at all.
+
+A node's part counts once its JSON file is there, which is written last. A checkpoint is complete when every node has
+its part: on loading, the nodes agree on the newest step of which all of them do, whether they share a folder or not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from stgt.files import write_atomically
+
+if TYPE_CHECKING:
+    from stgt.torch.optimizer import DistributedOptimizer
+
+FORMAT = 1
+_FOLDER = re.compile(r"step-(\d{10})")
+
+
+def save(opt: DistributedOptimizer, folder: Path, extra: Any, keep: int) -> None:
+    """Writes this node's part, waits until all have, and only then removes older ones."""
+    tensors, values = _base_state(opt)
+    for number, block in enumerate(opt.blocks):
+        tensors |= {f"block.{number}.{name}": value for name, value in block.buffers.items()}
+    tensors |= {f"buffer.{name}": buffer.detach().contiguous() for name, buffer in opt.buffers.all.items()}
+    tensors["rng"] = torch.get_rng_state()
+    about = {
+        "format": FORMAT,
+        "round": opt.round,
+        "taken": opt.taken,
+        "steps": opt.steps_taken,
+        "node": opt.rank,
+        "nodes": opt.nodes,
+        "signature": opt._signature(),
+        "travelled": [block.travelled for block in opt.blocks],
+        "warm": opt._warm,
+        "base": values,
+        "extra": extra,
+    }
+    here = folder / f"step-{opt.steps_taken:010d}"
+    try:
+        json.dumps(extra)
+    except TypeError as error:
+        raise ValueError(f"extra cannot be written as JSON ({error}): give numbers, words, lists and dicts.") from None
+    try:
+        data = write_atomically(here / _name(opt, "safetensors"), lambda path: save_file(_apart(tensors), str(path)))
+        text = json.dumps(about | {"bytes": data.stat().st_size})
+        write_atomically(here / _name(opt, "json"), lambda path: path.write_text(text, encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"the checkpoint folder {folder} cannot be written ({error.strerror}).") from None
+    with opt._watch.waiting():
+        dist.barrier()
+    for step in sorted(_steps(opt, folder))[:-keep]:
+        for ending in ("json", "safetensors"):
+            (folder / f"step-{step:010d}" / _name(opt, ending)).unlink(missing_ok=True)
+        _remove_if_empty(folder / f"step-{step:010d}")
+
+
+def load(opt: DistributedOptimizer, folder: Path) -> dict[str, Any] | None:
+    """Takes over this node's part of the newest checkpoint that all nodes have."""
+    everybody: list[Any] = [None] * opt.nodes
+    with opt._watch.waiting():
+        dist.all_gather_object(everybody, _steps(opt, folder))
+    common = set.intersection(*map(set, everybody))
+    if not common:
+        return None
+    here = folder / f"step-{max(common):010d}"
+    about = json.loads((here / _name(opt, "json")).read_text(encoding="utf-8"))
+    _check_same(opt, about, here)
+    with safe_open(str(here / _name(opt, "safetensors")), framework="pt") as file, torch.no_grad():
+        names = set(file.keys())
+        for number, block in enumerate(opt.blocks):
+            for name, buffer in block.buffers.items():
+                buffer.copy_(file.get_tensor(f"block.{number}.{name}"))
+            block.travelled = about["travelled"][number]
+        for name, buffer in opt.buffers.all.items():
+            buffer.copy_(file.get_tensor(f"buffer.{name}"))
+        torch.set_rng_state(file.get_tensor("rng"))
+        _load_base(opt, about["base"], {name: file.get_tensor(name) for name in names if name.startswith("base.")})
+    opt.round, opt.taken, opt.steps_taken, opt._warm = about["round"], about["taken"], about["steps"], about["warm"]
+    opt._open_round()
+    return {"round": opt.round, "steps": opt.steps_taken, "extra": about["extra"]}
+
+
+def _name(opt: DistributedOptimizer, ending: str) -> str:
+    return f"node-{opt.rank:04d}.{ending}"
+
+
+def _steps(opt: DistributedOptimizer, folder: Path) -> list[int]:
+    """The steps of which this node has a whole part."""
+    found = []
+    for path in folder.glob("step-*") if folder.is_dir() else ():
+        match = _FOLDER.fullmatch(path.name)
+        data, about = path / _name(opt, "safetensors"), path / _name(opt, "json")
+        if match and data.is_file() and about.is_file() and _whole(data, about):
+            found.append(int(match[1]))
+    return found
+
+
+def _whole(data: Path, about: Path) -> bool:
+    try:
+        size = json.loads(about.read_text(encoding="utf-8"))["bytes"]
+        with safe_open(str(data), framework="pt"):
+            return data.stat().st_size == size
+    except (OSError, ValueError, KeyError, SafetensorError):
+        return False
+
+
+def _check_same(opt: DistributedOptimizer, about: dict[str, Any], here: Path) -> None:
+    if about["format"] != FORMAT:
+        raise ValueError(f"{here} was written by another version of stgt (format {about['format']}, not {FORMAT}).")
+    if about["nodes"] != opt.nodes:
+        raise ValueError(f"{here} was written by {about['nodes']} nodes, but {opt.nodes} run: start as many.")
+    mine = json.loads(json.dumps(opt._signature()))
+    for name, value in about["signature"].items():
+        if value != mine[name]:
+            raise ValueError(f"{here} was written with another {name}: give the same, or another checkpoint folder.")
+
+
+def _base_state(opt: DistributedOptimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The wrapped optimiser's state, its tensors apart from its numbers."""
+    state = opt.base.state_dict()
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, dict[str, Any]] = {}
+    for index, entries in state["state"].items():
+        for name, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"base.{index}.{name}"] = value.detach().contiguous()
+            else:
+                numbers.setdefault(str(index), {})[name] = value
+    groups = [
+        {name: value.item() if isinstance(value, Tensor) else value for name, value in group.items()}
+        for group in state["param_groups"]
+    ]
+    return tensors, {"state": numbers, "groups": groups}
+
+
+def _load_base(opt: DistributedOptimizer, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    state: dict[int, dict[str, Any]] = {int(index): dict(entries) for index, entries in values["state"].items()}
+    for key, value in tensors.items():
+        _, index, name = key.split(".", 2)
+        state.setdefault(int(index), {})[name] = value
+    opt.base.load_state_dict({"state": state, "param_groups": values["groups"]})
+    opt.param_groups, opt.state = opt.base.param_groups, opt.base.state
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors that share memory with none other, as the format wants them."""
+    seen: set[int] = set()
+    found = {}
+    for name, value in tensors.items():
+        found[name] = value.clone() if value.data_ptr() in seen else value
+        seen.add(value.data_ptr())
+    return found
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:  # other nodes' parts are still there, or were removed by them
+        return

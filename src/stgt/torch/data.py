@@ -1,0 +1,79 @@
+"""Each node's share of a data set, and the batches it draws from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.utils.data import Dataset, Sampler, Subset
+
+from stgt.checks import check_choice, check_count, check_seed
+from stgt.engines.reference import OPS
+from stgt.problems import partition
+from stgt.randomness import Clock
+
+
+def node_split(
+    dataset: Dataset[Any],
+    how: str = "iid",
+    *,
+    labels: Any = None,
+    classes: int = 1,
+    alpha: float = 0.5,
+    concentration: float | None = None,
+    seed: int = 0,
+) -> Subset[Any]:
+    """This node's share of a data set that every node has.
+
+    Args:
+        dataset: the whole data set.
+        how: "iid", "label" (each node holds `classes` labels) or "dirichlet" (with `alpha`).
+        labels: one for each sample; `dataset.targets` or `dataset.tensors[-1]` if left out.
+        classes, alpha, concentration, seed: of `stgt.problems.partition`.
+    """
+    check_choice(how, "how", ("iid", "label", "dirichlet"))
+    if labels is None:
+        labels = getattr(dataset, "targets", None)
+    if labels is None and hasattr(dataset, "tensors"):
+        labels = dataset.tensors[-1]  # pyright: ignore[reportAttributeAccessIssue]
+    if labels is None:
+        if how != "iid":
+            raise ValueError(f"how={how!r} needs labels, and the dataset has no targets: give labels.")
+        labels = np.zeros(len(dataset))  # pyright: ignore[reportArgumentType]
+    parts = partition(
+        np.asarray(labels),
+        dist.get_world_size(),
+        how,
+        classes=classes,
+        alpha=alpha,
+        concentration=concentration,
+        seed=seed,
+    )
+    return Subset(dataset, parts[dist.get_rank()].tolist())
+
+
+class ClockSampler(Sampler[list[int]]):
+    """A batch sampler without end: which samples node i sees at step k depends on (seed, i, k) alone.
+
+    Draws with replacement, the same ones as the simulator's. Give `start=opt.steps_taken` after loading a checkpoint,
+    and the training continues as if it had never stopped.
+    """
+
+    def __init__(self, samples: int, batch: int, *, seed: int = 0, start: int = 0):
+        self.samples, self.batch = check_count(samples, "samples"), check_count(batch, "batch")
+        self.seed, self.start = check_seed(seed), check_count(start, "start", 0)
+
+    def at(self, step: int) -> list[int]:
+        """The batch of a step."""
+        node = np.array([dist.get_rank()])
+        clock = Clock(OPS, torch.get_default_dtype(), self.seed, node, step)
+        return clock.integers(self.batch, np.array([self.samples]))[0].tolist()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        step = self.start
+        while True:
+            yield self.at(step)
+            step += 1

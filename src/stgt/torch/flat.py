@@ -1,0 +1,126 @@
+"""Parameters as flat buffers, so that a round's algebra runs over long vectors instead of many small tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ALIGN = 16  # elements between the starts of two parameters: whole cache lines
+PIECE = 1 << 16  # elements a local step works on at once: they stay in the cache between two operations
+
+
+class Slot:
+    """Where one parameter lies in its block."""
+
+    def __init__(self, parameter: Tensor, offset: int):
+        self.parameter, self.offset, self.size = parameter, offset, parameter.numel()
+        self.shape, self.strides = parameter.size(), _dense_strides(parameter)
+
+    def gradient(self) -> Tensor | None:
+        """The parameter's gradient as a vector in the order of the flat buffer; None if there is none.
+
+        A view of the gradient itself, unless it lies in another order.
+        """
+        found = self.parameter.grad
+        if found is None:
+            return None
+        if found.is_sparse:
+            raise ValueError("a parameter has a sparse gradient: make the embedding with sparse=False.")
+        if any(a != b for a, b, size in zip(found.stride(), self.strides, self.shape, strict=True) if size > 1):
+            ordered = torch.empty_strided(self.shape, self.strides, dtype=found.dtype, device=found.device)
+            self.parameter.grad = found = ordered.copy_(found)
+        return found.as_strided((self.size,), (1,))
+
+
+class Block:
+    """The parameters of one parameter group that share a dtype and a device, as one buffer.
+
+    Each parameter becomes a view of it with the strides it had, so that channels_last weights stay channels_last.
+    """
+
+    def __init__(self, group: int, parameters: list[Tensor]):
+        self.group = group
+        self.slots: list[Slot] = []
+        size = 0
+        for parameter in parameters:
+            self.slots.append(Slot(parameter, size))
+            size += -(-parameter.numel() // ALIGN) * ALIGN
+        self.size = size
+        first = parameters[0]
+        self.x = torch.zeros(size, dtype=first.dtype, device=first.device)
+        for slot in self.slots:
+            view = torch.as_strided(self.x, slot.shape, slot.strides, slot.offset)
+            view.copy_(slot.parameter.detach())
+            slot.parameter.data = view
+        self.state: dict[str, Tensor] = {}  # the algorithm's, by field; "x" is the round's start if it is kept
+        self.first: Tensor | None = None  # the round's first gradient
+        self.total: Tensor | None = None  # the sum of the round's corrected gradients
+        self.travelled = 0.0  # the sum of the round's stepsizes
+
+    def pieces(self) -> list[tuple[Slot, list[tuple[slice, slice]]]]:
+        """For each parameter its cache-sized pieces: where in the gradient, where in the block."""
+        return [
+            (
+                slot,
+                [
+                    (slice(low, high), slice(slot.offset + low, slot.offset + high))
+                    for low in range(0, slot.size, PIECE)
+                    for high in (min(low + PIECE, slot.size),)
+                ],
+            )
+            for slot in self.slots
+        ]
+
+    def last(self, part: slice) -> Tensor:
+        """The last gradient in a part of the block, gathered from the parameters."""
+        found = torch.zeros(part.stop - part.start, dtype=self.x.dtype, device=self.x.device)
+        for slot in self.slots:
+            low, high = max(part.start, slot.offset), min(part.stop, slot.offset + slot.size)
+            gradient = slot.gradient() if low < high else None
+            if gradient is not None:
+                found[low - part.start : high - part.start] = gradient[low - slot.offset : high - slot.offset]
+        return found
+
+    @property
+    def buffers(self) -> dict[str, Tensor]:
+        """All model-sized buffers that the next step depends on, by name."""
+        kept = {"x": self.x, "first": self.first, "total": self.total}
+        state = {f"state.{name}": value for name, value in self.state.items() if value is not self.x}
+        return {name: value for name, value in kept.items() if value is not None} | state
+
+    def layout(self) -> list[Any]:
+        """What another process must agree on to exchange or load this block."""
+        slots = [[list(slot.shape), list(slot.strides)] for slot in self.slots]
+        return [self.group, str(self.x.dtype), slots]
+
+
+def make_blocks(groups: list[dict[str, Any]]) -> list[Block]:
+    """The blocks of an optimiser's parameter groups, in a fixed order."""
+    blocks: list[Block] = []
+    for number, group in enumerate(groups):
+        kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        for parameter in group["params"]:
+            if not parameter.is_floating_point():
+                raise ValueError(f"a parameter has dtype {parameter.dtype}: only real floating-point ones are trained.")
+            if parameter.numel():
+                kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+        blocks += [Block(number, parameters) for parameters in kinds.values()]
+    if not blocks:
+        raise ValueError("the optimiser holds no parameters: give it model.parameters().")
+    return blocks
+
+
+def parts_of(size: int, length: int) -> Iterator[slice]:
+    """[0, size) in parts of at most `length`."""
+    return (slice(low, min(low + length, size)) for low in range(0, size, length))
+
+
+def _dense_strides(tensor: Tensor) -> tuple[int, ...]:
+    """The tensor's strides if it fills its memory in some order, else contiguous ones."""
+    order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
+    if tensor.permute(order).is_contiguous():
+        return tensor.stride()
+    return torch.empty(tensor.size(), device="meta").stride()

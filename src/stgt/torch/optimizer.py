@@ -1,0 +1,332 @@
+"""The distributed optimiser: any torch optimiser, with a round's exchange after every tau-th step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from stgt.algorithms import Algorithm
+from stgt.checks import check_choice, check_count, check_flag, check_seed
+from stgt.engines.job import check_fit
+from stgt.randomness import coin
+from stgt.topology import CONSTRUCTORS, Topology
+from stgt.torch import checkpoint, measure
+from stgt.torch.buffers import Buffers, find_model
+from stgt.torch.early import Early
+from stgt.torch.exchange import Exchange, Part
+from stgt.torch.flat import make_blocks, parts_of
+from stgt.torch.local import Chunk, Steps
+from stgt.torch.routes import Schedule
+from stgt.torch.world import watch
+
+CHUNK = 1 << 18  # elements that travel at once
+WIRES = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+class DistributedOptimizer(torch.optim.Optimizer):
+    """Wraps a torch optimiser: local steps as before, and a talk with the neighbours after every tau-th one.
+
+    With plain SGD (weight decay allowed) the iterates are the algorithm's, with gamma = lr. Behind momentum or AdamW
+    the corrected gradients take the gradients' place, and their mean over the round is what is tracked.
+
+    Args:
+        optimizer: any torch optimiser of the model's parameters; its lr is the algorithm's gamma.
+        algorithm: such as `stgt.STGT(tau=25)`, without gamma. tau may differ between nodes.
+        topology: who hears whom: a `Topology` of as many nodes as there are processes, or a constructor's name.
+        model: whose buffers are looked after; found from the parameters if left out.
+        buffers: "average", "local" or "none"; see `Buffers`.
+        seed: of a random topology and of ProxSkip's coin; the same on all nodes.
+        message_dtype: None, "float16" or "bfloat16": the precision that messages travel in.
+        early: send the half of the message that is known at a round's start then, hidden behind the local steps.
+        chunk: how many elements travel at once.
+        writer: a TensorBoard `SummaryWriter`, or anything with `add_scalar`, for what `metrics` finds.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        algorithm: Algorithm,
+        topology: Topology | str,
+        *,
+        model: nn.Module | None = None,
+        buffers: str = "average",
+        seed: int = 0,
+        message_dtype: str | None = None,
+        early: bool = False,
+        chunk: int = CHUNK,
+        writer: Any = None,
+    ):
+        if not dist.is_initialized():
+            raise ValueError("there is no process group: call stgt.torch.init() before DistributedOptimizer.")
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise ValueError(f"optimizer={optimizer!r}: give a torch.optim.Optimizer.")
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError("optimizer is LBFGS, which takes many gradients a step: give another, such as SGD.")
+        self.rank, self.nodes = dist.get_rank(), dist.get_world_size()
+        self.topology = _topology(topology, self.nodes)
+        self.algorithm = _usable(algorithm, self.topology)
+        if message_dtype not in WIRES:
+            check_choice(message_dtype, "message_dtype", [name for name in WIRES if name])
+        if check_flag(early, "early"):
+            Early.check(algorithm, _is_plain(optimizer))
+        seed, chunk = check_seed(seed), check_count(chunk, "chunk")
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        super().__init__(parameters, optimizer.defaults)
+        self.base = optimizer
+        self.param_groups, self.state = optimizer.param_groups, optimizer.state
+        self.buffers = Buffers(model if model is not None else find_model(parameters), buffers)
+        self.blocks = make_blocks(self.param_groups)
+        self.seed, self.writer = seed, writer
+        self.round = 0  # rounds done
+        self.taken = 0  # steps made in this round
+        self.steps_taken = 0  # steps made in all
+        self.seconds_computing = 0.0
+        self._chunk, self._message_dtype = chunk, message_dtype
+        self._watch = watch()
+        self._schedule = Schedule(self.topology, algorithm, self.rank, seed)
+        self._exchange = Exchange(self._watch, WIRES[message_dtype], algorithm.held)
+        with self._watch.waiting():
+            _agree(self._signature())
+            self._share_start()
+        self._steps = Steps(algorithm, self.blocks, _is_plain(optimizer))
+        self._early = Early(self._steps, self._exchange, algorithm.tau) if early else None
+        self._warm = "initial" not in algorithm.needs
+        self.active = True  # does this node work in this round?
+        self._open_round()
+
+    # -- training ------------------------------------------------------------------------------------------------
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One local step, and the exchange that ends the round after every tau-th one."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if not self._warm:
+            raise ValueError(
+                f"{self.algorithm.label} has warm_start=True: call opt.warm_start() after the first backward()."
+            )
+        self._watch.progress(self.round)
+        if self.param_groups is not self.base.param_groups:  # the base has loaded a state
+            self.param_groups, self.state = self.base.param_groups, self.base.state
+        with torch.no_grad():
+            if self.active:
+                self._steps.apply(self.param_groups, first=self.taken == 0)
+                if not self._steps.plain:
+                    self.base.step()
+                if self._early is not None:
+                    self._early.advance()
+            self.base._opt_called = True  # pyright: ignore  # where a scheduler of the base looks for its step
+            self.taken += 1
+            self.steps_taken += 1
+            if self.taken == self.algorithm.tau:
+                self.end_round()
+        return loss
+
+    @torch.no_grad()
+    def end_round(self) -> None:
+        """Ends the round now, after however many local steps; `step` calls it after tau of them."""
+        if self.taken == 0:
+            raise ValueError("end_round() was called before the round's first step: take at least one.")
+        self.seconds_computing += time.perf_counter() - self._began
+        if self._talks():
+            routes = self._schedule.routes(self.round, self._steps.fields)
+            if self.active or (self.algorithm.held and self._schedule.listens(self.round)):
+                if self._early is None:
+                    self._exchange.run(self._parts(), routes)
+                else:
+                    self._early.finish(self._parts(), routes)
+        elif self.active:
+            self._steps.keep_end()
+        self.round += 1
+        self.taken = 0
+        self._steps.start_round()
+        self._open_round()
+
+    @torch.no_grad()
+    def warm_start(self) -> None:
+        """Starts the control variables from the gradients of the last backward(); takes one global average."""
+        if self._warm:
+            raise ValueError(f"warm_start() means nothing to {self.algorithm.label} here: leave it out.")
+        for block in self.blocks:
+            for part in parts_of(block.size, self._chunk):
+                gradient = block.last(part)
+                mean = gradient.clone()
+                with self._watch.waiting():
+                    dist.all_reduce(mean)
+                for name, value in self.algorithm.init(block.x[part], gradient, mean / self.nodes).items():
+                    if name != "x":
+                        block.state[name][part] = value
+        self._warm = True
+
+    def batches(self, loader: Any, rounds: int) -> Iterator[Any]:
+        """Batches until round `rounds` is done, from the start of the loader again whenever it is exhausted.
+
+        Every node makes the same number of rounds, whatever the sizes of their data are.
+        """
+        while self.round < rounds:
+            empty = True
+            for batch in loader:
+                empty = False
+                if self.round >= rounds:
+                    return
+                yield batch
+            if empty:
+                raise ValueError(f"the loader of rank {self.rank} has no batches: give every node some data.")
+
+    # -- looking at it -------------------------------------------------------------------------------------------
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside `with opt.averaged():` the model is the average of all nodes'. All nodes must enter."""
+        return measure.averaged(self)
+
+    def evaluate(self, function: Callable[[], float]) -> dict[str, Any]:
+        """`function()` of the averaged model, the mean over nodes, and of each node's own. All nodes must call."""
+        return measure.evaluate(self, function)
+
+    def metrics(self) -> dict[str, float]:
+        """Consensus and tracking errors, bytes sent, and where the time went. All nodes must call."""
+        return measure.metrics(self)
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path | str, extra: Any = None, keep: int = 2) -> None:
+        """Writes a checkpoint that is complete once all nodes have written; all nodes must call.
+
+        Args:
+            folder: of the checkpoints; shared between hosts or each its own.
+            extra: anything JSON can hold, such as a scheduler's state_dict().
+            keep: how many complete checkpoints stay.
+        """
+        checkpoint.save(self, Path(folder), extra, check_count(keep, "keep"))
+
+    def load(self, folder: Path | str) -> dict[str, Any] | None:
+        """Continues from the newest checkpoint that all nodes have; None if there is none. All nodes must call.
+
+        Returns:
+            {"round": …, "steps": …, "extra": …} of the checkpoint.
+        """
+        return checkpoint.load(self, Path(folder))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The wrapped optimiser's state; `save` and `load` keep the algorithm's too."""
+        return self.base.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.base.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if hasattr(self, "blocks"):
+            raise ValueError("a parameter group cannot be added later: put all parameters into the optimiser at first.")
+        super().add_param_group(param_group)
+
+    def __repr__(self) -> str:
+        return f"DistributedOptimizer({self.algorithm.label} on {self.topology}, {self.base!r})"
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _open_round(self) -> None:
+        self._began = time.perf_counter()
+        self._watch.round = self.round
+        self.active = bool(self._schedule.active(self.round)[self.rank])
+        if self._early is not None and self.active:
+            routes = self._schedule.routes(self.round, self._steps.fields)
+            self._early.start(self._chunks(), routes)
+
+    def _talks(self) -> bool:
+        if "coin" not in self.algorithm.needs:
+            return True
+        return bool(coin(np, self.seed, self.round, self.algorithm.talks, np.float64))
+
+    def _chunks(self) -> list[Chunk]:
+        share = self.topology.participation
+        return [
+            Chunk(self._steps, block, part, self.taken, self.round, share, self.active)
+            for block in self.blocks
+            for part in parts_of(block.size, self._chunk)
+        ]
+
+    def _parts(self) -> list[Part]:
+        return [*self._chunks(), *([self.buffers] if self.buffers.mixes else [])]
+
+    def _signature(self) -> dict[str, Any]:
+        """What all nodes must agree on; each entry's name says what to change."""
+        return {
+            "algorithm": repr(replace(self.algorithm, tau=1) if self.algorithm.tau > 1 else self.algorithm),
+            "topology": f"{self.topology.name}, seed {self.topology.seed}",
+            "model": [block.layout() for block in self.blocks],
+            "buffers": [self.buffers.policy, sum(buffer.numel() for buffer in self.buffers.floating)],
+            "seed": self.seed,
+            "message_dtype": self._message_dtype,
+            "chunk": self._chunk,
+        }
+
+    @torch.no_grad()
+    def _share_start(self) -> None:
+        """All nodes start from rank 0's model."""
+        for block in self.blocks:
+            dist.broadcast(block.x, src=0)
+        if self.buffers.floating and self.buffers.policy != "none":
+            flat = self.buffers.flat()
+            dist.broadcast(flat, src=0)
+            self.buffers.put(flat)
+
+
+def _is_plain(optimizer: torch.optim.Optimizer) -> bool:
+    """Is a step x ← x − lr (g + weight_decay · x)?"""
+    return type(optimizer) is torch.optim.SGD and not any(
+        group["momentum"] or group["nesterov"] or group["maximize"] or group["differentiable"]
+        for group in optimizer.param_groups
+    )
+
+
+def _topology(topology: Topology | str, nodes: int) -> Topology:
+    if isinstance(topology, str):
+        constructors = [name for name in CONSTRUCTORS if name not in ("from_matrix", "from_networkx", "sequence")]
+        chosen = CONSTRUCTORS[check_choice(topology, "topology", constructors)]
+        try:
+            return chosen(nodes)
+        except TypeError:
+            raise ValueError(
+                f"topology={topology!r} needs more than a name: give stgt.topology.{topology}({nodes}, …)."
+            ) from None
+    if not isinstance(topology, Topology):
+        raise ValueError(f"topology={topology!r}: give a Topology, or the name of one such as 'exponential'.")
+    if topology.n != nodes:
+        raise ValueError(f"topology has {topology.n} nodes, but {nodes} processes run: make them equal.")
+    return topology
+
+
+def _usable(algorithm: Algorithm, topology: Topology) -> Algorithm:
+    if not isinstance(algorithm, Algorithm):
+        raise ValueError(f"algorithm={algorithm!r}: give an instance, such as stgt.STGT(tau=25).")
+    if algorithm.gamma is not None:
+        raise ValueError(f"gamma={algorithm.gamma}: leave it out of {algorithm.label}, it is the optimiser's lr.")
+    hindrance = algorithm.needs & {"anchor", "lookahead"}
+    if hindrance or algorithm.oracle is not None:
+        raise ValueError(
+            f"{algorithm.label} takes gradients that a training loop does not have: use STGT, KGT, FlexGT, DSGT, "
+            "DIGing, DPSGD, FedAvg, FedProx, Scaffold (option II), ScaffoldPlus or ProxSkip."
+        )
+    check_fit(algorithm, topology)
+    return algorithm
+
+
+def _agree(mine: dict[str, Any]) -> None:
+    """A ValueError if nodes differ in what they must share."""
+    everybody: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everybody, mine)
+    for rank, theirs in enumerate(everybody):
+        for name, value in theirs.items():
+            if value != everybody[0][name]:
+                shown = "" if name == "model" else f" ({everybody[0][name]} and {value})"
+                raise ValueError(f"{name} differs between rank 0 and rank {rank}{shown}: give all nodes the same.")
