@@ -22,6 +22,7 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/simulator.py
+	$(BIN)/python benchmarks/trainer.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

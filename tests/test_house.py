@@ -16,6 +16,7 @@ ORDER = [
     "randomness",
     "algorithms",
     "topology",
+    "parts",
     "problems",
     "oracles",
     "engines",

@@ -60,26 +60,74 @@ def demo(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="convergence, local-updates, topology, directed, heterogeneity, table1.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="convergence, local-updates, topology, directed, heterogeneity, table1, cifar10, mnist."),
+    ],
     out: Annotated[Path | None, typer.Option(help="Folder for the results; NAME if left out.")] = None,
     force: Annotated[bool, typer.Option(help="Overwrite what the folder holds.")] = False,
     reading: Annotated[list[str] | None, typer.Option(help="A reading of the paper; repeat for more.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with LIBSVM's files, for heterogeneity.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with the data, where some is needed.")
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="small, paper (cifar10 only) or grid.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds to train, instead of the scale's own.", min=1)] = None,
+    batch: Annotated[int | None, typer.Option(help="Images a batch, for cifar10.", min=1)] = None,
 ) -> None:
     """Run one of the paper's experiments: figures, results.csv, the spec it ran, and claims.json."""
-    from stgt.experiments.reproduce import prepared
+    from stgt.experiments.reproduce import prepared, works_in
     from stgt.report import output_folder, write_outcome
 
-    experiment = prepared(name, reading, data_dir)
+    experiment = prepared(name, reading, data_dir, scale=scale, rounds=rounds, batch=batch)
     folder = output_folder(out or Path(name), force)
     with _progress(name) as tick:
-        outcome = experiment(progress=tick)
+        outcome = experiment(progress=tick, **works_in(name, folder / "runs"))
     table = Table("claim", "reading", "holds", "what")
     for claim in outcome.claims:
         table.add_row(claim.id, claim.reading, "yes" if claim.holds else "NO", claim.claim)
     console.print(table)
     for path in write_outcome(outcome, folder):
         console.print(f"wrote {path}")
+
+
+@app.command()
+def train(
+    spec: Annotated[Path, typer.Argument(help="TOML file with one run, or several as [[runs]].")],
+    out: Annotated[Path, typer.Option(help="Folder for curves, checkpoints and models; an unfinished one goes on.")],
+    nodes: Annotated[int, typer.Option(help="How many processes, each a node.", min=1)] = 8,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set.")] = None,
+    download: Annotated[bool, typer.Option(help="Fetch the data set into --data-dir if it is not there.")] = False,
+    max_restarts: Annotated[int, typer.Option(help="How often to go on after a process has died.", min=0)] = 0,
+) -> None:
+    """Train image classifiers in several processes of this machine; for more machines see `torchrun -m stgt.train`."""
+    from stgt.parts import make_algorithm, make_topology
+    from stgt.problems.images import load_images
+    from stgt.train.launch import last_row, launch
+    from stgt.train.spec import load_training
+
+    runs = load_training(spec)
+    for run in runs.runs:
+        make_algorithm(run.algorithm)
+        make_topology(run.topology.model_dump(), nodes)
+    for name in {run.data.name for run in runs.runs}:
+        load_images(name, data_dir, download)
+    with _progress("rounds") as tick:
+        launch(runs, nodes, out, data_dir=data_dir, max_restarts=max_restarts, progress=tick)
+    table = Table("run", "rounds", "training loss", "test accuracy", "own models", "MB a node sent")
+    for run in runs.runs:
+        row = last_row(out / run.folder)
+        table.add_row(
+            run.name,
+            f"{float(row['round']):.0f}",
+            f"{float(row['train_loss']):.4f}",
+            f"{float(row['test_accuracy']):.2%}",
+            f"{float(row['own_accuracy']):.2%}",
+            f"{float(row['bytes_sent']) / 1e6:.1f}",
+        )
+    console.print(table)
+    console.print(f"wrote curve.csv and model.safetensors of each run below {out}")
 
 
 @app.command()

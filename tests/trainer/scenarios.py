@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-import catalogue
-import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+import catalogue
 import stgt
 from stgt.torch import ClockSampler, DistributedOptimizer
 
@@ -78,6 +77,7 @@ def train(
         groups = [{"params": [model.a]}, {"params": [model.b, model.c], "lr": lr / 2}]
     optimizer = {
         "plain": lambda: torch.optim.SGD(groups, lr=lr),
+        "decay": lambda: torch.optim.SGD(groups, lr=lr, weight_decay=0.2),
         "momentum": lambda: torch.optim.SGD(groups, lr=lr, momentum=0.9),
         "adamw": lambda: torch.optim.AdamW(groups, lr=lr),
     }[base]()
@@ -104,3 +104,18 @@ def report(opt: DistributedOptimizer, model: Linear) -> dict:
                 values[id(slot.parameter)] = view.reshape(-1)
         found[field] = torch.cat([values[id(one)] for one in (model.a, model.b, model.c)]).tolist()
     return {"state": found, "metrics": opt.metrics()}
+
+
+def resumable_training(rounds: int) -> list[float]:
+    """What resumable.py does, never disturbed; returns this node's model."""
+    rank, nodes = dist.get_rank(), dist.get_world_size()
+    made, model = problem(nodes), Linear(torch.float64)
+    opt = DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5), stgt.STGT(tau=3), "exponential", chunk=20
+    )
+    sampler = ClockSampler(int(made.counts[rank]), 2)
+    while opt.round < rounds:
+        opt.zero_grad()
+        loss_of(model, made, rank, sampler.at(opt.steps_taken)).backward()
+        opt.step()
+    return model.vector().tolist()

@@ -2,6 +2,7 @@
 
 from stgt.experiments.reproduce import EXPERIMENTS, reproduce
 from stgt.experiments.ridge_demo import demo, summary
-from stgt.experiments.spec import Spec, load_spec, make, spec_text
+from stgt.experiments.spec import Spec, load_spec, make
+from stgt.parts import spec_text
 
 __all__ = ["EXPERIMENTS", "Spec", "demo", "load_spec", "make", "reproduce", "spec_text", "summary"]

@@ -11,6 +11,7 @@ import numpy as np
 
 from stgt.engines.trace import Trace, mean_interval
 from stgt.experiments.spec import Spec
+from stgt.train.spec import TrainingSpec
 
 Progress = Callable[[float, float], None]  # (done, total)
 
@@ -76,7 +77,7 @@ class Claim:
 class Outcome:
     """The whole result. `rows` is the tidy table; `curves` has one row for each run and round."""
 
-    spec: Spec
+    spec: Spec | TrainingSpec
     rows: list[dict[str, Any]]
     claims: list[Claim]
     figures: list[Figure]

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from stgt import theory
 from stgt.checks import check_choice
-from stgt.experiments.spec import Part, Run, make
+from stgt.experiments.spec import Run, make
+from stgt.parts import Part
 
 NODES, DIMENSION, NOISE = 32, 10, 0.1
 SYMMETRIC = (

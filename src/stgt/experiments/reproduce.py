@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from stgt.checks import check_choice
+from stgt.experiments.cifar10 import cifar10
 from stgt.experiments.directed import directed
 from stgt.experiments.heterogeneity import heterogeneity
+from stgt.experiments.mnist import mnist
 from stgt.experiments.outcome import Outcome, Progress
 from stgt.experiments.paper_figures import convergence, local_updates
 from stgt.experiments.readings import choose_readings
 from stgt.experiments.table1 import table1
 from stgt.experiments.topology_study import topology
 from stgt.problems.datasets import find_libsvm
+from stgt.problems.images import load_images
 
+HETEROGENEITY_DATA = ("a9a", "w8a", "mushrooms")
 EXPERIMENTS: dict[str, Callable[..., Outcome]] = {
     "convergence": convergence,
     "local-updates": local_updates,
@@ -25,8 +29,9 @@ EXPERIMENTS: dict[str, Callable[..., Outcome]] = {
     "directed": directed,
     "heterogeneity": heterogeneity,
     "table1": table1,
+    "cifar10": cifar10,
+    "mnist": mnist,
 }
-DATA = ("a9a", "w8a", "mushrooms")  # what the experiments that take a data_dir need
 
 
 def reproduce(
@@ -35,25 +40,27 @@ def reproduce(
     readings: Iterable[str] | None = None,
     data_dir: Path | str | None = None,
     progress: Progress | None = None,
+    **options: Any,
 ) -> Outcome:
     """Runs one of the paper's experiments.
 
     Args:
         name: one of `EXPERIMENTS`.
         readings: names of `readings.READINGS`, for the experiments that the paper leaves open; all if left out.
-        data_dir: a folder with LIBSVM's files, for `heterogeneity`.
+        data_dir: a folder with LIBSVM's files for `heterogeneity`, CIFAR-10's for `cifar10`, MNIST's for `mnist`.
         progress: called with (done, total) from time to time.
+        options: others of the experiment's own, such as `scale` of `cifar10`.
     """
-    return prepared(name, readings, data_dir)(progress=progress)
+    return prepared(name, readings, data_dir, **options)(progress=progress)
 
 
 def prepared(
-    name: str, readings: Iterable[str] | None = None, data_dir: Path | str | None = None
+    name: str, readings: Iterable[str] | None = None, data_dir: Path | str | None = None, **options: Any
 ) -> Callable[..., Outcome]:
-    """The experiment with its options, checked, still to be called with `progress`."""
+    """The experiment with its options, checked, still to be called with `progress`; None stands for the default."""
     experiment = EXPERIMENTS[check_choice(name, "NAME", EXPERIMENTS)]
     taken = inspect.signature(experiment).parameters
-    given: dict[str, Any] = {}
+    given = {option: value for option, value in options.items() if value is not None}
     if readings:
         given["readings"] = [reading.name for reading in choose_readings(readings)]
     if data_dir is not None:
@@ -61,7 +68,14 @@ def prepared(
     for option in given:
         if option not in taken:
             raise ValueError(f"--{option.removesuffix('s').replace('_', '-')} means nothing to {name}: leave it out.")
-    if "data_dir" in taken:
-        for data in DATA:
+    if name == "heterogeneity":
+        for data in HETEROGENEITY_DATA:
             find_libsvm(data, given.get("data_dir"))
+    if name in ("cifar10", "mnist"):
+        load_images(name, given.get("data_dir"))
     return partial(experiment, **given)
+
+
+def works_in(name: str, folder: Path) -> dict[str, Path]:
+    """The folder as an argument, for the experiments that can go on where they were broken off."""
+    return {"folder": folder} if "folder" in inspect.signature(EXPERIMENTS[name]).parameters else {}

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from stgt.experiments.outcome import Outcome
-from stgt.experiments.spec import spec_text
 from stgt.files import write_atomically
+from stgt.parts import spec_text
 from stgt.report.figures import draw
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,12 +37,25 @@ class Buffers:
     other integers stay with their node.
     """
 
+    exact = True  # statistics may be larger than float16 can say
+
     def __init__(self, model: nn.Module | None, policy: str):
+        self.model = model
         self.policy = check_choice(policy, "buffers", POLICIES)
-        named = [] if model is None else list(model.named_buffers())
-        self.all = dict(named)
-        self.floating = [buffer for _, buffer in named if buffer.is_floating_point()]
         self.mixes = self.policy == "average" and bool(self.floating)
+
+    @property
+    def all(self) -> dict[str, Tensor]:
+        """The buffers by name; looked up each time, as a module may put another tensor in a buffer's place."""
+        return {} if self.model is None else dict(self.model.named_buffers())
+
+    @property
+    def floating(self) -> list[Tensor]:
+        return [buffer for buffer in self.all.values() if buffer.is_floating_point()]
+
+    def layout(self) -> list[Any]:
+        """What another process must agree on."""
+        return [self.policy, {name: list(buffer.shape) for name, buffer in self.all.items()}]
 
     def flat(self) -> Tensor:
         """A copy of all floating-point buffers as one vector."""

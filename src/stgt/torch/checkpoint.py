@@ -46,23 +46,24 @@ def save(opt: DistributedOptimizer, folder: Path, extra: Any, keep: int) -> None
         "base": values,
         "extra": extra,
     }
-    here = folder / f"step-{opt.steps_taken:010d}"
-    try:
-        json.dumps(extra)
-    except TypeError as error:
-        raise ValueError(f"extra cannot be written as JSON ({error}): give numbers, words, lists and dicts.") from None
+    _check_json(extra, "extra")
+    _check_json(values, f"the state of {type(opt.base).__name__}")
+    step = _common_step(opt)
+    here = folder / f"step-{step:010d}"
     try:
         data = write_atomically(here / _name(opt, "safetensors"), lambda path: save_file(_apart(tensors), str(path)))
         text = json.dumps(about | {"bytes": data.stat().st_size})
         write_atomically(here / _name(opt, "json"), lambda path: path.write_text(text, encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"the checkpoint folder {folder} cannot be written ({error.strerror}).") from None
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"the checkpoint folder {folder} cannot be written ({why}).") from None
     with opt._watch.waiting():
         dist.barrier()
-    for step in sorted(_steps(opt, folder))[:-keep]:
+    # Later ones are no newer: a run that was resumed from an earlier one may have left parts of them.
+    for old in sorted(one for one in _steps(opt, folder) if one <= step)[:-keep]:
         for ending in ("json", "safetensors"):
-            (folder / f"step-{step:010d}" / _name(opt, ending)).unlink(missing_ok=True)
-        _remove_if_empty(folder / f"step-{step:010d}")
+            (folder / f"step-{old:010d}" / _name(opt, ending)).unlink(missing_ok=True)
+        _remove_if_empty(folder / f"step-{old:010d}")
 
 
 def load(opt: DistributedOptimizer, folder: Path) -> dict[str, Any] | None:
@@ -72,6 +73,8 @@ def load(opt: DistributedOptimizer, folder: Path) -> dict[str, Any] | None:
         dist.all_gather_object(everybody, _steps(opt, folder))
     common = set.intersection(*map(set, everybody))
     if not common:
+        for nodes in {nodes for steps in everybody for nodes in steps.values()} - {opt.nodes}:
+            raise ValueError(f"{folder} was written by {nodes} nodes, but {opt.nodes} run: start as many.")
         return None
     here = folder / f"step-{max(common):010d}"
     about = json.loads((here / _name(opt, "json")).read_text(encoding="utf-8"))
@@ -95,24 +98,41 @@ def _name(opt: DistributedOptimizer, ending: str) -> str:
     return f"node-{opt.rank:04d}.{ending}"
 
 
-def _steps(opt: DistributedOptimizer, folder: Path) -> list[int]:
-    """The steps of which this node has a whole part."""
-    found = []
+def _common_step(opt: DistributedOptimizer) -> int:
+    """The most steps that a node has made, by which all nodes name the checkpoint."""
+    most = torch.tensor([opt.steps_taken], device=opt.blocks[0].x.device)
+    with opt._watch.waiting():
+        dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    return int(most)
+
+
+def _check_json(value: Any, name: str) -> None:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} cannot be written as JSON ({error}): use numbers, words, lists and dicts.") from None
+
+
+def _steps(opt: DistributedOptimizer, folder: Path) -> dict[int, int]:
+    """The steps of which this node has a whole part, and how many nodes there were."""
+    found = {}
     for path in folder.glob("step-*") if folder.is_dir() else ():
         match = _FOLDER.fullmatch(path.name)
         data, about = path / _name(opt, "safetensors"), path / _name(opt, "json")
-        if match and data.is_file() and about.is_file() and _whole(data, about):
-            found.append(int(match[1]))
+        if match and data.is_file() and about.is_file():
+            nodes = _nodes_if_whole(data, about)
+            found |= {int(match[1]): nodes} if nodes else {}
     return found
 
 
-def _whole(data: Path, about: Path) -> bool:
+def _nodes_if_whole(data: Path, about: Path) -> int:
+    """How many nodes wrote the checkpoint; 0 if this part of it is broken."""
     try:
-        size = json.loads(about.read_text(encoding="utf-8"))["bytes"]
+        told = json.loads(about.read_text(encoding="utf-8"))
         with safe_open(str(data), framework="pt"):
-            return data.stat().st_size == size
-    except (OSError, ValueError, KeyError, SafetensorError):
-        return False
+            return told["nodes"] if data.stat().st_size == told["bytes"] else 0
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+        return 0
 
 
 def _check_same(opt: DistributedOptimizer, about: dict[str, Any], here: Path) -> None:
@@ -122,7 +142,7 @@ def _check_same(opt: DistributedOptimizer, about: dict[str, Any], here: Path) ->
         raise ValueError(f"{here} was written by {about['nodes']} nodes, but {opt.nodes} run: start as many.")
     mine = json.loads(json.dumps(opt._signature()))
     for name, value in about["signature"].items():
-        if value != mine[name]:
+        if value != mine.get(name):
             raise ValueError(f"{here} was written with another {name}: give the same, or another checkpoint folder.")
 
 
@@ -158,8 +178,9 @@ def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     seen: set[int] = set()
     found = {}
     for name, value in tensors.items():
-        found[name] = value.clone() if value.data_ptr() in seen else value
-        seen.add(value.data_ptr())
+        storage = value.untyped_storage().data_ptr()
+        found[name] = value.clone() if storage in seen else value
+        seen.add(storage)
     return found
 
 

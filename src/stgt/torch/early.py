@@ -45,6 +45,8 @@ class Early:
 
     def start(self, chunks: Sequence[Chunk], routes: Mapping[str, Route]) -> None:
         """Starts sending; called when a round begins."""
+        for _ in self._walk:  # a checkpoint was loaded in the middle of a round: what is under way arrives first
+            pass
         parts = [_Ahead(chunk, self._where(chunk)) for chunk in chunks]
         self._per_step = -(-len(parts) // self.tau)
         self._walk = self.exchange.walk(parts, routes)
@@ -80,6 +82,8 @@ class Early:
 class _Ahead:
     """A chunk's message as far as it is known at the round's start."""
 
+    exact = False
+
     def __init__(self, chunk: Chunk, kept: dict[str, Tensor]):
         self.chunk, self.kept = chunk, kept
 
@@ -97,6 +101,8 @@ class _Ahead:
 
 class _Late:
     """A chunk's mean direction, from whose mixture and the early half the message's mixture is put together."""
+
+    exact = False
 
     def __init__(self, chunk: Chunk, early: Mapping[str, Tensor]):
         self.chunk, self.early = chunk, early
@@ -122,6 +128,8 @@ class _Late:
 
 class _SameRate:
     """The sums of the nodes' stepsizes, which the early half takes to be the same."""
+
+    exact = True
 
     def __init__(self, travelled: Tensor):
         self.travelled = travelled

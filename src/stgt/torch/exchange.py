@@ -18,6 +18,8 @@ from stgt.torch.world import Watch
 class Part(Protocol):
     """A stretch of the model: says its message, and takes the mixture of all messages in."""
 
+    exact: bool  # must it travel in full precision?
+
     def message(self) -> Mapping[str, Tensor]: ...
 
     def merge(self, mixed: Mapping[str, Tensor]) -> None: ...
@@ -88,7 +90,7 @@ class Exchange:
         operations = []
         for tag, (name, value) in enumerate(said.message.items()):
             route = routes[name]
-            wire = value if self.wire is None else value.to(self.wire)
+            wire = value if self.wire is None or part.exact else value.to(self.wire)
             said.wires[name] = wire
             operations += [self._send(wire, peer, 2 * tag) for peer in route.tell]
             said.heard[name] = []

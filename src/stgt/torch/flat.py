@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 ALIGN = 16  # elements between the starts of two parameters: whole cache lines
-PIECE = 1 << 16  # elements a local step works on at once: they stay in the cache between two operations
+PIECE = 1 << 17  # elements that several operations work on in turn: they stay in the cache between two of them
 
 
 class Slot:
@@ -18,6 +19,7 @@ class Slot:
     def __init__(self, parameter: Tensor, offset: int):
         self.parameter, self.offset, self.size = parameter, offset, parameter.numel()
         self.shape, self.strides = parameter.size(), _dense_strides(parameter)
+        self.cuts: list[int] = []  # the lengths of its pieces, if a block's stretches cut it
 
     def gradient(self) -> Tensor | None:
         """The parameter's gradient as a vector in the order of the flat buffer; None if there is none.
@@ -29,10 +31,27 @@ class Slot:
             return None
         if found.is_sparse:
             raise ValueError("a parameter has a sparse gradient: make the embedding with sparse=False.")
-        if any(a != b for a, b, size in zip(found.stride(), self.strides, self.shape, strict=True) if size > 1):
+        strides = found.stride()
+        if strides != self.strides and any(
+            a != b for a, b, size in zip(strides, self.strides, self.shape, strict=True) if size > 1
+        ):
             ordered = torch.empty_strided(self.shape, self.strides, dtype=found.dtype, device=found.device)
             self.parameter.grad = found = ordered.copy_(found)
         return found.as_strided((self.size,), (1,))
+
+
+@dataclass
+class Stretch:
+    """A part of a block, and where in it its parameters lie."""
+
+    part: slice
+    places: list[slice]
+
+    def split(self, vector: Tensor) -> list[Tensor]:
+        """A vector as long as the stretch, parameter by parameter."""
+        if len(self.places) == 1 and self.places[0] == slice(0, len(vector)):
+            return [vector]
+        return [vector[place] for place in self.places]
 
 
 class Block:
@@ -60,19 +79,44 @@ class Block:
         self.total: Tensor | None = None  # the sum of the round's corrected gradients
         self.travelled = 0.0  # the sum of the round's stepsizes
 
-    def pieces(self) -> list[tuple[Slot, list[tuple[slice, slice]]]]:
-        """For each parameter its cache-sized pieces: where in the gradient, where in the block."""
-        return [
-            (
-                slot,
-                [
-                    (slice(low, high), slice(slot.offset + low, slot.offset + high))
-                    for low in range(0, slot.size, PIECE)
-                    for high in (min(low + PIECE, slot.size),)
-                ],
-            )
-            for slot in self.slots
-        ]
+    def check(self) -> None:
+        """A ValueError if a parameter is no trained view of the buffer any more."""
+        base, size = self.x.data_ptr(), self.x.element_size()
+        for slot in self.slots:
+            if slot.parameter.data_ptr() != base + size * slot.offset:
+                raise ValueError("a parameter was moved or converted: call model.to(…) before DistributedOptimizer.")
+            if not slot.parameter.requires_grad:
+                raise ValueError("a parameter was frozen later: freeze it before DistributedOptimizer, or set lr=0.")
+
+    def stretches(self, length: int) -> list[Stretch]:
+        """The block in stretches of at most `length` elements; `gradients` cuts where they end."""
+        found = []
+        for slot in self.slots:
+            slot.cuts = []
+        for part in parts_of(self.size, length):
+            places = []
+            for slot in self.slots:
+                low, high = max(part.start, slot.offset), min(part.stop, slot.offset + slot.size)
+                if low < high:
+                    slot.cuts.append(high - low)
+                    places.append(slice(low - part.start, high - part.start))
+            found.append(Stretch(part, places))
+        return found
+
+    def gradients(self) -> list[Tensor]:
+        """All gradients in the order of the block, as `stretches` cuts them.
+
+        A parameter without a gradient counts as one whose gradient is zero.
+        """
+        found: list[Tensor] = []
+        for slot in self.slots:
+            gradient = slot.gradient()
+            if gradient is None:
+                slot.parameter.grad = torch.zeros_like(slot.parameter)
+                gradient = slot.gradient()
+                assert gradient is not None
+            found += gradient.split(slot.cuts) if len(slot.cuts) > 1 else (gradient,)
+        return found
 
     def last(self, part: slice) -> Tensor:
         """The last gradient in a part of the block, gathered from the parameters."""
@@ -105,11 +149,11 @@ def make_blocks(groups: list[dict[str, Any]]) -> list[Block]:
         for parameter in group["params"]:
             if not parameter.is_floating_point():
                 raise ValueError(f"a parameter has dtype {parameter.dtype}: only real floating-point ones are trained.")
-            if parameter.numel():
+            if parameter.numel() and parameter.requires_grad:
                 kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
         blocks += [Block(number, parameters) for parameters in kinds.values()]
     if not blocks:
-        raise ValueError("the optimiser holds no parameters: give it model.parameters().")
+        raise ValueError("the optimiser holds no parameters to train: give it model.parameters().")
     return blocks
 
 

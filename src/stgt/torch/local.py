@@ -1,5 +1,8 @@
 """One node's local steps and the parts it exchanges, in terms of the algorithm's own four functions."""
 
+# torch._foreach_… and torch._fused_sgd_ are what torch.optim is made of.
+# pyright: reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -9,7 +12,7 @@ import torch
 from torch import Tensor
 
 from stgt.algorithms import Algorithm, Local
-from stgt.torch.flat import Block
+from stgt.torch.flat import PIECE, Block, Stretch
 
 
 class _Recorder(dict):
@@ -43,6 +46,22 @@ def uses(algorithm: Algorithm) -> tuple[frozenset[str], tuple[str, ...]]:
     return frozenset(local.asked | (state.asked & {"x"})), tuple(message)
 
 
+class _Views:
+    """A stretch of a block's buffers, as views that are made once: making one costs as much as a small operation."""
+
+    def __init__(self, block: Block, stretch: Stretch):
+        self.stretch = stretch
+        self.x, self.state = block.x[stretch.part], _cut(block.state, stretch.part)
+        self.xs = stretch.split(self.x)
+        self.first = None if block.first is None else stretch.split(block.first[stretch.part])
+        self.total = None if block.total is None else stretch.split(block.total[stretch.part])
+        self._kept = {id(value): stretch.split(value) for value in self.state.values()}
+
+    def split(self, vector: Tensor) -> list[Tensor]:
+        """A correction, parameter by parameter."""
+        return self._kept.get(id(vector)) or self.stretch.split(vector)
+
+
 class Steps:
     """The local steps of a node on all its blocks.
 
@@ -58,6 +77,7 @@ class Steps:
         self.keeps_start = bool(self.uses & {"start", "x"}) or (plain and "direction" in self.uses)
         self.keeps_first = "first" in algorithm.needs
         self.sums = not plain and "direction" in self.uses
+        self.corrected = False  # do the gradients hold the corrections now?
         for block in blocks:
             block.state = dict(algorithm.init(block.x, block.x, block.x))
             if "initial" in algorithm.needs:
@@ -66,68 +86,67 @@ class Steps:
                 block.state["x"] = block.x.clone()
             block.first = torch.zeros_like(block.x) if self.keeps_first else None
             block.total = torch.zeros_like(block.x) if self.sums else None
-        self._pieces = [self._views(block) for block in blocks]
-
-    def _views(self, block: Block) -> list[Any]:
-        """Views of every piece, made once: slicing costs as much as a small operation."""
-
-        def cut(buffer: Tensor | None, where: slice) -> Tensor | None:
-            return None if buffer is None else buffer[where]
-
-        return [
-            (
-                slot,
-                [
-                    (here, block.x[there], _cut(block.state, there), cut(block.first, there), cut(block.total, there))
-                    for here, there in pieces
-                ],
-            )
-            for slot, pieces in block.pieces()
+        self.tracks = algorithm.tracker(dict.fromkeys(blocks[0].state, 0.0)) is not None
+        self._stretches = [
+            [_Views(block, stretch) for stretch in block.stretches(self._length(block))] for block in blocks
         ]
+
+    def _length(self, block: Block) -> int:
+        """How much a local step works on at once: all, where one operation does it without temporaries."""
+        state = _cut(block.state, slice(0, 1))
+        correction = self.algorithm.correction(state, block.x[:1])
+        made = isinstance(correction, Tensor) and not any(correction is kept for kept in state.values())
+        return block.size if self.plain and not made else PIECE
 
     def apply(self, groups: list[dict[str, Any]], first: bool) -> None:
         """One local step x ← x − lr (g + correction), or its corrected gradients for the base optimiser.
 
         A parameter without a gradient counts as one whose gradient is zero.
         """
-        correction = self.algorithm.correction
-        for block, slots in zip(self.blocks, self._pieces, strict=True):
+        for block, stretches in zip(self.blocks, self._stretches, strict=True):
             group = groups[block.group]
             rate, decay = float(group["lr"]), float(group.get("weight_decay", 0.0)) if self.plain else 0.0
             block.travelled += rate
-            for slot, pieces in slots:
-                gradient = slot.gradient()
-                if gradient is None:
-                    slot.parameter.grad = torch.zeros_like(slot.parameter)
-                    gradient = slot.gradient()
-                assert gradient is not None
-                for here, x, state, kept, total in pieces:
-                    g = gradient[here]
-                    if decay:
-                        g.add_(x, alpha=decay)
-                    if first and kept is not None:
-                        kept.copy_(g)
-                    c = correction(state, x)
-                    if self.plain:
-                        x.add_(g, alpha=-rate)
-                        if isinstance(c, Tensor):
-                            x.add_(c, alpha=-rate)
-                        continue
-                    if isinstance(c, Tensor):
-                        g.add_(c)
-                    if total is not None:
-                        total.copy_(g) if first else total.add_(g)
+            gradients, used = block.gradients(), 0
+            for views in stretches:
+                g = gradients[used : used + len(views.xs)]
+                used += len(views.xs)
+                if decay:
+                    torch._foreach_add_(g, views.xs, alpha=decay)
+                if first and views.first is not None:
+                    torch._foreach_copy_(views.first, g)
+                c = self.algorithm.correction(views.state, views.x)
+                corrections = views.split(c) if isinstance(c, Tensor) else None
+                if self.plain:
+                    _move(views.xs, g, corrections, rate)
+                    continue
+                if corrections is not None:
+                    torch._foreach_add_(g, corrections)
+                if views.total is not None:
+                    torch._foreach_copy_(views.total, g) if first else torch._foreach_add_(views.total, g)
+        self.corrected = not self.plain
 
     def last(self, block: Block, part: slice) -> Tensor:
         """The round's last gradient as it was computed, in a part of a block."""
         found = block.last(part)
-        if self.plain:
+        if not self.corrected:
             return found
         return found - self.algorithm.correction(_cut(block.state, part), block.x[part])
 
     def start_round(self) -> None:
         for block in self.blocks:
             block.travelled = 0.0
+
+    def end_round(self) -> None:
+        """Takes the corrections out of the gradients before they change, for whoever looks at the gradients later."""
+        if not (self.corrected and self.tracks):
+            return
+        for block in self.blocks:
+            for slot in block.slots:
+                gradient, part = slot.gradient(), slice(slot.offset, slot.offset + slot.size)
+                if gradient is not None:
+                    gradient.sub_(self.algorithm.correction(_cut(block.state, part), block.x[part]))
+        self.corrected = False
 
     def keep_end(self) -> None:
         """A round without communication: its end is where the next one starts."""
@@ -138,6 +157,8 @@ class Steps:
 
 class Chunk:
     """A stretch of a block at a round's end."""
+
+    exact = False
 
     def __init__(self, steps: Steps, block: Block, part: slice, taken: int, r: int, share: float, active: bool):
         self.steps, self.block, self.part = steps, block, part
@@ -183,6 +204,30 @@ class Chunk:
             first=None if block.first is None else block.first[self.part],
             last=steps.last(block, self.part) if "last" in steps.algorithm.needs and self.active else None,
         )
+
+
+def _move(x: list[Tensor], gradient: list[Tensor], correction: list[Tensor] | None, rate: float) -> None:
+    """x ← x − rate (gradient + correction)."""
+    if correction is None:
+        torch._foreach_add_(x, gradient, alpha=-rate)
+    elif x[0].device.type == "cpu":
+        # One pass over the memory: SGD's kernel for Nesterov's momentum, whose buffer b ← 1 · b + (1 − 1) · gradient
+        # is the correction and stays as it is.
+        torch._fused_sgd_(
+            x,
+            gradient,
+            correction,
+            lr=rate,
+            momentum=1.0,
+            dampening=1.0,
+            nesterov=True,
+            weight_decay=0.0,
+            maximize=False,
+            is_first_step=False,
+        )
+    else:
+        torch._foreach_add_(x, gradient, alpha=-rate)
+        torch._foreach_add_(x, correction, alpha=-rate)
 
 
 def _cut(state: Mapping[str, Tensor], where: slice) -> dict[str, Tensor]:

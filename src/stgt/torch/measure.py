@@ -50,7 +50,7 @@ def _weight(opt: DistributedOptimizer) -> float:
     if not (opt.topology.has_server and "x" in opt.algorithm.held):
         return 1.0 / opt.nodes
     r = opt.round if opt.taken or opt.round == 0 else opt.round - 1
-    return opt._schedule.active(r)[opt.rank] / opt.topology.sampled
+    return float(opt._schedule.active(r)[opt.rank]) / opt.topology.sampled
 
 
 def evaluate(opt: DistributedOptimizer, function: Callable[[], float]) -> dict[str, Any]:
@@ -70,16 +70,15 @@ def metrics(opt: DistributedOptimizer) -> dict[str, float]:
     """The measurements; written to the optimiser's writer as well, if it has one."""
     sums = torch.zeros(2, dtype=torch.float64)
     drift = 0.0
+    tracks, weight = opt._steps.tracks, _weight(opt)
     with torch.no_grad(), opt._watch.waiting():
-        tracks = opt.algorithm.tracker(dict.fromkeys(opt.blocks[0].state, 0.0)) is not None
         for block in opt.blocks:
             for part in parts_of(block.size, opt._chunk):
-                sums[0] += _spread(block.x[part], opt.nodes)
+                sums[0] += _spread(block.x[part], weight)
                 if tracks:
-                    sums[1] += _spread(_tracking(opt, block, part), opt.nodes)
-                    state = {name: value[part] for name, value in block.state.items()}
-                    conserved = opt.algorithm.conserved(state, opt.topology.participation)
-                    drift += _norm(_sum(conserved))
+                    state = _state(opt, block, part, weight)
+                    sums[1] += _spread(opt._steps.last(block, part) + opt.algorithm.tracker(state), weight)
+                    drift += _norm(_sum(opt.algorithm.conserved(state, opt.topology.participation)))
         total = sums.to(opt.blocks[0].x.device)
         dist.all_reduce(total)
     exchange = opt._exchange
@@ -99,15 +98,17 @@ def metrics(opt: DistributedOptimizer) -> dict[str, float]:
     return found
 
 
-def _tracking(opt: DistributedOptimizer, block: Block, part: slice) -> Tensor:
-    """y = g + c with the last gradient, whose spread over the nodes is the tracking error."""
+def _state(opt: DistributedOptimizer, block: Block, part: slice, weight: float) -> dict[str, Tensor]:
+    """The state in a part of a block; of what a server holds, the server's, which an idle node may not have heard."""
+    held = opt.algorithm.held if opt.topology.has_server else ()
     state = {name: value[part] for name, value in block.state.items()}
-    return opt._steps.last(block, part) + opt.algorithm.tracker(state)
+    return {name: _sum(value * weight) if name in held else value for name, value in state.items()}
 
 
-def _spread(value: Tensor, nodes: int) -> float:
-    """‖v − v̄‖² of this node."""
-    return _norm(value - _sum(value) / nodes)
+def _spread(value: Tensor, weight: float) -> float:
+    """‖v − v̄‖² of this node; 0 of one that does not count."""
+    mean = _sum(value * weight)
+    return _norm(value - mean) if weight else 0.0
 
 
 def _sum(value: Tensor) -> Tensor:

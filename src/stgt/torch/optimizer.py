@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_choice, check_count, check_flag, check_seed
-from stgt.engines.job import check_fit
 from stgt.randomness import coin
-from stgt.topology import CONSTRUCTORS, Topology
-from stgt.torch import checkpoint, measure
+from stgt.topology import Topology
+from stgt.torch import checkpoint, fit, measure
 from stgt.torch.buffers import Buffers, find_model
 from stgt.torch.early import Early
 from stgt.torch.exchange import Exchange, Part
@@ -71,13 +70,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
             raise ValueError(f"optimizer={optimizer!r}: give a torch.optim.Optimizer.")
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ValueError("optimizer is LBFGS, which takes many gradients a step: give another, such as SGD.")
+        if any(group.get("maximize") for group in optimizer.param_groups):
+            raise ValueError("optimizer has maximize=True: leave it out, and minimise the negative loss.")
         self.rank, self.nodes = dist.get_rank(), dist.get_world_size()
-        self.topology = _topology(topology, self.nodes)
-        self.algorithm = _usable(algorithm, self.topology)
+        self.topology = fit.topology_of(topology, self.nodes)
+        self.algorithm = fit.usable(algorithm, self.topology)
         if message_dtype not in WIRES:
             check_choice(message_dtype, "message_dtype", [name for name in WIRES if name])
         if check_flag(early, "early"):
-            Early.check(algorithm, _is_plain(optimizer))
+            Early.check(algorithm, fit.is_plain(optimizer))
         seed, chunk = check_seed(seed), check_count(chunk, "chunk")
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         super().__init__(parameters, optimizer.defaults)
@@ -85,6 +86,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.param_groups, self.state = optimizer.param_groups, optimizer.state
         self.buffers = Buffers(model if model is not None else find_model(parameters), buffers)
         self.blocks = make_blocks(self.param_groups)
+        self._resting = [parameter for parameter in parameters if not parameter.requires_grad]
         self.seed, self.writer = seed, writer
         self.round = 0  # rounds done
         self.taken = 0  # steps made in this round
@@ -93,12 +95,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._chunk, self._message_dtype = chunk, message_dtype
         self._watch = watch()
         self._schedule = Schedule(self.topology, algorithm, self.rank, seed)
-        self._exchange = Exchange(self._watch, WIRES[message_dtype], algorithm.held)
-        with self._watch.waiting():
-            _agree(self._signature())
-            self._share_start()
-        self._steps = Steps(algorithm, self.blocks, _is_plain(optimizer))
+        held = algorithm.held if self.topology.has_server else ()
+        self._exchange = Exchange(self._watch, WIRES[message_dtype], held)
+        self._steps = Steps(algorithm, self.blocks, fit.is_plain(optimizer))
         self._early = Early(self._steps, self._exchange, algorithm.tau) if early else None
+        with self._watch.waiting():
+            fit.agree(self._signature())
+            self._share_start()
         self._warm = "initial" not in algorithm.needs
         self.active = True  # does this node work in this round?
         self._open_round()
@@ -116,8 +119,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 f"{self.algorithm.label} has warm_start=True: call opt.warm_start() after the first backward()."
             )
         self._watch.progress(self.round)
-        if self.param_groups is not self.base.param_groups:  # the base has loaded a state
-            self.param_groups, self.state = self.base.param_groups, self.base.state
+        self._look_after_base()
         with torch.no_grad():
             if self.active:
                 self._steps.apply(self.param_groups, first=self.taken == 0)
@@ -138,6 +140,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if self.taken == 0:
             raise ValueError("end_round() was called before the round's first step: take at least one.")
         self.seconds_computing += time.perf_counter() - self._began
+        self._steps.end_round()
         if self._talks():
             routes = self._schedule.routes(self.round, self._steps.fields)
             if self.active or (self.algorithm.held and self._schedule.listens(self.round)):
@@ -158,8 +161,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if self._warm:
             raise ValueError(f"warm_start() means nothing to {self.algorithm.label} here: leave it out.")
         for block in self.blocks:
+            decay = self.param_groups[block.group]["weight_decay"] if self._steps.plain else 0.0
             for part in parts_of(block.size, self._chunk):
-                gradient = block.last(part)
+                gradient = block.last(part).add_(block.x[part], alpha=decay)
                 mean = gradient.clone()
                 with self._watch.waiting():
                     dist.all_reduce(mean)
@@ -223,6 +227,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.base.load_state_dict(state_dict)
+        self._look_after_base()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if hasattr(self, "blocks"):
@@ -233,6 +238,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return f"DistributedOptimizer({self.algorithm.label} on {self.topology}, {self.base!r})"
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _look_after_base(self) -> None:
+        """Follows the base where it has loaded a state, and notices what a step here would not do as it does."""
+        if self.param_groups is not self.base.param_groups:
+            self.param_groups, self.state = self.base.param_groups, self.base.state
+        if self._steps.plain and not fit.is_plain(self.base):
+            raise ValueError("the SGD has momentum now: give it momentum before DistributedOptimizer is made.")
+        if self.taken == 0:
+            for block in self.blocks:
+                block.check()
+            if any(parameter.requires_grad for parameter in self._resting):
+                raise ValueError("a frozen parameter is trained now: unfreeze it before DistributedOptimizer is made.")
 
     def _open_round(self) -> None:
         self._began = time.perf_counter()
@@ -261,72 +278,36 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _signature(self) -> dict[str, Any]:
         """What all nodes must agree on; each entry's name says what to change."""
         return {
-            "algorithm": repr(replace(self.algorithm, tau=1) if self.algorithm.tau > 1 else self.algorithm),
+            "algorithm": repr(self.algorithm if "gamma" in self._steps.uses else replace(self.algorithm, tau=1)),
             "topology": f"{self.topology.name}, seed {self.topology.seed}",
+            "weights": self._schedule.digest(),
+            "optimizer": "plain SGD" if self._steps.plain else type(self.base).__name__,
             "model": [block.layout() for block in self.blocks],
-            "buffers": [self.buffers.policy, sum(buffer.numel() for buffer in self.buffers.floating)],
+            "frozen": [list(parameter.shape) for parameter in self._frozen()],
+            "buffers": self.buffers.layout(),
             "seed": self.seed,
             "message_dtype": self._message_dtype,
+            "early": self._early is not None,
             "chunk": self._chunk,
         }
+
+    def _frozen(self) -> list[Tensor]:
+        """The model's parameters that are not trained."""
+        trained = {id(slot.parameter) for block in self.blocks for slot in block.slots}
+        model = self.buffers.model
+        return [] if model is None else [one.detach() for one in model.parameters() if id(one) not in trained]
 
     @torch.no_grad()
     def _share_start(self) -> None:
         """All nodes start from rank 0's model."""
         for block in self.blocks:
             dist.broadcast(block.x, src=0)
+            block.state["x"].copy_(block.x)
+        for parameter in self._frozen():
+            start = parameter.contiguous()
+            dist.broadcast(start, src=0)
+            parameter.copy_(start)
         if self.buffers.floating and self.buffers.policy != "none":
             flat = self.buffers.flat()
             dist.broadcast(flat, src=0)
             self.buffers.put(flat)
-
-
-def _is_plain(optimizer: torch.optim.Optimizer) -> bool:
-    """Is a step x ← x − lr (g + weight_decay · x)?"""
-    return type(optimizer) is torch.optim.SGD and not any(
-        group["momentum"] or group["nesterov"] or group["maximize"] or group["differentiable"]
-        for group in optimizer.param_groups
-    )
-
-
-def _topology(topology: Topology | str, nodes: int) -> Topology:
-    if isinstance(topology, str):
-        constructors = [name for name in CONSTRUCTORS if name not in ("from_matrix", "from_networkx", "sequence")]
-        chosen = CONSTRUCTORS[check_choice(topology, "topology", constructors)]
-        try:
-            return chosen(nodes)
-        except TypeError:
-            raise ValueError(
-                f"topology={topology!r} needs more than a name: give stgt.topology.{topology}({nodes}, …)."
-            ) from None
-    if not isinstance(topology, Topology):
-        raise ValueError(f"topology={topology!r}: give a Topology, or the name of one such as 'exponential'.")
-    if topology.n != nodes:
-        raise ValueError(f"topology has {topology.n} nodes, but {nodes} processes run: make them equal.")
-    return topology
-
-
-def _usable(algorithm: Algorithm, topology: Topology) -> Algorithm:
-    if not isinstance(algorithm, Algorithm):
-        raise ValueError(f"algorithm={algorithm!r}: give an instance, such as stgt.STGT(tau=25).")
-    if algorithm.gamma is not None:
-        raise ValueError(f"gamma={algorithm.gamma}: leave it out of {algorithm.label}, it is the optimiser's lr.")
-    hindrance = algorithm.needs & {"anchor", "lookahead"}
-    if hindrance or algorithm.oracle is not None:
-        raise ValueError(
-            f"{algorithm.label} takes gradients that a training loop does not have: use STGT, KGT, FlexGT, DSGT, "
-            "DIGing, DPSGD, FedAvg, FedProx, Scaffold (option II), ScaffoldPlus or ProxSkip."
-        )
-    check_fit(algorithm, topology)
-    return algorithm
-
-
-def _agree(mine: dict[str, Any]) -> None:
-    """A ValueError if nodes differ in what they must share."""
-    everybody: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everybody, mine)
-    for rank, theirs in enumerate(everybody):
-        for name, value in theirs.items():
-            if value != everybody[0][name]:
-                shown = "" if name == "model" else f" ({everybody[0][name]} and {value})"
-                raise ValueError(f"{name} differs between rank 0 and rank {rank}{shown}: give all nodes the same.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +67,11 @@ class Schedule:
     def __init__(self, topology: Topology, algorithm: Algorithm, node: int, seed: int):
         self.topology, self.algorithm, self.node, self.seed = topology, algorithm, node, seed
         self._known: dict[tuple[int, str], Route] = {}
+
+    def digest(self) -> int:
+        """A number that differs where the first mixing matrices do; the last digits do not count."""
+        stack = [self.topology.matrix(r, self.seed) for r in range(min(self.topology.period or 1, 64))]
+        return zlib.crc32((np.round(stack, 9) + 0.0).tobytes())
 
     def active(self, r: int) -> np.ndarray:
         """Which nodes work in round r."""

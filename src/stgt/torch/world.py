@@ -220,13 +220,12 @@ class Watch:
                 if self.store.check([f"left/{peer}"]):
                     r = self.store.get(f"left/{peer}").decode()
                     return self._declare(peer, f"it ended its training in round {r}, before the others did")
-            if len(suspects) > 1:
-                time.sleep(3 * BEAT)
-                now = self._beats(suspects)
-                silent = [peer for peer in suspects if now[peer] == before[peer]]
-                suspects = ((silent or list(suspects))[0],)
-            else:
-                self._declare(suspects[0], "its connection was closed")
+            if len(suspects) == 1:
+                return self._declare(suspects[0], "its connection was closed")
+            time.sleep(3 * BEAT)
+            now = self._beats(suspects)
+            silent = [peer for peer in suspects if now[peer] == before[peer]]
+            suspects = ((silent or list(suspects))[0],)
         return None
 
     def _beats(self, peers: tuple[int, ...]) -> dict[int, bytes]:

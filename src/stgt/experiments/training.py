@@ -1,0 +1,119 @@
+"""What the experiments that train networks share: runs of several methods, launched in one world, and their curves."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stgt.engines.trace import mean_interval
+from stgt.experiments.outcome import Figure, Line, Panel, Progress
+from stgt.train.launch import launch
+from stgt.train.spec import Training, TrainingSpec
+
+Row = dict[str, Any]
+Curves = dict[str, np.ndarray]  # a column of the curves by name, (seeds, measurements)
+
+
+def train_all(
+    runs: Iterable[Training], nodes: int, folder: Path | None, data_dir: Path | None, progress: Progress | None
+) -> list[Row]:
+    """Trains all runs in one world of processes; the rows of all their curves, with the run's stepsize and seed.
+
+    Args:
+        runs: their labels tell them apart.
+        nodes: how many processes.
+        folder: of curves, checkpoints and models, where a training that was broken off goes on; a temporary one if
+            left out.
+        data_dir: a folder with the data set.
+        progress: called with the rounds done and in all.
+    """
+    spec = TrainingSpec(runs=tuple(runs))
+    if folder is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            return train_all(spec.runs, nodes, Path(temporary), data_dir, progress)
+    launch(spec, nodes, folder, data_dir=data_dir, progress=progress)
+    rows: list[Row] = []
+    for run in spec.runs:
+        with (folder / run.folder / "curve.csv").open(encoding="utf-8", newline="") as stream:
+            for row in csv.DictReader(stream):
+                numbers = {name: float(value) for name, value in row.items() if name != "label" and value != ""}
+                method = run.label.split(" · ")[0]
+                rows.append({"method": method, "lr": run.optimizer.arguments["lr"], "seed": run.seed, **numbers})
+    return rows
+
+
+def by_method(rows: Iterable[Row]) -> dict[str, Curves]:
+    """The curves of each method, its seeds stacked."""
+    seeds: dict[str, dict[int, list[Row]]] = {}
+    for row in rows:
+        seeds.setdefault(row["method"], {}).setdefault(row["seed"], []).append(row)
+    return {
+        method: {
+            name: np.array([[row[name] for row in one] for one in runs.values()])
+            for name in ("steps", "train_loss", "test_accuracy", "bytes_sent", "consensus_error")
+        }
+        for method, runs in seeds.items()
+    }
+
+
+def last(curves: Curves, name: str, measurements: int = 3) -> tuple[float, float]:
+    """A column's mean over the last measurements, and the half-width of its 95 % interval over seeds."""
+    mean, half = mean_interval(curves[name][:, -measurements:].mean(axis=1))
+    return float(mean), float(half)
+
+
+def figure(name: str, curves: dict[str, Curves], tau: int, title: str) -> Figure:
+    """Training loss and test accuracy over rounds and over what a node has sent."""
+    panels = []
+    for x, xlabel in (("steps", f"round of {tau} steps"), ("bytes_sent", "MB sent by a node")):
+        for y, ylabel in (("train_loss", "training loss"), ("test_accuracy", "test accuracy")):
+            scale = tau if x == "steps" else 1e6
+            shown = {method: one for method, one in curves.items() if x == "steps" or one["bytes_sent"].max() > 0}
+            lines = [_line(method, one[x][0] / scale, one[y], i) for i, (method, one) in enumerate(shown.items())]
+            panels.append(Panel("", xlabel, ylabel, tuple(lines), ylog=y == "train_loss"))
+    return Figure(name, tuple(panels), columns=2, title=title, shared=False)
+
+
+def _line(label: str, x: np.ndarray, values: np.ndarray, style: int) -> Line:
+    mean, half = mean_interval(values)
+    if len(values) < 2:
+        return Line(label, x, mean, style=style)
+    return Line(label, x, mean, mean - half, mean + half, style=style)
+
+
+def by_stepsize(rows: Sequence[Row]) -> list[Row]:
+    """A grid's table: where each method stands at the end with each stepsize, best first."""
+    found = [
+        {
+            "method": method,
+            "lr": rate,
+            "train_loss": float(curves["train_loss"][:, -1].mean()),
+            "test_accuracy": float(curves["test_accuracy"][:, -1].mean()),
+        }
+        for rate in sorted({row["lr"] for row in rows})
+        for method, curves in by_method(row for row in rows if row["lr"] == rate).items()
+    ]
+    return sorted(found, key=lambda row: (row["method"], not np.isfinite(row["train_loss"]), row["train_loss"]))
+
+
+def summary(curves: dict[str, Curves], rates: dict[str, float]) -> list[Row]:
+    """A row for each method: what the last measurements say."""
+    return [
+        {
+            "method": method,
+            "lr": rates[method],
+            "seeds": len(one["steps"]),
+            "train_loss": last(one, "train_loss")[0],
+            "train_loss_interval": last(one, "train_loss")[1],
+            "test_accuracy": last(one, "test_accuracy")[0],
+            "test_accuracy_interval": last(one, "test_accuracy")[1],
+            "megabytes_sent": float(one["bytes_sent"][:, -1].mean() / 1e6),
+            "consensus_error": float(one["consensus_error"][:, -1].mean()),
+        }
+        for method, one in curves.items()
+    ]

@@ -1,0 +1,87 @@
+"""Names and arguments of spec files, and the objects they stand for."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from stgt.algorithms import ALGORITHMS, Algorithm
+from stgt.checks import check_choice
+from stgt.topology import CONSTRUCTORS, Topology
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Part(BaseModel):
+    """A name and the arguments that go with it, such as {name = "exponential", neighbors = 3}."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+def make_algorithm(part: Part) -> Algorithm:
+    """The algorithm that a part names."""
+    check_choice(part.name, "algorithm.name", ALGORITHMS)
+    return call(ALGORITHMS[part.name], part.arguments, "algorithm", part.name)
+
+
+def make_topology(given: Mapping[str, Any], n: int) -> Topology:
+    """The topology of n nodes that a table names; another topology may stand among its arguments."""
+    arguments = dict(given)
+    allowed = [name for name in CONSTRUCTORS if name != "from_networkx"]
+    name = check_choice(arguments.pop("name"), "topology.name", allowed)
+    arguments = {
+        key: make_topology(value, n) if isinstance(value, Mapping) and "name" in value else value
+        for key, value in arguments.items()
+    }
+    if "n" in inspect.signature(CONSTRUCTORS[name]).parameters:
+        arguments.setdefault("n", n)
+    return call(CONSTRUCTORS[name], arguments, "topology", name)
+
+
+def call(function: Callable[..., Any], arguments: dict[str, Any], table: str, name: str) -> Any:
+    """`function(**arguments)`; a ValueError names the entry of the table that is wrong."""
+    allowed = inspect.signature(function).parameters
+    unknown = sorted(set(arguments) - set(allowed))
+    if unknown:
+        raise ValueError(f"{table}.{unknown[0]}: {name} takes {', '.join(allowed)}.")
+    missing = [key for key, one in allowed.items() if one.default is one.empty and key not in arguments]
+    if missing:
+        raise ValueError(f"{table}.{missing[0]} was left out: {name} needs it.")
+    try:
+        return function(**arguments)
+    except TypeError as error:
+        raise ValueError(f"{table}: {name} does not take these values ({error}).") from None
+
+
+def read_spec(path: Path, kind: type[Model]) -> Model:
+    """Reads a TOML file that holds one run, or several as [[runs]]."""
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"spec {path} cannot be read ({error.strerror}): give the path of a TOML file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"spec {path} is not TOML: {error}.") from None
+    if "runs" not in given:
+        given = {"runs": [given]}
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(step) for step in first["loc"] if step not in ("runs", 0)) or "the file"
+        raise ValueError(f"spec {path}: {where}: {first['msg'].lower()}.") from None
+
+
+def spec_text(spec: BaseModel) -> str:
+    """A spec as TOML, which `read_spec` reads back."""
+    return tomli_w.dumps(spec.model_dump(exclude_defaults=True))

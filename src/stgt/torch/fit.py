@@ -1,0 +1,66 @@
+"""Whether an optimiser, an algorithm, a topology and the other nodes fit together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from stgt.algorithms import Algorithm
+from stgt.checks import check_choice
+from stgt.engines.job import check_fit
+from stgt.topology import CONSTRUCTORS, Topology
+
+
+def is_plain(optimizer: torch.optim.Optimizer) -> bool:
+    """Is a step x ← x − lr (g + weight_decay · x)?"""
+    return type(optimizer) is torch.optim.SGD and not any(
+        group["momentum"] or group["nesterov"] or group["maximize"] or group["differentiable"]
+        for group in optimizer.param_groups
+    )
+
+
+def topology_of(topology: Topology | str, nodes: int) -> Topology:
+    if isinstance(topology, str):
+        constructors = [name for name in CONSTRUCTORS if name not in ("from_matrix", "from_networkx", "sequence")]
+        chosen = CONSTRUCTORS[check_choice(topology, "topology", constructors)]
+        try:
+            return chosen(nodes)
+        except TypeError:
+            raise ValueError(
+                f"topology={topology!r} needs more than a name: give stgt.topology.{topology}({nodes}, …)."
+            ) from None
+    if not isinstance(topology, Topology):
+        raise ValueError(f"topology={topology!r}: give a Topology, or the name of one such as 'exponential'.")
+    if topology.n != nodes:
+        raise ValueError(f"topology has {topology.n} nodes, but {nodes} processes run: make them equal.")
+    return topology
+
+
+def usable(algorithm: Algorithm, topology: Topology) -> Algorithm:
+    if not isinstance(algorithm, Algorithm):
+        raise ValueError(f"algorithm={algorithm!r}: give an instance, such as stgt.STGT(tau=25).")
+    if algorithm.gamma is not None:
+        raise ValueError(f"gamma={algorithm.gamma}: leave it out of {algorithm.label}, it is the optimiser's lr.")
+    hindrance = algorithm.needs & {"anchor", "lookahead"}
+    if hindrance or algorithm.oracle is not None:
+        raise ValueError(
+            f"{algorithm.label} takes gradients that a training loop does not have: use STGT, KGT, FlexGT, DSGT, "
+            "DIGing, DPSGD, FedAvg, FedProx, Scaffold (option II), ScaffoldPlus or ProxSkip."
+        )
+    check_fit(algorithm, topology)
+    return algorithm
+
+
+def agree(mine: dict[str, Any]) -> None:
+    """A ValueError if nodes differ in what they must share."""
+    everybody: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everybody, mine)
+    for rank, theirs in enumerate(everybody):
+        for name, value in theirs.items():
+            if value != everybody[0][name]:
+                shown = (
+                    "" if name in ("model", "frozen", "buffers", "weights") else f" ({everybody[0][name]} and {value})"
+                )
+                raise ValueError(f"{name} differs between rank 0 and rank {rank}{shown}: give all nodes the same.")

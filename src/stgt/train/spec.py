@@ -1,0 +1,71 @@
+"""A training run as data: what is trained on what, by which method over which graph."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from stgt.parts import Part, read_spec
+
+
+class Data(BaseModel):
+    """The data set and who holds which part of it; see `stgt.problems.partition`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: Literal["cifar10", "mnist"]
+    partition: Literal["iid", "label", "dirichlet"] = "iid"
+    classes: int = Field(default=1, ge=1)
+    concentration: float | None = Field(default=None, gt=0)
+    alpha: float = Field(default=0.5, gt=0)
+    augment: bool = False
+    seed: int = Field(default=0, ge=0)
+
+
+class Training(BaseModel):
+    """One run. `optimizer` names a class of torch.optim, and its lr is the algorithm's gamma."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    label: str = ""
+    data: Data
+    model: Part
+    optimizer: Part
+    algorithm: Part
+    topology: Part
+    batch: int = Field(default=32, ge=1)
+    rounds: int = Field(ge=1)
+    evaluate_every: int = Field(default=5, ge=1)
+    checkpoint_every: int = Field(default=0, ge=0)  # rounds between two checkpoints; 0 for none
+    buffers: Literal["average", "local", "none"] = "average"
+    message_dtype: Literal["float16", "bfloat16"] | None = None
+    early: bool = False
+    seed: int = Field(default=0, ge=0)
+
+    @property
+    def name(self) -> str:
+        """What the run is called in tables and legends."""
+        return self.label or f"{self.algorithm.name}, lr {self.optimizer.arguments.get('lr')}"
+
+    @property
+    def folder(self) -> str:
+        """A name for the run's folder."""
+        return re.sub(r"[^A-Za-z0-9.]+", "-", self.name).strip("-").lower() or "run"
+
+
+class TrainingSpec(BaseModel):
+    """Runs that one world of processes makes one after the other."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    runs: tuple[Training, ...] = Field(min_length=1)
+
+
+def load_training(path: Path) -> TrainingSpec:
+    """Reads a TOML file: one run, or several as [[runs]]."""
+    spec = read_spec(path, TrainingSpec)
+    folders = [run.folder for run in spec.runs]
+    for run in spec.runs:
+        if folders.count(run.folder) > 1:
+            raise ValueError(f"spec {path}: two runs are called {run.name!r}; give each a label of its own.")
+    return spec

@@ -1,0 +1,61 @@
+"""ST-GT on the quadratic of `scenarios_use`, written down literally: all nodes in this process, one after the other."""
+
+import numpy as np
+import torch
+from scenarios import topology
+from scenarios_use import P, base_of, data
+
+NODES = 8
+
+
+def simulate(
+    base: str = "sgd",
+    graph: str = "static",
+    taus=(3,) * NODES,
+    rounds: int = 8,
+    lr: float | np.ndarray = 0.1,
+    factor: float = 1.0,
+    clip: float = 0.0,
+) -> dict[str, np.ndarray]:
+    """x_i and c_i after `rounds` rounds.
+
+    Node i steps with its own torch optimiser on g + c, and z is the mean of g + c. Plain SGD's is written out, with an
+    lr that is multiplied by `factor` after every step, and z weighted by it.
+    """
+    xs = [torch.zeros(P, dtype=torch.float64) for _ in range(NODES)]
+    cs = [torch.zeros(P, dtype=torch.float64) for _ in range(NODES)]
+    optimizers = [base_of(base, [x], 1.0) for x in xs] if base != "sgd" else None
+    for optimizer in optimizers or ():
+        optimizer.param_groups[0]["lr"] = lr
+    rates = [torch.as_tensor(lr, dtype=torch.float64)] * NODES
+    for r in range(rounds):
+        zs = []
+        for i, (x, c) in enumerate(zip(xs, cs, strict=True)):
+            a, b = data(i)
+            z, weight = torch.zeros(P, dtype=torch.float64), 0.0
+            for _ in range(taus[i]):
+                g = a * x - b
+                if clip and g.norm() > clip:
+                    g = g * (clip / (g.norm() + 1e-6))  # as torch's clip_grad_norm_ does
+                y = g + c
+                if optimizers is None:
+                    x -= rates[i] * y
+                    z, weight = z + rates[i] * y, weight + rates[i]
+                    rates[i] = rates[i] * factor
+                else:
+                    x.grad = y.clone()
+                    optimizers[i].step()
+                    z, weight = z + y, weight + 1.0
+            zs.append(z / weight)
+        W = torch.tensor(topology(graph, NODES).matrix(r))
+        mixed, heard = W @ torch.stack(xs), W @ torch.stack(zs)
+        for i in range(NODES):
+            xs[i].copy_(mixed[i])
+            cs[i] = cs[i] - zs[i] + heard[i]
+    return {"x": torch.stack(xs).numpy(), "c": torch.stack(cs).numpy()}
+
+
+def assert_same(found: list[dict], expected: dict[str, np.ndarray], tolerance: float = 1e-12) -> None:
+    for name, value in expected.items():
+        got = np.array([node[name] for node in found])
+        np.testing.assert_allclose(got, value, rtol=0, atol=tolerance * max(1.0, np.abs(value).max()), err_msg=name)

@@ -1,0 +1,52 @@
+"""A small training that can be killed: resumable.py FOLDER ROUNDS [TIMEOUT [STALL_RANK STALL_ROUND]]
+
+Saves every second round, says each round it begins, and writes its final model as final-RANK.safetensors.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import scenarios
+import torch
+from safetensors.torch import save_file
+
+import stgt
+from stgt.torch import ClockSampler, DistributedOptimizer, LostNodeError, init
+
+folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
+timeout = float(sys.argv[3]) if len(sys.argv) > 3 else 60.0
+stall = tuple(map(int, sys.argv[4:6]))
+torch.set_num_threads(1)
+rank = init(timeout=timeout)
+
+
+def main() -> None:
+    nodes = torch.distributed.get_world_size()
+    made = scenarios.problem(nodes)
+    model = scenarios.Linear(torch.float64)
+    opt = DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5), stgt.STGT(tau=3), "exponential", chunk=20
+    )
+    opt.load(folder / "checkpoints")
+    sampler, said = ClockSampler(int(made.counts[rank]), 2), -1
+    while opt.round < rounds:
+        if opt.round != said:
+            said = opt.round
+            print(f"rank {rank} round {said}", flush=True)
+        if stall == (rank, opt.round):
+            time.sleep(600)  # hangs
+        time.sleep(0.02)  # so that a kill falls into a round
+        opt.zero_grad()
+        scenarios.loss_of(model, made, rank, sampler.at(opt.steps_taken)).backward()
+        opt.step()
+        if opt.taken == 0 and opt.round % 2 == 0:
+            opt.save(folder / "checkpoints")
+    save_file({"x": model.vector().detach()}, str(folder / f"final-{rank}.safetensors"))
+
+
+try:
+    main()
+except LostNodeError as error:
+    print(f"stopped: {error}", flush=True)
+    sys.exit(3)

@@ -1,0 +1,91 @@
+"""Routes without processes: every node's part of a mixing matrix, put together again."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stgt.torch.routes import route
+
+pytestmark = pytest.mark.xdist_group("world")
+
+
+def exchange(W: np.ndarray, messages: np.ndarray, chunk: int, hears: np.ndarray | None) -> dict[int, np.ndarray]:
+    """What every node has in the end, if each does what its route says and hears only what it is sent."""
+    n = len(W)
+    routes = [route(W, node, hears) for node in range(n)]
+    sent = {(node, peer): messages[node] for node in range(n) for peer in routes[node].tell}
+    found = {}
+    for node, one in enumerate(routes):
+        if hears is not None and not hears[node]:
+            assert not one.hear
+            assert one.takes is None
+            continue
+        if one.takes is not None:
+            mean = one.takes
+            # The owner and all members know of the mean, or nobody would send.
+            assert all(mean in routes[member].joins for member in (*mean.members, *mean.hearers))
+            assert mean.owner(chunk) in mean.members
+            assert node in mean.hearers
+            found[node] = np.mean([messages[member] for member in mean.members], axis=0)
+            continue
+        own = 1.0 - sum(weight for _, weight in one.hear)
+        found[node] = own * messages[node] + sum(weight * sent.pop((peer, node)) for peer, weight in one.hear)
+    assert not sent, "a message nobody listens to"
+    return found
+
+
+@st.composite
+def matrices(draw) -> np.ndarray:
+    """Stochastic matrices: sparse random rows, and rows that are the mean of a set that others may share."""
+    n = draw(st.integers(1, 7))
+    sets = [
+        sorted(draw(st.sets(st.integers(0, n - 1), min_size=1))) for _ in range(draw(st.integers(1, 3)))
+    ]  # fmt: skip
+    W = np.zeros((n, n))
+    for i in range(n):
+        if draw(st.booleans()):
+            chosen = draw(st.sampled_from(sets))
+            W[i, chosen] = 1.0 / len(chosen)
+        else:
+            row = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)), dtype=float)
+            row[i] += row.sum() == 0
+            W[i] = row / row.sum()
+    return W
+
+
+@settings(max_examples=300, deadline=None)
+@given(matrices(), st.integers(0, 20), st.data())
+def test_all_routes_together_are_the_matrix(W, chunk, data):
+    n = len(W)
+    hears = None
+    if data.draw(st.booleans()):
+        hears = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
+    messages = np.random.default_rng(0).normal(size=(n, 3))
+    found = exchange(W, messages, chunk, hears)
+    assert set(found) == {i for i in range(n) if hears is None or hears[i]}
+    for node, value in found.items():
+        np.testing.assert_allclose(value, (W @ messages)[node], rtol=0, atol=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(matrices())
+def test_pairs_post_their_messages_in_one_order(W):
+    """Messages between two nodes are told apart by their order: both must list the means they share in the same."""
+    routes = [route(W, node) for node in range(len(W))]
+    for one in routes:
+        for other in routes:
+            shared = [mean for mean in one.joins if mean in other.joins]
+            assert shared == [mean for mean in other.joins if mean in one.joins]
+
+
+def test_means_are_used_where_they_save_something():
+    complete = route(np.full((8, 8), 1 / 8), 3)
+    assert not complete.hear
+    assert not complete.tell
+    assert complete.takes.members == complete.takes.hearers == tuple(range(8))
+    assert [complete.takes.owner(chunk) for chunk in range(9)] == [0, 1, 2, 3, 4, 5, 6, 7, 0]
+    pair = route(np.full((2, 2), 0.5), 1)
+    assert pair.hear == ((0, 0.5),)
+    assert pair.tell == (0,)
+    assert not pair.joins

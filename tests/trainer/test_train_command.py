@@ -1,0 +1,132 @@
+"""`stgt train`, `torchrun -m stgt.train` and the examples, as a user meets them, on made-up digits."""
+
+import csv
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+ROOT = Path(__file__).parents[2]
+STGT = Path(sys.executable).with_name("stgt")
+pytestmark = pytest.mark.xdist_group("world")
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """A folder with MNIST's files unpacked, whose digit k is a bright bar in rows 2k and 2k + 1."""
+    folder = tmp_path_factory.mktemp("data") / "mnist"
+    folder.mkdir()
+    for part, count in (("train", 60_000), ("t10k", 10_000)):
+        labels = np.arange(count, dtype=np.uint8) % 10
+        images = np.zeros((count, 28, 28), dtype=np.uint8)
+        for offset in (0, 1):
+            images[np.arange(count), 2 * labels + offset] = 200
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 2051, count, 28, 28) + images.tobytes())
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, count) + labels.tobytes())
+    return folder.parent
+
+
+SPEC = """
+rounds = {rounds}
+evaluate_every = 2
+checkpoint_every = 2
+batch = 16
+[data]
+name = "mnist"
+partition = "label"
+classes = 5
+[model]
+name = "mlp"
+hidden = 16
+[optimizer]
+name = "SGD"
+lr = {lr}
+[algorithm]
+name = "{algorithm}"
+tau = 5
+[topology]
+name = "ring"
+"""
+
+
+def write_spec(folder: Path, rounds: int = 6, lr: float = 0.1, algorithm: str = "STGT") -> Path:
+    path = folder / "spec.toml"
+    path.write_text(SPEC.format(rounds=rounds, lr=lr, algorithm=algorithm))
+    return path
+
+
+def command(*arguments) -> subprocess.CompletedProcess:
+    return subprocess.run([STGT, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def test_train_learns_and_goes_on_where_it_stopped(digits, tmp_path):
+    out = tmp_path / "out"
+    result = command("train", write_spec(tmp_path), "--nodes", 2, "--data-dir", digits, "--out", out)
+    assert result.returncode == 0, result.stderr
+    (folder,) = (path for path in out.iterdir() if path.is_dir())
+    rows = list(csv.DictReader((folder / "curve.csv").read_text().splitlines()))
+    assert [int(row["round"]) for row in rows] == [0, 2, 4, 6]
+    assert [int(row["steps"]) for row in rows] == [0, 10, 20, 30]
+    assert float(rows[-1]["test_accuracy"]) > 0.9  # each digit is a bar of its own, and both nodes' digits are learnt
+    # Two nodes: one neighbour, two fields of the flat model a round. 784·16 + 16 + 16·10 + 10 numbers, each parameter
+    # rounded up to whole cache lines of 16.
+    assert float(rows[-1]["bytes_sent"]) == 6 * 2 * 4 * (12544 + 16 + 160 + 16)
+    model = load_file(folder / "model.safetensors")
+    assert sum(value.size for value in model.values()) == 784 * 16 + 16 + 16 * 10 + 10
+    # Broken off after the last checkpoint: the same command ends at the same model.
+    (folder / "model.safetensors").unlink()
+    again = command("train", tmp_path / "spec.toml", "--nodes", 2, "--data-dir", digits, "--out", out)
+    assert again.returncode == 0, again.stderr
+    for name, value in load_file(folder / "model.safetensors").items():
+        np.testing.assert_array_equal(value, model[name])
+    write_spec(tmp_path, rounds=7)
+    other = command("train", tmp_path / "spec.toml", "--nodes", 2, "--data-dir", digits, "--out", out)
+    assert other.returncode == 2
+    assert other.stderr.strip() == f"stgt: --out {out} holds the runs of another spec: give another folder."
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"lr": -1.0}, "learning rate: -1.0"),
+        ({"algorithm": "STTG"}, "algorithm.name='STTG': choose from"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(digits, tmp_path, change, words):
+    spec = write_spec(tmp_path, **change)
+    result = command("train", spec, "--nodes", 2, "--data-dir", digits, "--out", tmp_path / "out")
+    assert result.returncode == 2
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    assert result.stderr.startswith("stgt: ")
+    assert words in result.stderr
+
+
+def test_missing_data_is_one_sentence(tmp_path):
+    result = command("train", write_spec(tmp_path), "--data-dir", tmp_path, "--out", tmp_path / "out")
+    assert result.returncode == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_example_of_ones_own_model_runs():
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+    result = subprocess.run(
+        [*torchrun, str(ROOT / "examples" / "own_model.py")], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    accuracy = float(result.stdout.split("classes: ")[1].split()[0])
+    assert accuracy > 0.95  # centres three deviations apart in each of 20 directions
+    assert "consensus error" in result.stdout
+    source = (ROOT / "examples" / "own_model.py").read_text()
+    assert len(source.splitlines()) <= 48
+
+
+def test_the_example_specs_are_valid():
+    from stgt.train.spec import load_training
+
+    for path in (ROOT / "examples").glob("*.toml"):
+        assert load_training(path).runs

@@ -1,0 +1,108 @@
+"""The wrapped optimiser and the training loop's usual features, against nodes that are simulated literally."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scenarios
+from literal import NODES, assert_same, simulate
+
+import catalogue
+from stgt.engines.job import prepare
+from stgt.engines.reference import Run
+
+pytestmark = pytest.mark.xdist_group("world")
+
+
+@pytest.mark.parametrize("graph", ["static", "one-peer"])
+@pytest.mark.parametrize("base", ["sgd", "momentum", "nesterov-decay", "adamw"])
+def test_any_torch_optimiser(world, base, graph):
+    assert_same(world.run("quadratic", base=base, graph=graph), simulate(base, graph))
+
+
+@pytest.mark.parametrize("base", ["adamw-foreach", "adamw-fused"])
+def test_other_kernels_of_the_optimiser(world, base):
+    assert_same(world.run("quadratic", base=base), simulate("adamw"), 1e-10)
+
+
+def test_weight_decay_is_the_regularised_problem(world):
+    """The catalogue's problem has l2 = 0.1, and weight_decay = 0.2 adds to it."""
+    made = catalogue.logistic(NODES, p=scenarios.P, l2=0.1 + 0.2)
+    algorithm = replace(scenarios.algorithm("STGT", 3), gamma=0.05)
+    job = prepare([algorithm], made, scenarios.topology("static", NODES), 20, [0], dtype="float64", metrics=[])
+    run = Run(job, algorithm, 0)
+    for r in range(20):
+        run.round(r)
+    found = world.run("train", name="STGT", graph="static", dtype="float64", rounds=20, tau=3, base="decay")
+    assert_same([node["state"] for node in found], run.state, 1e-10)
+
+
+def test_groups_with_their_own_rates(world):
+    """Each coordinate has its group's rate: x ← x − diag(lr)(g + c), and z is the mean of g + c either way."""
+    rates = np.array([0.1] * 4 + [0.03] * 2)
+    assert_same(world.run("quadratic", rates=[0.1, 0.03]), simulate(lr=rates))
+
+
+@pytest.mark.parametrize("scheduler", ["wrapper", "base"])
+def test_schedulers(world, scheduler):
+    """z = Σ lr_t y_t / Σ lr_t where the rate changes after every step."""
+    assert_same(world.run("quadratic", scheduler=scheduler), simulate(factor=0.9))
+
+
+def test_scheduler_of_another_optimiser_does_not_warn(world):
+    world.run("quadratic", scheduler="base", base="adamw", rounds=2)
+    world.run("quadratic", scheduler="wrapper", base="adamw", rounds=2)
+
+
+def test_gradient_clipping(world):
+    assert_same(world.run("quadratic", clip=0.5), simulate(clip=0.5))
+
+
+def test_gradient_accumulation(world):
+    assert_same(world.run("quadratic", parts=4), simulate())
+
+
+@pytest.mark.parametrize("zero", ["none", "zeros"])
+def test_gradients_may_be_cleared_through_the_model(world, zero):
+    assert_same(world.run("quadratic", zero=zero), simulate())
+
+
+@pytest.mark.parametrize("base", ["sgd", "momentum"])
+def test_a_step_that_the_scaler_skips_is_made_up_for(world, base):
+    """Node 5 finds an infinity at its 2nd, 5th and 6th attempt; it makes its tau steps all the same."""
+    found = world.run("quadratic", base=base, skipped=[5, 1, 4, 5])
+    assert_same(found, simulate(base))
+    assert {node["steps"] for node in found} == {24}
+
+
+def test_unequal_numbers_of_local_steps(world):
+    taus = [1 + i % 4 for i in range(NODES)]
+    assert_same(world.run("quadratic", tau=taus), simulate(taus=taus))
+    assert_same(world.run("quadratic", tau=taus, base="momentum"), simulate("momentum", taus=taus))
+
+
+def test_rounds_ended_by_hand_and_loaders_that_run_out(world):
+    counts = [2 + i % 3 for i in range(NODES)]
+    found = world.run("ended_by_hand", counts=counts, rounds=5)
+    assert_same(found, simulate(taus=counts, rounds=5))
+    for rank, node in enumerate(found):
+        assert node["round"] == 5
+        batches = 1 + rank % 3
+        assert node["seen"] == [k % batches for k in range(5 * counts[rank])]
+
+
+@pytest.mark.parametrize("base", ["decay", "adamw"])
+def test_layouts_and_odd_parameters(world, base):
+    flat, last = (world.run("odd", channels_last=flag, base=base) for flag in (False, True))
+    for one, two in zip(flat, last, strict=True):
+        assert two["layouts"] == [True, True]
+        assert two["tied"]
+        for name, value in one["values"].items():
+            np.testing.assert_allclose(two["values"][name], value, rtol=0, atol=1e-10, err_msg=name)
+        # Rank 0's values, at every node: neither weight decay nor anything else moves what is frozen.
+        assert one["values"]["frozen"] == [2.0] * 3
+        assert one["values"]["outside"] == [5.0] * 2
+    # A parameter that is not used has the gradient 0 on all nodes: only weight decay moves it, the same everywhere.
+    rate = {"decay": 1 - 0.05 * 0.3, "adamw": 1 - 0.05 * 0.01}[base]
+    for node in flat:
+        np.testing.assert_allclose(node["values"]["unused"], [rate**8] * 2, rtol=1e-12)

@@ -1,0 +1,126 @@
+"""Checkpoints: a training that was stopped goes on as if it had not been."""
+
+import json
+import re
+
+import pytest
+from literal import NODES
+
+pytestmark = pytest.mark.xdist_group("world")
+
+
+def same_steps(count: int) -> list[int]:
+    return [count] * NODES
+
+
+@pytest.mark.parametrize(
+    ("base", "options"),
+    [
+        ("sgd", {}),
+        ("momentum", {}),
+        ("adamw", {}),
+        ("sgd", {"graph": "server"}),
+        ("sgd", {"graph": "server", "name": "ScaffoldPlus"}),
+        ("sgd", {"early": True}),
+        ("sgd", {"name": "FlexGT"}),
+        ("adamw", {"tau": [1, 2, 3, 4, 1, 2, 3, 4]}),
+    ],
+    ids=str,
+)
+def test_resuming_equals_never_stopping(world, tmp_path, base, options):
+    """Bit for bit, from the middle of a round; where nodes make different numbers of steps too."""
+    taus = options.get("tau", 3)
+    each = taus if isinstance(taus, list) else same_steps(taus)
+    before = [3 * tau + (tau > 1) for tau in each]
+    after = [7 * tau - done for tau, done in zip(each, before, strict=True)]
+    arguments = {"folder": str(tmp_path), "base": base, **options}
+    world.run("stopping", steps=before, save=True, extra={"epoch": 3}, **arguments)
+    resumed = world.run("stopping", steps=after, load=True, **arguments)
+    whole = world.run("unbroken", steps=before, more=after, **arguments)
+    for one, two in zip(resumed, whole, strict=True):
+        assert one["told"]["extra"] == {"epoch": 3}
+        assert one["state"] == two["state"]
+        assert one["base"] == two["base"]
+        assert (one["round"], one["taken"]) == (7, 0)
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "nonsense"])
+def test_a_spoiled_part_makes_all_nodes_take_the_one_before(world, tmp_path, how):
+    arguments = {"folder": str(tmp_path), "base": "sgd"}
+    world.run("stopping", steps=same_steps(3), save=True, **arguments)
+    world.run("stopping", steps=same_steps(3), load=True, save=True, **arguments)
+    world.run("damage", folder=str(tmp_path), step=6, node=2, how=how)
+    found = world.run("stopping", steps=same_steps(0), load=True, **arguments)
+    assert {node["told"]["steps"] for node in found} == {3}
+
+
+def test_parts_of_a_lost_future_do_not_cost_the_present(world, tmp_path):
+    """Step 6 is spoiled, the run goes on from 3 and saves at 5 with keep=1: that one must stay."""
+    arguments = {"folder": str(tmp_path), "base": "sgd"}
+    world.run("stopping", steps=same_steps(3), save=True, **arguments)
+    world.run("stopping", steps=same_steps(3), load=True, save=True, **arguments)
+    world.run("damage", folder=str(tmp_path), step=6, node=2, how="missing")
+    world.run("stopping", steps=same_steps(2), load=True, save=True, keep=1, **arguments)
+    found = world.run("stopping", steps=same_steps(0), load=True, **arguments)
+    assert {node["told"]["steps"] for node in found} == {5}
+
+
+def test_keep_and_what_the_files_are(world, tmp_path):
+    arguments = {"folder": str(tmp_path), "base": "adamw"}
+    for _ in range(4):
+        world.run("stopping", steps=same_steps(3), load=True, save=True, keep=2, **arguments)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000000009", "step-0000000012"]
+    files = sorted(path.name for path in (tmp_path / "step-0000000012").iterdir())
+    assert files == sorted(f"node-{i:04d}.{ending}" for i in range(NODES) for ending in ("json", "safetensors"))
+    for path in (tmp_path / "step-0000000012").iterdir():
+        start = path.read_bytes()
+        if path.suffix == ".json":
+            json.loads(start)
+        else:  # the length of a JSON header, then the header: no pickle
+            length = int.from_bytes(start[:8], "little")
+            assert json.loads(start[8 : 8 + length])["rng"]["dtype"] == "U8"
+
+
+def test_an_empty_folder_has_no_checkpoint(world, tmp_path):
+    for folder in (tmp_path, tmp_path / "none"):
+        found = world.run("stopping", folder=str(folder), base="sgd", steps=same_steps(0), load=True)
+        assert {node["told"] for node in found} == {None}
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"name": "DPSGD"}, "another algorithm"),
+        ({"model": "linear"}, "another model"),
+        ({"graph": "one-peer"}, "another topology"),
+        ({"base": "momentum"}, "another optimizer"),
+    ],
+)
+def test_a_checkpoint_of_something_else(world, tmp_path, other, words):
+    arguments = {"folder": str(tmp_path), "base": "sgd"}
+    world.run("stopping", steps=same_steps(3), save=True, **arguments)
+    for answer in world.ask("stopping", steps=same_steps(0), load=True, **{**arguments, **other}):
+        assert words in answer["error"]
+        assert answer["error"].count(". ") == 0
+
+
+@pytest.mark.parametrize("parts", [4, 8])
+def test_a_checkpoint_of_another_number_of_nodes(world, tmp_path, parts):
+    """Of four nodes, as if half of the processes were new; of sixteen, as if half of them were gone."""
+    arguments = {"folder": str(tmp_path), "base": "sgd"}
+    world.run("stopping", steps=same_steps(3), save=True, **arguments)
+    for path in tmp_path.rglob("*.json"):
+        about = json.loads(path.read_text())
+        path.write_text(json.dumps(about | {"nodes": 4 if parts == 4 else 16}))
+        if about["node"] >= parts:
+            path.unlink()
+    for answer in world.ask("stopping", steps=same_steps(0), load=True, **arguments):
+        assert re.search(r"was written by (4|16) nodes, but 8 run: start as many\.$", answer["error"])
+
+
+def test_extra_that_json_cannot_hold_and_a_folder_that_is_a_file(world, tmp_path):
+    for answer in world.ask("bad_extra", folder=str(tmp_path)):
+        assert answer["error"].startswith("extra cannot be written as JSON")
+    (tmp_path / "file").write_text("")
+    for answer in world.ask("stopping", folder=str(tmp_path / "file"), base="sgd", steps=same_steps(0), save=True):
+        assert "cannot be written" in answer["error"]

@@ -1,0 +1,103 @@
+"""Mistakes: every node gets one sentence that says what to do."""
+
+import numpy as np
+import pytest
+import torch
+from literal import NODES, assert_same
+from scenarios_use import Quadratic, data
+
+import stgt
+from stgt.torch import DistributedOptimizer
+
+pytestmark = pytest.mark.xdist_group("world")
+MISTAKES = {
+    "gamma": "gamma=0.1: leave it out of ST-GT, it is the optimiser's lr.",
+    "name": "topology='rign'",
+    "more": "topology='grid' needs more than a name",
+    "nodes": "topology has 5 nodes, but 8 processes run",
+    "LUGT": "takes gradients that a training loop does not have",
+    "AugDGM": "takes gradients that a training loop does not have",
+    "GTSAGA": "takes gradients that a training loop does not have",
+    "Scaffold": "takes gradients that a training loop does not have",
+    "row": "needs doubly stochastic W_r",
+    "class": "give an instance",
+    "LBFGS": "optimizer is LBFGS",
+    "maximize": "optimizer has maximize=True",
+    "optimizer": "give a torch.optim.Optimizer",
+    "dtype": "message_dtype='int8'",
+    "buffers": "buffers='mean'",
+    "sparse": "sparse=False",
+    "integers": "only real floating-point ones are trained",
+    "model differs": "model differs between rank 0 and rank 3: give all nodes the same.",
+    "algorithm differs": "algorithm differs between rank 0 and rank 3",
+    "topology differs": "topology differs between rank 0 and rank 3",
+    "weights differ": "weights differs between rank 0 and rank 3",
+    "early differs": "early differs between rank 0 and rank 3",
+    "optimizer differs": "optimizer differs between rank 0 and rank 3",
+    "seed differs": "seed differs between rank 0 and rank 3",
+    "tau of ProxSkip": "algorithm differs between rank 0 and rank 3",
+    "warm missing": "call opt.warm_start() after the first backward()",
+    "warm extra": "warm_start() means nothing to ST-GT",
+    "end first": "end_round() was called before the round's first step",
+    "rate 0": "lr=0 for a whole round",
+    "momentum later": "the SGD has momentum now",
+    "moved": "a parameter was moved or converted",
+    "frozen later": "a parameter was frozen later",
+    "unfrozen later": "a frozen parameter is trained now",
+    "group later": "a parameter group cannot be added later",
+    "empty loader": "has no batches",
+    "early FlexGT": "cannot send half of its message",
+    "early ATC": "cannot send half of its message",
+    "early FedAvg": "cannot send half of its message",
+    "early AdamW": "early=True needs plain SGD",
+}
+
+
+@pytest.mark.parametrize("kind", list(MISTAKES))
+def test_mistakes(world, kind):
+    for answer in world.ask("mistake", kind=kind):
+        words = answer["error"]
+        assert MISTAKES[kind] in words
+        assert words.endswith(".")
+        assert ". " not in words
+        assert "\n" not in words
+
+
+def test_without_a_process_group():
+    base = torch.optim.SGD(Quadratic().parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=r"call stgt\.torch\.init\(\) before"):
+        DistributedOptimizer(base, stgt.STGT(tau=2), "ring")
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+@pytest.mark.parametrize("name", ["KGT", "Scaffold"])
+def test_warm_starts(world, name, decay):
+    """Literally: KGT's c_i = mean g − g_i; Scaffold's own_i = g_i and c = mean g, of the loss with its decay."""
+    A, B = (np.stack([part.numpy() for part in parts]) for parts in zip(*map(data, range(NODES)), strict=True))
+    A = A + decay
+    x = np.tile(np.array([0.0] * 4 + [1.0] * 2), (NODES, 1))
+    g = A * x - B
+    own, c = g.copy(), np.tile(g.mean(axis=0), (NODES, 1))
+    graph = stgt.topology.server(NODES, sampled=4) if name == "Scaffold" else stgt.topology.ring(NODES)
+    correction = c - own
+    for r in range(3):
+        end, z = x.copy(), 0.0
+        for _ in range(2):
+            y = A * end - B + correction
+            end, z = end - 0.1 * y, z + y / 2
+        if name == "KGT":
+            W = graph.matrix(r)
+            x, correction = W @ end, correction - z + W @ z
+            continue
+        works = graph.active(r)
+        new = own - c + z  # option II: c_i⁺ = c_i − c + mean of (g + c − c_i)
+        x = np.tile(end[works].mean(axis=0), (NODES, 1))
+        c, own = c + 0.5 * (new - own)[works].mean(axis=0), np.where(works[:, None], new, own)
+        correction = c - own
+    found = world.run("warm", name=name, rounds=3, decay=decay)
+    if name == "KGT":
+        assert_same(found, {"x": x, "c": correction})
+        return
+    assert_same(found, {"own": own})
+    told = graph.active(2) | graph.active(3)
+    assert_same([node for node, fresh in zip(found, told, strict=True) if fresh], {"x": x[told], "c": c[told]})
