@@ -67,12 +67,8 @@ def reproduce(
     out: Annotated[Path | None, typer.Option(help="Folder for the results; NAME if left out.")] = None,
     force: Annotated[bool, typer.Option(help="Overwrite what the folder holds.")] = False,
     reading: Annotated[list[str] | None, typer.Option(help="A reading of the paper; repeat for more.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder with the data, where some is needed.")
-    ] = None,
-    scale: Annotated[
-        str | None, typer.Option(help="small, paper (cifar10 only) or grid.")
-    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data, where some is needed.")] = None,
+    scale: Annotated[str | None, typer.Option(help="small, paper (cifar10 only) or grid.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds to train, instead of the scale's own.", min=1)] = None,
     batch: Annotated[int | None, typer.Option(help="Images a batch, for cifar10.", min=1)] = None,
 ) -> None:

@@ -73,5 +73,5 @@ class Buffers:
     def message(self) -> Mapping[str, Tensor]:
         return {"x": self.flat()}
 
-    def merge(self, mixed: Mapping[str, Tensor]) -> None:
+    def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
         self.put(mixed["x"])

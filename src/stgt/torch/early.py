@@ -50,6 +50,7 @@ class Early:
         parts = [_Ahead(chunk, self._where(chunk)) for chunk in chunks]
         self._per_step = -(-len(parts) // self.tau)
         self._walk = self.exchange.walk(parts, routes)
+        next(self._walk, None)  # the first part is under way
 
     def advance(self) -> None:
         """Keeps it going; called after each local step."""
@@ -67,7 +68,7 @@ class Early:
         if not self.late:
             for chunk in chunks:
                 chunk.message()
-                chunk.merge(self._where(chunk))
+                chunk.merge(self._where(chunk), slice(None))
             self.exchange.run(others, way)
             return
         travelled = torch.tensor([block.travelled for block in self.steps.blocks], dtype=torch.float64)
@@ -94,9 +95,9 @@ class _Ahead:
         said = chunk.steps.algorithm.message(chunk.state, local)
         return {name: said[name] for name in self.kept}
 
-    def merge(self, mixed: Mapping[str, Tensor]) -> None:
+    def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
         for name, value in mixed.items():
-            self.kept[name].copy_(value)
+            self.kept[name][where].copy_(value)
 
 
 class _Late:
@@ -112,7 +113,7 @@ class _Late:
         assert self.chunk.local is not None
         return {"direction": self.chunk.local.direction}
 
-    def merge(self, mixed: Mapping[str, Tensor]) -> None:
+    def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
         chunk = self.chunk
         assert chunk.local is not None
         numbers = replace(chunk.local, start=0.0, end=-chunk.block.travelled, direction=1.0)
@@ -120,9 +121,10 @@ class _Late:
         coefficients = algorithm.message(dict.fromkeys(chunk.state, 0.0), numbers)
         chunk.merge(
             {
-                name: coefficient * mixed["direction"] + self.early.get(name, 0.0)
+                name: coefficient * mixed["direction"] + (self.early[name][where] if name in self.early else 0.0)
                 for name, coefficient in coefficients.items()
-            }
+            },
+            where,
         )
 
 
@@ -137,7 +139,7 @@ class _SameRate:
     def message(self) -> Mapping[str, Tensor]:
         return {"direction": self.travelled}
 
-    def merge(self, mixed: Mapping[str, Tensor]) -> None:
+    def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
         if not torch.allclose(mixed["direction"], self.travelled, rtol=1e-3, atol=0):
             raise ValueError(
                 "early=True, and a neighbour has another lr or tau: give all nodes the same, or leave it out."

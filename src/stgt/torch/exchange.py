@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -11,8 +12,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from stgt.torch.flat import parts_of
 from stgt.torch.routes import Mean, Route
 from stgt.torch.world import Watch
+
+AHEAD = 2  # parts that are under way while one is merged
+RING = AHEAD + 2  # parts until a buffer is used again
+PIECE = 1 << 16  # elements that are mixed and merged at once: they stay in the cache from one operation to the next
 
 
 class Part(Protocol):
@@ -22,7 +28,8 @@ class Part(Protocol):
 
     def message(self) -> Mapping[str, Tensor]: ...
 
-    def merge(self, mixed: Mapping[str, Tensor]) -> None: ...
+    def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
+        """Takes in the mixture of a piece of it; of an exact part, of all of it at once."""
 
 
 @dataclass
@@ -35,7 +42,7 @@ class _Said:
     wires: dict[str, Tensor] = field(default_factory=dict)  # what is sent of each field, in the wire's precision
     heard: dict[str, list[tuple[float, Tensor]]] = field(default_factory=dict)
     gathered: dict[tuple[str, Mean], list[tuple[float, Tensor]]] = field(default_factory=dict)
-    mixed: dict[str, Tensor] = field(default_factory=dict)
+    means: dict[str, Tensor] = field(default_factory=dict)
     works: list[tuple[int, Any]] = field(default_factory=list)
 
 
@@ -45,11 +52,10 @@ class Exchange:
     Args:
         watch: told whom the node waits for.
         wire: the dtype messages travel in; None for their own. Means come back from their owner in full.
-        whole: the fields that a server holds, of which every hearer must have the same bits.
     """
 
-    def __init__(self, watch: Watch, wire: torch.dtype | None = None, whole: Sequence[str] = ()):
-        self.watch, self.wire, self.whole = watch, wire, tuple(whole)
+    def __init__(self, watch: Watch, wire: torch.dtype | None = None):
+        self.watch, self.wire = watch, wire
         self.rank = dist.get_rank()
         self.bytes_sent = 0
         self.seconds_waiting = 0.0
@@ -62,24 +68,29 @@ class Exchange:
             pass
 
     def walk(self, parts: Sequence[Part], routes: Mapping[str, Route]) -> Iterator[None]:
-        """The same, part by part: yields after each, with the next one under way."""
+        """The same, part by part: yields once the first are under way, and after each, with the next under way."""
+        if not parts:
+            return
         peers = tuple(sorted(set().union(*(one.peers for one in routes.values())) - {self.rank}))
-        said = held = None
+        under_way = deque(self._tell(number, parts[number], routes) for number in range(min(AHEAD, len(parts))))
+        held = None
+        yield
         for number in range(len(parts)):
             began = time.perf_counter()
             with self.watch.waiting(peers):
-                now = said or self._tell(number, parts[number], routes)
-                said = self._tell(number + 1, parts[number + 1], routes) if number + 1 < len(parts) else None
+                if number + AHEAD < len(parts):
+                    under_way.append(self._tell(number + AHEAD, parts[number + AHEAD], routes))
+                now = under_way.popleft()
                 self._finish(now)
                 if number == 0:
                     self.seconds_waiting += time.perf_counter() - began
                     began = time.perf_counter()
-                self._mix(now, routes)
+                self._send_means(now, routes)
                 for one in (held, None if now.works else now):
                     if one is not None:
                         self._merge(one)
                 held = now if now.works else None
-                if said is None and held is not None:
+                if held is not None and number + 1 == len(parts):
                     self._merge(held)
             self.seconds += time.perf_counter() - began
             yield
@@ -95,7 +106,7 @@ class Exchange:
             operations += [self._send(wire, peer, 2 * tag) for peer in route.tell]
             said.heard[name] = []
             for place, (peer, weight) in enumerate(route.hear):
-                buffer = self._buffer((number % 2, name, place), wire)
+                buffer = self._buffer((number % RING, name, place), wire)
                 said.heard[name].append((weight, buffer))
                 operations.append(dist.P2POp(dist.irecv, buffer, peer, tag=2 * tag))
             for which, mean in enumerate(route.joins):
@@ -107,61 +118,47 @@ class Exchange:
                     continue
                 said.gathered[name, mean] = []
                 for place, peer in enumerate(peer for peer in mean.members if peer != self.rank):
-                    buffer = self._buffer((number % 2, name, which, place), wire)
+                    buffer = self._buffer((number % RING, name, which, place), wire)
                     said.gathered[name, mean].append((1.0 / len(mean.members), buffer))
                     operations.append(dist.P2POp(dist.irecv, buffer, peer, tag=2 * tag))
         self._post(said, operations)
         return said
 
-    def _mix(self, said: _Said, routes: Mapping[str, Route]) -> None:
-        """Mixes what was heard; the owner of a mean sends it to those who want it."""
+    def _send_means(self, said: _Said, routes: Mapping[str, Route]) -> None:
+        """The owner of a mean sends it to those who want it."""
         operations = []
         for tag, (name, value) in enumerate(said.message.items()):
             route = routes[name]
-            said.mixed[name] = self._mixture(value, said.wires[name], said.heard[name])
             for which, mean in enumerate(route.joins):
                 owner = mean.owner(said.number)
                 if owner == self.rank:
                     wire = said.wires[name].to(value.dtype)
-                    found = self._mixture(wire, wire, said.gathered[name, mean])
+                    found = _mixture(wire, wire, said.gathered[name, mean])
                     operations += [self._send(found, peer, 2 * tag + 1) for peer in mean.hearers if peer != self.rank]
                 elif self.rank in mean.hearers:
-                    found = self._buffer((said.number % 3, name, which, "mean"), value)
+                    found = self._buffer((said.number % RING, name, which, "mean"), value)
                     operations.append(dist.P2POp(dist.irecv, found, owner, tag=2 * tag + 1))
                 else:
                     continue
                 if mean is route.takes:
-                    said.mixed[name] = found
+                    said.means[name] = found
         self._post(said, operations)
 
     def _merge(self, said: _Said) -> None:
+        """Mixes what was heard and merges it, piece by piece: a piece stays in the cache from the one to the other."""
         self._finish(said)
-        if self.wire is not None:
-            for name in [name for name in said.mixed if said.mixed[name] is not said.message[name]]:
-                self._lift(said, name)
-        said.part.merge(said.mixed)
-        said.message = said.wires = said.mixed = {}
+        size = max(value.numel() for value in said.message.values())
+        for where in parts_of(size, size if said.part.exact else PIECE):
+            said.part.merge({name: self._mixed(said, name, where) for name in said.message}, where)
+        said.message = said.wires = said.means = {}
 
-    def _lift(self, said: _Said, name: str) -> None:
-        """A mean of rounded messages: what rounding took from a node's own is put back, so that sums stay right."""
-        own = said.message[name]
-        if name not in self.whole and not said.heard[name]:
-            said.mixed[name] = own + (said.mixed[name] - said.wires[name].to(own.dtype))
-
-    def _mixture(self, own: Tensor, sent: Tensor, heard: list[tuple[float, Tensor]]) -> Tensor:
-        """own + Σ_j w_j (m_j − m_own), which a row of weights that sums to one means.
-
-        Weights rounded to float32 do not sum to one: differences keep that from pulling the mean away. And a message
-        that was rounded is compared with one's own as it was rounded, so that Σ_i c_i = 0 survives half precision.
-        """
-        mixed = None
-        for weight, other in heard:
-            if other.dtype == own.dtype and mixed is None and sent is own:
-                mixed = torch.lerp(own, other, weight)
-                continue
-            change = other.sub_(sent) if other.dtype == own.dtype else other.to(own.dtype).sub_(sent)
-            mixed = torch.add(own, change, alpha=weight) if mixed is None else mixed.add_(change, alpha=weight)
-        return own if mixed is None else mixed
+    def _mixed(self, said: _Said, name: str, where: slice) -> Tensor:
+        own, sent = said.message[name][where], said.wires[name][where]
+        if name not in said.means:
+            return _mixture(own, sent, [(weight, buffer[where]) for weight, buffer in said.heard[name]])
+        mean = said.means[name][where]
+        # A mean of rounded messages: what rounding took from a node's own is put back, so that sums stay right.
+        return mean if own.dtype == sent.dtype else own + (mean - sent)
 
     def _send(self, value: Tensor, peer: int, tag: int) -> dist.P2POp:
         self.bytes_sent += value.numel() * value.element_size()
@@ -186,3 +183,22 @@ class Exchange:
         if kept is None or kept.numel() < like.numel():
             kept = self._pool[key, like.dtype, like.device] = torch.empty_like(like)
         return kept[: like.numel()]
+
+
+def _mixture(own: Tensor, sent: Tensor, heard: list[tuple[float, Tensor]]) -> Tensor:
+    """w_own · own + Σ_j w_j m_j with weights that sum to one; the buffers of what was heard are written over.
+
+    Weights rounded to float32 do not quite sum to one, which would pull the sums of all nodes away round by round: each
+    node is therefore mixed in as a step from what there is towards it, so that equal messages stay what they are. Of
+    rounded messages only the differences are used, so that Σ_i c_i = 0 and the mean model survive half precision.
+    """
+    if own.dtype == sent.dtype:
+        mixed, left = own, 1.0 - sum(weight for weight, _ in heard)
+        for weight, other in heard:
+            left += weight
+            mixed = torch.lerp(mixed, other, weight / left, out=other)
+        return mixed
+    mixed = own
+    for weight, other in heard:
+        mixed = torch.add(mixed, other.to(own.dtype).sub_(sent), alpha=weight)
+    return mixed

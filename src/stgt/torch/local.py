@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from stgt.algorithms import Algorithm, Local
+from stgt.torch.exchange import RING
 from stgt.torch.flat import PIECE, Block, Stretch
 
 
@@ -77,6 +79,7 @@ class Steps:
         self.keeps_start = bool(self.uses & {"start", "x"}) or (plain and "direction" in self.uses)
         self.keeps_first = "first" in algorithm.needs
         self.sums = not plain and "direction" in self.uses
+        self._scratch: dict[Any, Tensor] = {}
         self.corrected = False  # do the gradients hold the corrections now?
         for block in blocks:
             block.state = dict(algorithm.init(block.x, block.x, block.x))
@@ -133,6 +136,13 @@ class Steps:
             return found
         return found - self.algorithm.correction(_cut(block.state, part), block.x[part])
 
+    def scratch(self, number: int, like: Tensor) -> Tensor:
+        """Room for a chunk's direction, used again some chunks later: fresh memory costs more than the arithmetic."""
+        key = (number % RING, like.dtype, like.device)
+        if key not in self._scratch or self._scratch[key].numel() < like.numel():
+            self._scratch[key] = torch.empty_like(like)
+        return self._scratch[key][: like.numel()]
+
     def start_round(self) -> None:
         for block in self.blocks:
             block.travelled = 0.0
@@ -160,8 +170,10 @@ class Chunk:
 
     exact = False
 
-    def __init__(self, steps: Steps, block: Block, part: slice, taken: int, r: int, share: float, active: bool):
-        self.steps, self.block, self.part = steps, block, part
+    def __init__(
+        self, steps: Steps, number: int, block: Block, part: slice, taken: int, r: int, share: float, active: bool
+    ):
+        self.steps, self.number, self.block, self.part = steps, number, block, part
         self.taken, self.round, self.share, self.active = taken, r, share, active
         self.state = _cut(block.state, part)
         self.local: Local | None = None
@@ -170,15 +182,14 @@ class Chunk:
         self.local = self._local()
         return self.steps.algorithm.message(self.state, self.local)
 
-    def merge(self, mixed: Mapping[str, Tensor]) -> None:
-        algorithm = self.steps.algorithm
+    def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
+        algorithm, state = self.steps.algorithm, _cut(self.state, where)
         assert self.local is not None
-        for name, value in algorithm.merge(self.state, self.local, mixed).items():
+        for name, value in algorithm.merge(state, _cut_local(self.local, where), mixed).items():
             if self.active or name in algorithm.held:
-                self.state[name].copy_(value)
+                state[name].copy_(value)
                 if name == "x":
-                    self.block.x[self.part].copy_(value)
-        self.local = None
+                    self.block.x[self.part][where].copy_(value)
 
     def _local(self) -> Local:
         steps, block, x = self.steps, self.block, self.block.x[self.part]
@@ -191,7 +202,7 @@ class Chunk:
             if block.total is not None:
                 direction = block.total[self.part] / self.taken
             elif travelled > 0:
-                direction = (start - x).div_(travelled)
+                direction = torch.sub(start, x, out=steps.scratch(self.number, x)).div_(travelled)
             else:  # a round at stepsize 0: the model has not moved, so its last gradient stands for the round
                 direction = block.last(self.part) + steps.algorithm.correction(self.state, x)
         return Local(
@@ -232,3 +243,8 @@ def _move(x: list[Tensor], gradient: list[Tensor], correction: list[Tensor] | No
 
 def _cut(state: Mapping[str, Tensor], where: slice) -> dict[str, Tensor]:
     return {name: value[where] for name, value in state.items()}
+
+
+def _cut_local(local: Local, where: slice) -> Local:
+    vectors = {name: getattr(local, name) for name in ("start", "end", "direction", "first", "last")}
+    return replace(local, **{name: one[where] for name, one in vectors.items() if isinstance(one, Tensor)})

@@ -27,7 +27,7 @@ from stgt.torch.local import Chunk, Steps
 from stgt.torch.routes import Schedule
 from stgt.torch.world import watch
 
-CHUNK = 1 << 18  # elements that travel at once
+CHUNK = 1 << 19  # elements that travel at once
 WIRES = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -77,6 +77,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.algorithm = fit.usable(algorithm, self.topology)
         if message_dtype not in WIRES:
             check_choice(message_dtype, "message_dtype", [name for name in WIRES if name])
+        if message_dtype and algorithm.held and self.topology.has_server:
+            raise ValueError(
+                f"message_dtype={message_dtype!r}: what a server holds for {algorithm.label} would be rounded again "
+                "every round; leave it out, or use STGT, whose nodes keep their own."
+            )
         if check_flag(early, "early"):
             Early.check(algorithm, fit.is_plain(optimizer))
         seed, chunk = check_seed(seed), check_count(chunk, "chunk")
@@ -95,8 +100,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._chunk, self._message_dtype = chunk, message_dtype
         self._watch = watch()
         self._schedule = Schedule(self.topology, algorithm, self.rank, seed)
-        held = algorithm.held if self.topology.has_server else ()
-        self._exchange = Exchange(self._watch, WIRES[message_dtype], held)
+        self._exchange = Exchange(self._watch, WIRES[message_dtype])
         self._steps = Steps(algorithm, self.blocks, fit.is_plain(optimizer))
         self._early = Early(self._steps, self._exchange, algorithm.tau) if early else None
         with self._watch.waiting():
@@ -266,10 +270,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def _chunks(self) -> list[Chunk]:
         share = self.topology.participation
+        places = [(block, part) for block in self.blocks for part in parts_of(block.size, self._chunk)]
         return [
-            Chunk(self._steps, block, part, self.taken, self.round, share, self.active)
-            for block in self.blocks
-            for part in parts_of(block.size, self._chunk)
+            Chunk(self._steps, number, block, part, self.taken, self.round, share, self.active)
+            for number, (block, part) in enumerate(places)
         ]
 
     def _parts(self) -> list[Part]:
