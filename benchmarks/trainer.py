@@ -13,6 +13,8 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -28,6 +30,7 @@ from stgt.train.models import resnet18
 
 LARGE, MODEL, SMALL = 100_000_000, 10_000_000, 1_000_000
 ROUNDS = 1000
+RATE = "1gbit"
 
 
 def equal(size: int) -> nn.ParameterList:
@@ -115,13 +118,48 @@ def exchanges(console: Console) -> None:
         table.add_column(heading, justify="left" if heading == "nodes" else "right")
     for nodes, topology, repeats in ((2, "ring", 12), (4, "exponential", 8), (8, "exponential", 5)):
         found = spawn(nodes, "exchange_node", topology, repeats)
-        wall = {name: [1e3 * max(node[name][k][0] for node in found) for k in range(repeats)] for name in found[0]}
-        cpu = {name: [sum(node[name][k][1] for node in found) for k in range(repeats)] for name in found[0]}
-        bare, ours = min(wall["bare"]), min(wall["ours"])
-        medians = [statistics.median(kind["ours"]) / statistics.median(kind["bare"]) for kind in (wall, cpu)]
-        ratios = [f"{value:.2f}" for value in (ours / bare, *medians)]
-        table.add_row(f"{nodes}, {topology}", f"{bare:.0f}", f"{ours:.0f}", *ratios)
+        table.add_row(f"{nodes}, {topology}, loopback", *compared(found))
+    with hosts() as names:
+        if names:
+            table.add_row(f"2 hosts, {RATE}", *compared(spawn(2, "exchange_node", "ring", 5, namespaces=names)))
+        else:
+            console.print("network namespaces cannot be made here (ip, tc): two hosts are left out")
     console.print(table)
+
+
+def compared(found: list[dict]) -> list[str]:
+    """Minima and ratios; an exchange lasts as long as its slowest node's."""
+    repeats = range(len(found[0]["bare"]))
+    wall = {name: [1e3 * max(node[name][k][0] for node in found) for k in repeats] for name in found[0]}
+    cpu = {name: [sum(node[name][k][1] for node in found) for k in repeats] for name in found[0]}
+    bare, ours = min(wall["bare"]), min(wall["ours"])
+    medians = [statistics.median(kind["ours"]) / statistics.median(kind["bare"]) for kind in (wall, cpu)]
+    return [f"{bare:.0f}", f"{ours:.0f}", *(f"{value:.2f}" for value in (ours / bare, *medians))]
+
+
+@contextmanager
+def hosts() -> Iterator[list[str]]:
+    """Two network namespaces joined by a cable of RATE; none where they cannot be made."""
+    names, ends = ["stgt-bench-0", "stgt-bench-1"], ["stgtbench0", "stgtbench1"]
+    commands = [f"ip netns add {name}" for name in names]
+    commands.append(f"ip link add {ends[0]} type veth peer name {ends[1]}")
+    for i, (name, end) in enumerate(zip(names, ends, strict=True)):
+        commands += [f"ip link set {end} netns {name}", f"ip -n {name} addr add 10.78.0.{i + 1}/24 dev {end}"]
+        commands += [f"ip -n {name} link set {end} up", f"ip -n {name} link set lo up"]
+        commands.append(f"ip netns exec {name} tc qdisc add dev {end} root tbf rate {RATE} burst 1mb latency 100ms")
+    try:
+        made = all(_quietly(command) for command in commands)
+        yield names if made else []
+    finally:
+        for name in names:
+            _quietly(f"ip netns del {name}")
+
+
+def _quietly(command: str) -> bool:
+    try:
+        return subprocess.run(command.split(), capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------
@@ -168,19 +206,23 @@ def memories(console: Console) -> None:
 # -- processes -------------------------------------------------------------------------------------------------------
 
 
-def spawn(nodes: int, what: str, *arguments) -> list:
-    """The answers of `nodes` processes that call the function `what`."""
+def spawn(nodes: int, what: str, *arguments, namespaces: list[str] | None = None) -> list:
+    """The answers of `nodes` processes that call the function `what`, each in its network namespace if given."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    world = {"WORLD_SIZE": nodes, "LOCAL_WORLD_SIZE": nodes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    address = "10.78.0.1" if namespaces else "127.0.0.1"
+    world = {"WORLD_SIZE": nodes, "LOCAL_WORLD_SIZE": nodes, "MASTER_ADDR": address, "MASTER_PORT": port}
     command = [sys.executable, __file__, "--node", json.dumps([what, arguments])]
+    before = [["ip", "netns", "exec", name] for name in namespaces] if namespaces else [[]] * nodes
     started = [
         subprocess.Popen(
-            command,
+            before[rank] + command,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {name: str(value) for name, value in (world | {"RANK": rank, "LOCAL_RANK": rank}).items()},
+            env=os.environ
+            | {name: str(value) for name, value in (world | {"RANK": rank, "LOCAL_RANK": rank}).items()}
+            | ({"GLOO_SOCKET_IFNAME": f"stgtbench{rank}"} if namespaces else {}),
         )
         for rank in range(nodes)
     ]

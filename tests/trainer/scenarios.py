@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
+from torch.nn.functional import softplus
 
 import catalogue
 import stgt
@@ -53,7 +53,7 @@ def loss_of(model: Linear, made: stgt.problems.Problem, rank: int, chosen) -> to
     """The mean loss of the chosen samples of a node, written again with torch's own functions."""
     rows = torch.tensor(made.data["signed"][rank][chosen], dtype=model.b.dtype)  # each times its label, ±1
     x = model.vector()
-    return F.softplus(-(rows @ x)).mean() + 0.05 * x.square().sum()
+    return softplus(-(rows @ x)).mean() + 0.05 * x.square().sum()
 
 
 def train(

@@ -75,7 +75,7 @@ def figure(name: str, curves: dict[str, Curves], tau: int, title: str) -> Figure
             scale = tau if x == "steps" else 1e6
             shown = {method: one for method, one in curves.items() if x == "steps" or one["bytes_sent"].max() > 0}
             lines = [_line(method, one[x][0] / scale, one[y], i) for i, (method, one) in enumerate(shown.items())]
-            panels.append(Panel("", xlabel, ylabel, tuple(lines), ylog=y == "train_loss"))
+            panels.append(Panel("", xlabel, ylabel, tuple(lines), ylog=False))
     return Figure(name, tuple(panels), columns=2, title=title, shared=False)
 
 

@@ -28,6 +28,8 @@ _FOLDER = re.compile(r"step-(\d{10})")
 
 def save(opt: DistributedOptimizer, folder: Path, extra: Any, keep: int) -> None:
     """Writes this node's part, waits until all have, and only then removes older ones."""
+    if opt._early is not None:
+        opt._early.settle()  # whoever stops after saving leaves nothing under way
     tensors, values = _base_state(opt)
     for number, block in enumerate(opt.blocks):
         tensors |= {f"block.{number}.{name}": value for name, value in block.buffers.items()}

@@ -44,24 +44,26 @@ class Early:
         self._per_step = 1
 
     def start(self, chunks: Sequence[Chunk], routes: Mapping[str, Route]) -> None:
-        """Starts sending; called when a round begins."""
-        for _ in self._walk:  # a checkpoint was loaded in the middle of a round: what is under way arrives first
-            pass
+        """Gets ready to send; called when a round begins. Nothing is under way before its first step."""
+        self.settle()  # a checkpoint may have been loaded in the middle of a round
         parts = [_Ahead(chunk, self._where(chunk)) for chunk in chunks]
-        self._per_step = -(-len(parts) // self.tau)
+        self._per_step = -(-(len(parts) + 1) // self.tau)
         self._walk = self.exchange.walk(parts, routes)
-        next(self._walk, None)  # the first part is under way
 
     def advance(self) -> None:
-        """Keeps it going; called after each local step."""
+        """Starts sending after the round's first step, and keeps it going after each other one."""
         for _ in range(self._per_step):
             if next(self._walk, self) is self:
                 return
 
-    def finish(self, parts: Sequence[Part], routes: Mapping[str, Route]) -> None:
-        """Ends the round: hears the rest of the early half, exchanges the directions, and merges both."""
+    def settle(self) -> None:
+        """Hears what is still under way."""
         for _ in self._walk:
             pass
+
+    def finish(self, parts: Sequence[Part], routes: Mapping[str, Route]) -> None:
+        """Ends the round: hears the rest of the early half, exchanges the directions, and merges both."""
+        self.settle()
         chunks = [part for part in parts if isinstance(part, Chunk)]
         others = [part for part in parts if not isinstance(part, Chunk)]
         way = {**routes, "direction": routes["x"]}

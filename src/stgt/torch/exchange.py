@@ -192,13 +192,11 @@ def _mixture(own: Tensor, sent: Tensor, heard: list[tuple[float, Tensor]]) -> Te
     node is therefore mixed in as a step from what there is towards it, so that equal messages stay what they are. Of
     rounded messages only the differences are used, so that Σ_i c_i = 0 and the mean model survive half precision.
     """
-    if own.dtype == sent.dtype:
-        mixed, left = own, 1.0 - sum(weight for weight, _ in heard)
-        for weight, other in heard:
-            left += weight
-            mixed = torch.lerp(mixed, other, weight / left, out=other)
-        return mixed
-    mixed = own
+    mixed, left = own, 1.0 - sum(weight for weight, _ in heard)
     for weight, other in heard:
-        mixed = torch.add(mixed, other.to(own.dtype).sub_(sent), alpha=weight)
+        left += weight
+        if other.dtype == own.dtype:
+            mixed = torch.lerp(mixed, other, weight / left, out=other)
+        else:
+            mixed = torch.add(mixed, other.to(own.dtype).sub_(sent), alpha=weight)
     return mixed
