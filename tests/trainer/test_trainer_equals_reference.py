@@ -54,5 +54,7 @@ def assert_equal(found: list, run: Run, tolerance: float, rounds: int = ROUNDS) 
 def test_every_algorithm(world, name, graph):
     run = reference(name, graph)
     for dtype, tolerance in TOLERANCE.items():
-        found = world.run("train", name=name, graph=graph, dtype=dtype, rounds=ROUNDS, tau=TAU)
+        # Three chunks where the exchange differs, one elsewhere: with eight processes a chunk costs a few milliseconds.
+        chunk = 20 if name in ("STGT", "ScaffoldPlus") else 64
+        found = world.run("train", name=name, graph=graph, dtype=dtype, rounds=ROUNDS, tau=TAU, chunk=chunk)
         assert_equal(found, run, tolerance)
