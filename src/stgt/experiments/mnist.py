@@ -29,11 +29,11 @@ GRID = {
     "ST-GT": (0.01, 0.02, 0.04, 0.08),
     "FedAvg": (0.05, 0.1, 0.2),
     "D-PSGD": (0.05, 0.1, 0.2),
-    CENTRAL: (0.05, 0.1, 0.2),
+    CENTRAL: (0.05, 0.1, 0.2, 0.4),
 }
-CHOSEN = {"ST-GT": 0.04, "FedAvg": 0.1, "D-PSGD": 0.1, CENTRAL: 0.1}  # the lowest training loss after the grid's rounds
+CHOSEN = {"ST-GT": 0.02, "FedAvg": 0.1, "D-PSGD": 0.1, CENTRAL: 0.2}  # the lowest training loss after the grid's rounds
 # rounds, rounds between two measurements, seeds
-SCALES = {"small": (240, 10, 3), "grid": (100, 20, 1)}
+SCALES = {"small": (400, 20, 3), "grid": (100, 20, 1)}
 
 
 def mnist(

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from stgt.checks import check_choice
+from stgt.experiments import cifar10 as cifar10_module
+from stgt.experiments import mnist as mnist_module
 from stgt.experiments.cifar10 import cifar10
 from stgt.experiments.directed import directed
 from stgt.experiments.heterogeneity import heterogeneity
@@ -68,6 +70,8 @@ def prepared(
     for option in given:
         if option not in taken:
             raise ValueError(f"--{option.removesuffix('s').replace('_', '-')} means nothing to {name}: leave it out.")
+    if "scale" in given:
+        check_choice(given["scale"], "--scale", (cifar10_module if name == "cifar10" else mnist_module).SCALES)
     if name == "heterogeneity":
         for data in HETEROGENEITY_DATA:
             find_libsvm(data, given.get("data_dir"))
