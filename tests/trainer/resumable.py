@@ -33,7 +33,8 @@ def main() -> None:
     while opt.round < rounds:
         if opt.round != said:
             said = opt.round
-            print(f"rank {rank} round {said}", flush=True)
+            sys.stdout.write(f"rank {rank} round {said}\n")  # in one piece: others write to the same pipe
+            sys.stdout.flush()
         if stall == (rank, opt.round):
             time.sleep(600)  # hangs
         time.sleep(0.02)  # so that a kill falls into a round

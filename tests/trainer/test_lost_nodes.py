@@ -58,6 +58,12 @@ def start(nodes: int, *arguments: str) -> list[Process]:
     return [Process(rank, nodes, port, *arguments) for rank in range(nodes)]
 
 
+def stop(nodes: list[Process]) -> None:
+    for node in nodes:
+        node.process.kill()
+        node.finish(10)
+
+
 def assert_named(node: Process, lost: int) -> None:
     said = [line for line in node.lines if line.startswith("stopped: ")]
     assert len(said) == 1, node.lines
@@ -69,7 +75,7 @@ def finals(folder: Path, nodes: int) -> np.ndarray:
 
 
 def test_a_killed_node_is_named_and_a_restart_ends_at_the_same_weights(world, tmp_path):
-    nodes = start(NODES, str(tmp_path), str(ROUNDS), "20")
+    nodes = start(NODES, str(tmp_path), str(ROUNDS), "30")
     try:
         nodes[5].wait_for("round 7")
         nodes[5].process.send_signal(signal.SIGKILL)
@@ -77,12 +83,11 @@ def test_a_killed_node_is_named_and_a_restart_ends_at_the_same_weights(world, tm
         killed = time.monotonic()
         for rank, node in enumerate(nodes):
             if rank != 5:
-                assert node.finish(30) == 3, node.lines
+                assert node.finish(60) == 3, node.lines[-12:]
                 assert_named(node, 5)
-        assert time.monotonic() - killed < 20
+        assert time.monotonic() - killed < 30
     finally:
-        for node in nodes:
-            node.process.kill()
+        stop(nodes)
     assert not list(tmp_path.glob("final-*"))
     again = start(NODES, str(tmp_path), str(ROUNDS), "20")
     assert [node.finish(120) for node in again] == [0] * NODES
@@ -99,13 +104,11 @@ def test_a_hanging_node_is_named_within_the_timeout(tmp_path):
         nodes[2].wait_for("rank 2 round 3")
         hung = time.monotonic()
         for rank in (0, 1, 3):
-            assert nodes[rank].finish(timeout + 15) == 3, nodes[rank].lines
+            assert nodes[rank].finish(timeout + 30) == 3, nodes[rank].lines
             assert_named(nodes[rank], 2)
-        assert timeout * 0.8 < time.monotonic() - hung < timeout + 10
+        assert timeout * 0.8 < time.monotonic() - hung < timeout + 20
     finally:
-        for node in nodes:
-            node.process.kill()
-            node.reader.join()
+        stop(nodes)
 
 
 def test_a_node_that_leaves_early_is_named(tmp_path):

@@ -72,8 +72,9 @@ class Exchange:
         if not parts:
             return
         peers = tuple(sorted(set().union(*(one.peers for one in routes.values())) - {self.rank}))
-        under_way = deque(self._tell(number, parts[number], routes) for number in range(min(AHEAD, len(parts))))
         held = None
+        with self.watch.waiting(peers):
+            under_way = deque(self._tell(number, parts[number], routes) for number in range(min(AHEAD, len(parts))))
         yield
         for number in range(len(parts)):
             began = time.perf_counter()

@@ -72,7 +72,8 @@ def init(backend: str | None = None, *, timeout: float = 300.0) -> int:
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     # A client of its own: a call of the training thread that blocks must not keep the beat waiting.
     line = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=min(timeout, 30.0)))
-    _watch = Watch(PrefixStore(f"stgt-watch/{attempt}", line), rank, timeout)
+    keeps_store = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # torchrun keeps it else
+    _watch = Watch(PrefixStore(f"stgt-watch/{attempt}", line), rank, timeout, keeps_store)
     atexit.register(_watch.leave)
     return rank
 
@@ -85,8 +86,8 @@ def watch() -> Watch:
 class Watch:
     """Beats for this process, and looks after those it waits for."""
 
-    def __init__(self, store: Store | None, rank: int, timeout: float):
-        self.store, self.rank, self.timeout = store, rank, timeout
+    def __init__(self, store: Store | None, rank: int, timeout: float, keeps_store: bool = False):
+        self.store, self.rank, self.timeout, self.keeps_store = store, rank, timeout, keeps_store
         self.round = 0
         self._progress = self._waiting = 0
         self.facing: int | None = None  # the node whose message is being waited for, where it is known
@@ -94,8 +95,9 @@ class Watch:
         self._seen: dict[int, tuple[bytes, float]] = {}  # a node's last beat, and when it was first seen
         self._lost: tuple[int, str] | None = None
         self._left = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="stgt-watch", daemon=True)
         if store is not None:
-            threading.Thread(target=self._beat, name="stgt-watch", daemon=True).start()
+            self._thread.start()
 
     # -- called by the training thread ---------------------------------------------------------------------------
 
@@ -104,7 +106,7 @@ class Watch:
         self.round = r
         self._progress += 1
         if self._lost is not None:
-            raise self._error()
+            raise self._explain(RuntimeError("a node was lost"))
 
     @contextmanager
     def waiting(self, peers: tuple[int, ...] = ()) -> Iterator[None]:
@@ -177,7 +179,7 @@ class Watch:
 
     def _interrupt(self) -> None:
         """Makes the training thread's blocked exchange fail: the backend closes its connections on a time-out."""
-        while self._waiting:
+        while self._waiting and not self._left.is_set():
             with _quietly():
                 if dist.get_backend() == "gloo":
                     peer = (self.rank + 1) % dist.get_world_size()
@@ -196,6 +198,11 @@ class Watch:
             with _quietly():
                 self._ask()
         if self._lost is not None:
+            if self.keeps_store:
+                time.sleep(3 * BEAT)  # the others read the lost node's name in this process
+            self._left.set()
+            if self._thread.is_alive():
+                self._thread.join(5 * BEAT)  # so that it does not touch the backend while the process ends
             return self._error()
         words = str(error)
         if "Connection" in words or "closure" in words or "Timed out" in words:
