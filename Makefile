@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test test-all lint format bench clean
 
 demo: $(READY)
 	$(BIN)/stgt demo --out demo --force
 
 test: $(READY)
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+test-all: $(READY)
+	$(BIN)/pytest -n 2 --dist loadgroup -m ""
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -10,14 +10,12 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pytest
 from safetensors.numpy import load_file
 
 from conftest import HERE, NODES, free_port, node_environment
 
-pytestmark = pytest.mark.xdist_group("world")
 SCRIPT = str(HERE / "resumable.py")
-ROUNDS = 30
+ROUNDS = 14
 
 
 class Process:

@@ -1,13 +1,10 @@
 """Routes without processes: every node's part of a mixing matrix, put together again."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stgt.torch.routes import route
-
-pytestmark = pytest.mark.xdist_group("world")
 
 
 def exchange(W: np.ndarray, messages: np.ndarray, chunk: int, hears: np.ndarray | None) -> dict[int, np.ndarray]:

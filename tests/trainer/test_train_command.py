@@ -12,7 +12,6 @@ from safetensors.numpy import load_file
 
 ROOT = Path(__file__).parents[2]
 STGT = Path(sys.executable).with_name("stgt")
-pytestmark = pytest.mark.xdist_group("world")
 
 
 @pytest.fixture(scope="module")

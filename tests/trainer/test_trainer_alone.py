@@ -8,8 +8,6 @@ from scenarios_use import Quadratic, data, loss_of
 import stgt
 from stgt.torch import DistributedOptimizer, init
 
-pytestmark = pytest.mark.xdist_group("world")
-
 
 @pytest.fixture
 def alone(monkeypatch):

@@ -11,8 +11,6 @@ import catalogue
 from stgt.engines.job import prepare
 from stgt.engines.reference import Run
 
-pytestmark = pytest.mark.xdist_group("world")
-
 
 @pytest.mark.parametrize("graph", ["static", "one-peer"])
 @pytest.mark.parametrize("base", ["sgd", "momentum", "nesterov-decay", "adamw"])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import scenarios
 
-pytestmark = pytest.mark.xdist_group("world")
 NODES = 8
 INPUTS = 100.0 * np.arange(NODES)
 STEP = 1 - 0.9**2  # BatchNorm moves a tenth of the way to the batch's mean, twice a round

@@ -6,8 +6,6 @@ import re
 import pytest
 from literal import NODES
 
-pytestmark = pytest.mark.xdist_group("world")
-
 
 def same_steps(count: int) -> list[int]:
     return [count] * NODES

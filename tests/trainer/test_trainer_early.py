@@ -6,11 +6,13 @@ from literal import NODES
 
 from conftest import World
 
-pytestmark = pytest.mark.xdist_group("world")
+THOROUGH = pytest.mark.thorough
 
 
-@pytest.mark.parametrize("graph", ["static", "one-peer", "complete"])
-@pytest.mark.parametrize("name", ["STGT", "KGT", "DIGing", "DPSGD", "NEXT"])
+@pytest.mark.parametrize("graph", ["static", *(pytest.param(one, marks=THOROUGH) for one in ("one-peer", "complete"))])
+@pytest.mark.parametrize(
+    "name", ["STGT", "DPSGD", *(pytest.param(one, marks=THOROUGH) for one in ("KGT", "DIGing", "NEXT"))]
+)
 def test_early_is_the_same_method(world, name, graph):
     """W(a + b) = W a + W b: it is only another order of the same sums."""
     arguments = {"name": name, "graph": graph, "dtype": "float64", "rounds": 12, "tau": 3}
@@ -40,7 +42,10 @@ def test_early_notices_another_lr():
 HALF = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-@pytest.mark.parametrize("graph", ["static", "complete", "one-peer", "server"])
+@pytest.mark.parametrize(
+    "graph",
+    ["static", "complete", *(pytest.param(one, marks=THOROUGH) for one in ("one-peer", "server"))],
+)
 @pytest.mark.parametrize("wire", list(HALF))
 def test_half_precision_keeps_sums(world, wire, graph):
     arguments = {"name": "STGT", "graph": graph, "dtype": "float32", "rounds": 50, "tau": 3}

@@ -9,7 +9,6 @@ from scenarios_use import Quadratic, data
 import stgt
 from stgt.torch import DistributedOptimizer
 
-pytestmark = pytest.mark.xdist_group("world")
 MISTAKES = {
     "gamma": "gamma=0.1: leave it out of ST-GT, it is the optimiser's lr.",
     "name": "topology='rign'",

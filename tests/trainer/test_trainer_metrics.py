@@ -5,7 +5,6 @@ import pytest
 import scenarios
 from literal import NODES
 
-pytestmark = pytest.mark.xdist_group("world")
 SIZE = 32  # numbers in the flat buffer: parameters of 4 and 2, each padded to 16
 
 

@@ -11,7 +11,6 @@ from test_lost_nodes import finals, start
 
 from conftest import HERE
 
-pytestmark = pytest.mark.xdist_group("world")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 
 
