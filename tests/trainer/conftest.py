@@ -13,13 +13,6 @@ HERE = Path(__file__).parent
 NODES = 8
 
 
-def pytest_collection_modifyitems(items) -> None:
-    """All tests of this folder go to one worker of pytest-xdist, which then starts one world (--dist loadgroup)."""
-    for item in items:
-        if item.path.is_relative_to(HERE) and "PYTEST_XDIST_WORKER" in os.environ:
-            item._nodeid += "@world"
-
-
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
