@@ -109,6 +109,7 @@ def test_a_hanging_node_is_named_within_the_timeout(tmp_path):
         stop(nodes)
 
 
+@pytest.mark.thorough
 def test_a_node_that_leaves_early_is_named(tmp_path):
     port = free_port()
     nodes = [Process(rank, 2, port, str(tmp_path), rounds, "20") for rank, rounds in enumerate(("9", "5"))]

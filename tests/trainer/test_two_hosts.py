@@ -46,6 +46,7 @@ def _ip(*arguments: str) -> None:
         pytest.skip(f"two hosts: `ip {' '.join(arguments)}` failed ({done.stderr.strip()})")
 
 
+@pytest.mark.thorough
 def test_two_hosts_equal_one(hosts, tmp_path):
     names, cables = hosts
     agents = []
