@@ -98,9 +98,10 @@ def train(
     max_restarts: Annotated[int, typer.Option(help="How often to go on after a process has died.", min=0)] = 0,
 ) -> None:
     """Train image classifiers in several processes of this machine; for more machines see `torchrun -m stgt.train`."""
+    from stgt.files import read_table
     from stgt.parts import make_algorithm, make_topology
     from stgt.problems.images import load_images
-    from stgt.train.launch import last_row, launch
+    from stgt.train.launch import launch
     from stgt.train.spec import load_training
 
     runs = load_training(spec)
@@ -113,7 +114,7 @@ def train(
         launch(runs, nodes, out, data_dir=data_dir, max_restarts=max_restarts, progress=tick)
     table = Table("run", "rounds", "training loss", "test accuracy", "own models", "MB a node sent")
     for run in runs.runs:
-        row = last_row(out / run.folder)
+        row = read_table(out / run.folder / "curve.csv")[-1]
         table.add_row(
             run.name,
             f"{float(row['round']):.0f}",

@@ -1,11 +1,13 @@
-"""Files written whole or not at all. Standard library only."""
+"""Files written whole or not at all, and tables in them. Standard library only."""
 
 from __future__ import annotations
 
+import csv
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
@@ -21,3 +23,27 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Writes a text file whole or not at all."""
+    return write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Writes rows as CSV; their columns are all names that occur, in the order in which they do."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+
+    def write(file: Path) -> None:
+        with file.open("w", encoding="utf-8", newline="") as stream:
+            table = csv.DictWriter(stream, names, lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows)
+
+    return write_atomically(path, write)
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file, as text."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))

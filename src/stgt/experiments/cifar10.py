@@ -8,14 +8,12 @@ and augmentation (none, BatchNorm, crop and flip), and FlexGT's snapshot (the fi
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from stgt.checks import check_choice
-from stgt.experiments.measured import finite
 from stgt.experiments.outcome import Claim, Outcome, Progress
-from stgt.experiments.training import by_method, by_stepsize, figure, last, summary, train_all
+from stgt.experiments.training import Curves, last, trained, written
 from stgt.parts import Part
-from stgt.train.spec import Data, Training, TrainingSpec
+from stgt.train.spec import Data, Training
 
 NODES, TAU = 8, 25
 METHODS = {
@@ -58,14 +56,19 @@ def cifar10(
         for method, chosen in CHOSEN.items()
         for rate in (GRID[method] if scale == "grid" else (chosen,))
     ]
-    rows = train_all(runs, NODES, folder, data_dir, progress)
-    spec = TrainingSpec(runs=tuple(runs))
-    if scale == "grid":
-        return Outcome(spec, by_stepsize(rows), [], [], rows)
-    curves = by_method(rows)
     title = f"ResNet-18 (width {width}) on CIFAR-10: 8 nodes, 8 classes each, batch {batch or images}"
-    drawn = figure("cifar10", curves, TAU, title)
-    return Outcome(spec, summary(curves, CHOSEN), _claims(curves), [drawn], rows)
+    return trained(
+        "cifar10",
+        runs,
+        TAU,
+        title,
+        _claims,
+        grid=scale == "grid",
+        nodes=NODES,
+        folder=folder,
+        data_dir=data_dir,
+        progress=progress,
+    )
 
 
 def _run(method: str, rate: float, width: int, batch: int, rounds: int, every: int) -> Training:
@@ -84,7 +87,7 @@ def _run(method: str, rate: float, width: int, batch: int, rounds: int, every: i
     )
 
 
-def _claims(curves: dict[str, Any]) -> list[Claim]:
+def _claims(curves: dict[str, Curves]) -> list[Claim]:
     loss = {method: last(one, "train_loss")[0] for method, one in curves.items()}  # NaN decides against a claim
     accuracy = {method: last(one, "test_accuracy")[0] for method, one in curves.items()}
     reading = "three neighbours, s = 4, best stepsizes"
@@ -94,7 +97,7 @@ def _claims(curves: dict[str, Any]) -> list[Claim]:
             "ST-GT ends with the lowest training loss.",
             reading,
             loss["ST-GT"] < min(loss["Scaffold"], loss["FlexGT"]),
-            {"train_loss": _written(loss)},
+            {"train_loss": written(loss)},
             "cifar10",
         ),
         Claim(
@@ -102,7 +105,7 @@ def _claims(curves: dict[str, Any]) -> list[Claim]:
             "ST-GT ends with the highest test accuracy.",
             reading,
             accuracy["ST-GT"] > max(accuracy["Scaffold"], accuracy["FlexGT"]),
-            {"test_accuracy": _written(accuracy)},
+            {"test_accuracy": written(accuracy)},
             "cifar10",
         ),
         Claim(
@@ -111,11 +114,7 @@ def _claims(curves: dict[str, Any]) -> list[Claim]:
             reading,
             loss["ST-GT"] < loss["Scaffold"] < loss["FlexGT"]
             and accuracy["ST-GT"] > accuracy["Scaffold"] > accuracy["FlexGT"],
-            {"train_loss": _written(loss), "test_accuracy": _written(accuracy)},
+            {"train_loss": written(loss), "test_accuracy": written(accuracy)},
             "cifar10",
         ),
     ]
-
-
-def _written(values: dict[str, float]) -> dict[str, float | None]:
-    return {method: finite(value) for method, value in values.items()}

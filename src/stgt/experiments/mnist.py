@@ -6,15 +6,15 @@ talking cost nothing. It is run as D-PSGD (ATC) with tau = 1 on the complete gra
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stgt.checks import check_choice
-from stgt.experiments.measured import finite
 from stgt.experiments.outcome import Claim, Outcome, Progress
-from stgt.experiments.training import by_method, by_stepsize, figure, last, summary, train_all
+from stgt.experiments.training import Curves, last, trained, written
 from stgt.parts import Part
-from stgt.train.spec import Data, Training, TrainingSpec
+from stgt.train.spec import Data, Training
 
 NODES, TAU, BATCH = 8, 5, 32
 CENTRAL = "centralised"
@@ -61,13 +61,19 @@ def mnist(
         for rate in (GRID[method] if scale == "grid" else (chosen,))
         for seed in range(seeds)
     ]
-    rows = train_all(runs, NODES, folder, data_dir, progress)
-    spec = TrainingSpec(runs=tuple(runs))
-    if scale == "grid":
-        return Outcome(spec, by_stepsize(rows), [], [], rows)
-    curves = by_method(rows)
     title = f"LeNet on MNIST: {NODES} nodes, 2 classes each, {TAU} local steps; {seeds} seeds, 95 % intervals"
-    return Outcome(spec, summary(curves, CHOSEN), _claims(curves, length), [figure("mnist", curves, TAU, title)], rows)
+    return trained(
+        "mnist",
+        runs,
+        TAU,
+        title,
+        partial(_claims, rounds=length),
+        grid=scale == "grid",
+        nodes=NODES,
+        folder=folder,
+        data_dir=data_dir,
+        progress=progress,
+    )
 
 
 def _run(method: str, rate: float, rounds: int, every: int, seed: int) -> Training:
@@ -87,12 +93,12 @@ def _run(method: str, rate: float, rounds: int, every: int, seed: int) -> Traini
     )
 
 
-def _claims(curves: dict[str, Any], rounds: int) -> list[Claim]:
+def _claims(curves: dict[str, Curves], rounds: int) -> list[Claim]:
     accuracy = {method: last(one, "test_accuracy")[0] for method, one in curves.items()}
     half = {method: last(one, "test_accuracy")[1] for method, one in curves.items()}
     numbers = {
-        "test_accuracy": {method: finite(value) for method, value in accuracy.items()},
-        "interval": {method: finite(value) for method, value in half.items()},
+        "test_accuracy": written(accuracy),
+        "interval": written(half),
         "rounds": rounds,
     }
     reading = "two classes a node, best stepsizes"

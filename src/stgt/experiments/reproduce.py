@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from stgt.checks import check_choice
-from stgt.experiments import cifar10 as cifar10_module
-from stgt.experiments import mnist as mnist_module
+from stgt.experiments.cifar10 import SCALES as CIFAR10_SCALES
 from stgt.experiments.cifar10 import cifar10
 from stgt.experiments.directed import directed
 from stgt.experiments.heterogeneity import heterogeneity
+from stgt.experiments.mnist import SCALES as MNIST_SCALES
 from stgt.experiments.mnist import mnist
 from stgt.experiments.outcome import Outcome, Progress
 from stgt.experiments.paper_figures import convergence, local_updates
@@ -34,6 +34,8 @@ EXPERIMENTS: dict[str, Callable[..., Outcome]] = {
     "cifar10": cifar10,
     "mnist": mnist,
 }
+
+SCALES = {"cifar10": CIFAR10_SCALES, "mnist": MNIST_SCALES}  # the experiments that train on images, and their sizes
 
 
 def reproduce(
@@ -71,11 +73,11 @@ def prepared(
         if option not in taken:
             raise ValueError(f"--{option.removesuffix('s').replace('_', '-')} means nothing to {name}: leave it out.")
     if "scale" in given:
-        check_choice(given["scale"], "--scale", (cifar10_module if name == "cifar10" else mnist_module).SCALES)
+        check_choice(given["scale"], "--scale", SCALES[name])
     if name == "heterogeneity":
         for data in HETEROGENEITY_DATA:
             find_libsvm(data, given.get("data_dir"))
-    if name in ("cifar10", "mnist"):
+    if name in SCALES:
         load_images(name, given.get("data_dir"))
     return partial(experiment, **given)
 

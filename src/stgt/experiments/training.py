@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
-import csv
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stgt.engines.trace import mean_interval
-from stgt.experiments.outcome import Figure, Line, Panel, Progress
+from stgt.experiments.measured import finite
+from stgt.experiments.outcome import Claim, Figure, Line, Outcome, Panel, Progress
+from stgt.files import read_table
 from stgt.train.launch import launch
 from stgt.train.spec import Training, TrainingSpec
 
 Row = dict[str, Any]
 Curves = dict[str, np.ndarray]  # a column of the curves by name, (seeds, measurements)
+
+
+def trained(
+    name: str,
+    runs: Sequence[Training],
+    tau: int,
+    title: str,
+    claims: Callable[[dict[str, Curves]], list[Claim]],
+    *,
+    grid: bool,
+    nodes: int,
+    folder: Path | None,
+    data_dir: Path | None,
+    progress: Progress | None,
+) -> Outcome:
+    """Trains all runs: their curves as a figure with claims about them; of a grid, where each stepsize ended."""
+    rows = train_all(runs, nodes, folder, data_dir, progress)
+    spec = TrainingSpec(runs=tuple(runs))
+    if grid:
+        return Outcome(spec, by_stepsize(rows), [], [], rows)
+    curves = by_method(rows)
+    return Outcome(spec, summary(curves), claims(curves), [figure(name, curves, tau, title)], rows)
 
 
 def train_all(
@@ -39,11 +62,9 @@ def train_all(
     launch(spec, nodes, folder, data_dir=data_dir, progress=progress)
     rows: list[Row] = []
     for run in spec.runs:
-        with (folder / run.folder / "curve.csv").open(encoding="utf-8", newline="") as stream:
-            for row in csv.DictReader(stream):
-                numbers = {name: float(value) for name, value in row.items() if name != "label" and value != ""}
-                method = run.label.split(" · ")[0]
-                rows.append({"method": method, "lr": run.optimizer.arguments["lr"], "seed": run.seed, **numbers})
+        named = {"method": run.label.split(" · ")[0], "lr": run.optimizer.arguments["lr"], "seed": run.seed}
+        for row in read_table(folder / run.folder / "curve.csv"):
+            rows.append(named | {name: float(value) for name, value in row.items() if name != "label" and value != ""})
     return rows
 
 
@@ -55,7 +76,7 @@ def by_method(rows: Iterable[Row]) -> dict[str, Curves]:
     return {
         method: {
             name: np.array([[row[name] for row in one] for one in runs.values()])
-            for name in ("steps", "train_loss", "test_accuracy", "bytes_sent", "consensus_error")
+            for name in ("lr", "steps", "train_loss", "test_accuracy", "bytes_sent", "consensus_error")
         }
         for method, runs in seeds.items()
     }
@@ -67,14 +88,18 @@ def last(curves: Curves, name: str, measurements: int = 3) -> tuple[float, float
     return float(mean), float(half)
 
 
+def written(values: Mapping[str, float]) -> dict[str, float | None]:
+    """A claim's numbers, a method each."""
+    return {method: finite(value) for method, value in values.items()}
+
+
 def figure(name: str, curves: dict[str, Curves], tau: int, title: str) -> Figure:
     """Training loss and test accuracy over rounds and over what a node has sent."""
     panels = []
     for x, xlabel in (("steps", f"round of {tau} steps"), ("bytes_sent", "MB sent by a node")):
         for y, ylabel in (("train_loss", "training loss"), ("test_accuracy", "test accuracy")):
             scale = tau if x == "steps" else 1e6
-            shown = {method: one for method, one in curves.items() if x == "steps" or one["bytes_sent"].max() > 0}
-            lines = [_line(method, one[x][0] / scale, one[y], i) for i, (method, one) in enumerate(shown.items())]
+            lines = [_line(method, one[x][0] / scale, one[y], i) for i, (method, one) in enumerate(curves.items())]
             panels.append(Panel("", xlabel, ylabel, tuple(lines), ylog=False))
     return Figure(name, tuple(panels), columns=2, title=title, shared=False)
 
@@ -101,17 +126,17 @@ def by_stepsize(rows: Sequence[Row]) -> list[Row]:
     return sorted(found, key=lambda row: (row["method"], not np.isfinite(row["train_loss"]), row["train_loss"]))
 
 
-def summary(curves: dict[str, Curves], rates: dict[str, float]) -> list[Row]:
+def summary(curves: dict[str, Curves]) -> list[Row]:
     """A row for each method: what the last measurements say."""
     return [
         {
             "method": method,
-            "lr": rates[method],
+            "lr": float(one["lr"][0, 0]),
             "seeds": len(one["steps"]),
             "train_loss": last(one, "train_loss")[0],
-            "train_loss_interval": last(one, "train_loss")[1],
+            "train_loss_interval": finite(last(one, "train_loss")[1]),
             "test_accuracy": last(one, "test_accuracy")[0],
-            "test_accuracy_interval": last(one, "test_accuracy")[1],
+            "test_accuracy_interval": finite(last(one, "test_accuracy")[1]),
             "megabytes_sent": float(one["bytes_sent"][:, -1].mean() / 1e6),
             "consensus_error": float(one["consensus_error"][:, -1].mean()),
         }

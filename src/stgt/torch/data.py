@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 import torch.distributed as dist
 from torch.utils.data import Dataset, Sampler, Subset
 
 from stgt.checks import check_choice, check_count, check_seed
 from stgt.engines.reference import OPS
 from stgt.problems import partition
-from stgt.randomness import Clock
+from stgt.randomness import STREAM_LOCAL, Clock
 
 
 def node_split(
@@ -55,6 +54,12 @@ def node_split(
     return Subset(dataset, parts[dist.get_rank()].tolist())
 
 
+def drawn(seed: int, node: int, step: int, count: int, below: int, stream: int = STREAM_LOCAL) -> np.ndarray:
+    """Integers in [0, below) that depend on (seed, node, step) alone: the simulator's choice of samples."""
+    clock = Clock(OPS, np.float32, seed, np.array([node]), step, stream)
+    return clock.integers(count, np.array([below]))[0]
+
+
 class ClockSampler(Sampler[list[int]]):
     """A batch sampler without end: which samples node i sees at step k depends on (seed, i, k) alone.
 
@@ -68,9 +73,7 @@ class ClockSampler(Sampler[list[int]]):
 
     def at(self, step: int) -> list[int]:
         """The batch of a step."""
-        node = np.array([dist.get_rank()])
-        clock = Clock(OPS, torch.get_default_dtype(), self.seed, node, step)
-        return clock.integers(self.batch, np.array([self.samples]))[0].tolist()
+        return drawn(self.seed, dist.get_rank(), step, self.batch, self.samples).tolist()
 
     def __iter__(self) -> Iterator[list[int]]:
         step = self.start

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import typer
 
-from stgt.files import write_atomically
+from stgt.files import write_text
 from stgt.problems.images import Images, load_images
 from stgt.torch import LostNodeError, init
 from stgt.train.launch import claim_folder
@@ -28,11 +28,16 @@ def run_all(
     timeout: Annotated[float, typer.Option(help="Seconds without progress after which a node counts as lost.")] = 300.0,
 ) -> None:
     """Train image classifiers over the processes that torchrun started."""
-    torch.set_num_threads(max(1, torch.get_num_threads()) if "OMP_NUM_THREADS" in os.environ else 1)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)  # several processes share this machine's cores
     runs = load_training(spec)
     claim_folder(out, runs)
-    images = load_sets(runs, data_dir, download and os.environ.get("LOCAL_RANK", "0") == "0")
+    fetches = download and os.environ.get("LOCAL_RANK", "0") == "0"
+    images = load_sets(runs, data_dir, download) if fetches or not download else {}
     rank = init(timeout=timeout)
+    if download:
+        dist.barrier()  # one process of each host has fetched what the others now read
+        images = images or load_sets(runs, data_dir)
     device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
     total, done = sum(run.rounds for run in runs.runs), 0
     for run in runs.runs:
@@ -43,8 +48,7 @@ def run_all(
 
             def tick(r: int, before: int = done) -> None:
                 if rank == 0:
-                    text = json.dumps({"done": before + r, "total": total})
-                    write_atomically(out / "progress.json", lambda path: path.write_text(text, encoding="utf-8"))
+                    write_text(out / "progress.json", json.dumps({"done": before + r, "total": total}))
 
             Run(run, images[run.data.name], device).train(folder, tick)
         done += run.rounds

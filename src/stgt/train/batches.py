@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from stgt.checks import check_choice, check_count, check_flag, check_seed
-from stgt.engines.reference import OPS
 from stgt.problems.images import Images
-from stgt.randomness import STREAM_AUGMENT, STREAM_LOCAL, Clock
+from stgt.randomness import STREAM_AUGMENT, STREAM_LOCAL
+from stgt.torch.data import drawn
 
 # Mean and standard deviation of each channel over the training images, with pixels in [0, 1].
 NORMALISATION = {
@@ -68,8 +68,7 @@ class Batches:
         return normalised(images, self.name), torch.from_numpy(self.labels[rows])
 
     def _draw(self, step: int, stream: int, below: int) -> np.ndarray:
-        clock = Clock(OPS, np.float32, self.seed, np.array([self.node]), check_count(step, "step", 0), stream)
-        return clock.integers(self.batch, np.array([below]))[0]
+        return drawn(self.seed, self.node, check_count(step, "step", 0), self.batch, below, stream)
 
 
 def cropped(images: np.ndarray, top: np.ndarray, left: np.ndarray, flip: np.ndarray) -> np.ndarray:

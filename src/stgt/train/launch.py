@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import json
 import os
@@ -13,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from stgt.files import write_atomically
+from stgt.files import write_text
 from stgt.parts import spec_text
 from stgt.train.spec import TrainingSpec
 
@@ -76,15 +75,9 @@ def claim_folder(out: Path, runs: TrainingSpec) -> Path:
             if path.read_text(encoding="utf-8") != text:
                 raise ValueError(f"--out {out} holds the runs of another spec: give another folder.")
             return path
-        return write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
+        return write_text(path, text)
     except OSError as error:
         raise ValueError(f"--out {out} cannot be written ({error.strerror}): give another folder.") from None
-
-
-def last_row(folder: Path) -> dict[str, str]:
-    """The last row of a run's curve."""
-    with (folder / "curve.csv").open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))[-1]
 
 
 def _follow(path: Path, progress: Progress) -> None:

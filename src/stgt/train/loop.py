@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +13,8 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 
-from stgt.files import write_atomically
+from stgt.files import write_atomically, write_table
 from stgt.parts import call, make_algorithm, make_topology
-from stgt.problems import partition
 from stgt.problems.images import Images
 from stgt.torch import DistributedOptimizer
 from stgt.train.batches import Batches, normalised
@@ -33,19 +31,9 @@ class Run:
     def __init__(self, spec: Training, images: Images, device: torch.device):
         self.spec, self.device = spec, device
         self.rank, self.nodes = dist.get_rank(), dist.get_world_size()
-        data = spec.data
-        parts = partition(
-            images.y_train,
-            self.nodes,
-            data.partition,
-            classes=data.classes,
-            alpha=data.alpha,
-            concentration=data.concentration,
-            seed=data.seed,
-        )
-        mine = parts[self.rank]
-        self.batches = Batches(images, mine, spec.batch, spec.seed, self.rank, data.augment)
-        sample = np.random.default_rng(data.seed).permutation(mine)[:TRAINING_SAMPLE]
+        mine = spec.data.parts(images.y_train, self.nodes)[self.rank]
+        self.batches = Batches(images, mine, spec.batch, spec.seed, self.rank, spec.data.augment)
+        sample = np.random.default_rng(spec.data.seed).permutation(mine)[:TRAINING_SAMPLE]
         self.sample = self._ready(images.x_train[sample]), torch.from_numpy(images.y_train[sample])
         self.test = (
             self._ready(images.x_test[self.rank :: self.nodes]),
@@ -125,7 +113,7 @@ class Run:
             }
         )
         if self.rank == 0:
-            write_atomically(folder / "curve.csv", self._write_curve)
+            write_table(folder / "curve.csv", self.rows)
 
     def _finish(self, folder: Path) -> None:
         """Each node's own accuracy on the whole test set's share it has, and the averaged model as a file."""
@@ -140,7 +128,7 @@ class Run:
                 write_atomically(folder / "model.safetensors", lambda path: save_file(tensors, str(path)))
         self.model.train()
         if self.rank == 0:
-            write_atomically(folder / "curve.csv", self._write_curve)
+            write_table(folder / "curve.csv", self.rows)
 
     @torch.inference_mode()
     def _look(self, x: torch.Tensor, y: torch.Tensor) -> tuple[float, int]:
@@ -157,13 +145,6 @@ class Run:
 
     def _placed(self, x: torch.Tensor) -> torch.Tensor:
         return x.to(self.device, memory_format=torch.channels_last)
-
-    def _write_curve(self, path: Path) -> None:
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
-        with path.open("w", encoding="utf-8", newline="") as stream:
-            table = csv.DictWriter(stream, names, lineterminator="\n")
-            table.writeheader()
-            table.writerows(self.rows)
 
 
 def _optimizer(spec: Training, model: torch.nn.Module) -> torch.optim.Optimizer:

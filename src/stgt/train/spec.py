@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from stgt.parts import Part, read_spec
+from stgt.problems import partition
 
 
 class Data(BaseModel):
@@ -22,6 +24,18 @@ class Data(BaseModel):
     alpha: float = Field(default=0.5, gt=0)
     augment: bool = False
     seed: int = Field(default=0, ge=0)
+
+    def parts(self, labels: np.ndarray, nodes: int) -> list[np.ndarray]:
+        """The indices of each node's samples."""
+        return partition(
+            labels,
+            nodes,
+            self.partition,
+            classes=self.classes,
+            alpha=self.alpha,
+            concentration=self.concentration,
+            seed=self.seed,
+        )
 
 
 class Training(BaseModel):
