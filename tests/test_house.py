@@ -22,6 +22,7 @@ ORDER = [
     "engines",
     "torch",
     "train",
+    "flower",
     "theory",
     "experiments",
     "report",

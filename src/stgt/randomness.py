@@ -79,10 +79,15 @@ def unit(word: Array, dtype: Any) -> Array:
     return ((word >> np.uint32(9)).astype(dtype) + 0.5) * 2.0**-23
 
 
+def queue(xp: Any, seed: Array, step: Array, n: int, stream: int) -> Array:
+    """All n nodes in an order drawn uniformly, (n,) indices."""
+    ticket, _ = words(xp, seed, step, xp.arange(n), 0, stream)
+    return xp.argsort(ticket, stable=True)
+
+
 def choose(xp: Any, seed: Array, step: Array, n: int, size: int, stream: int) -> Array:
     """`size` of n different nodes, uniformly; sorted (size,) indices."""
-    ticket, _ = words(xp, seed, step, xp.arange(n), 0, stream)
-    return xp.sort(xp.argsort(ticket, stable=True)[:size])
+    return xp.sort(queue(xp, seed, step, n, stream)[:size])
 
 
 def coin(xp: Any, seed: Array, step: Array, probability: Array, dtype: Any) -> Array:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stgt.checks import check_seed
+from stgt.randomness import STREAM_SAMPLING, queue
 from stgt.topology.structure import Server, Structure
 
 TOLERANCE = 1e-6  # how far a row or column sum may be from one: what single precision leaves
@@ -57,6 +59,14 @@ class Topology:
         flags = np.zeros(self.n, dtype=bool)
         flags[self.structure.active(np, self._run_seed(seed), r)] = True
         return flags
+
+    def called(self, r: int, seed: int, present: Iterable[int]) -> list[int]:
+        """Whom a server calls in round r of those who are present, sorted: with everybody present, the active ones."""
+        if not isinstance(self.structure, Server):
+            raise ValueError(f"{self} has no server: use server(n, sampled=s).")
+        here = set(present)
+        line = queue(np, self._run_seed(seed), r, self.n, STREAM_SAMPLING)
+        return sorted([int(node) for node in line if node in here][: self.sampled])
 
     def listening(self, r: int, seed: int = 0) -> np.ndarray:
         """Which nodes see what the server holds after round r, (n,) booleans."""

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from stgt.algorithms import Algorithm, Local
+from stgt.engines.probe import uses
 from stgt.torch.exchange import Exchange, Part
-from stgt.torch.local import Chunk, Steps, uses
+from stgt.torch.local import Chunk, Steps
 from stgt.torch.routes import Route
 
 

@@ -13,39 +13,9 @@ import torch
 from torch import Tensor
 
 from stgt.algorithms import Algorithm, Local
+from stgt.engines.probe import uses
 from stgt.torch.exchange import RING
 from stgt.torch.flat import PIECE, Block, Stretch
-
-
-class _Recorder(dict):
-    """Stands in for a state or a `Local` of numbers, and remembers what was asked of it."""
-
-    def __init__(self, values: Mapping[str, Any]):
-        super().__init__(values)
-        self.asked: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.asked.add(name)
-        return super().__getitem__(name)
-
-    def __getattr__(self, name: str) -> Any:
-        return self[name]
-
-
-def uses(algorithm: Algorithm) -> tuple[frozenset[str], tuple[str, ...]]:
-    """What the method reads of a round, fields of `Local` and "x", the state's model; and its message's fields.
-
-    It is called with numbers in the vectors' place, so nothing is kept that a method does not ask for.
-    """
-    state = _Recorder(algorithm.init(0.0, 0.0, 0.0))
-    local = _Recorder(
-        {"start": 0.0, "end": 0.0, "direction": 0.0, "gamma": 1.0, "round": 0, "participation": 1.0}
-        | {"first": 0.0, "last": 0.0, "anchor": 0.0}
-    )
-    algorithm.correction(state, 0.0)
-    message = algorithm.message(state, local)  # pyright: ignore[reportArgumentType]
-    algorithm.merge(state, local, message)  # pyright: ignore[reportArgumentType]
-    return frozenset(local.asked | (state.asked & {"x"})), tuple(message)
 
 
 class _Views:

@@ -1,0 +1,29 @@
+"""Named arrays and a note in one safetensors file: loading it can execute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from stgt.files import write_atomically
+
+NOTE = "note"
+
+
+def save_arrays(path: Path, arrays: Mapping[str, np.ndarray], note: str) -> Path:
+    """Writes the file whole or not at all."""
+    named = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    return write_atomically(path, lambda file: save_file(named, str(file), {NOTE: note}))
+
+
+def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], str]:
+    """The arrays and the note; a ValueError if the file is not whole."""
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()[NOTE]  # noqa: SIM118
+    except (OSError, SafetensorError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read ({error}): remove it to start anew, or bring another copy.") from None

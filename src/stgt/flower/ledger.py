@@ -1,0 +1,174 @@
+"""The server's algebra: what it knows of each worker, and what a round's replies make of it. NumPy, no Flower.
+
+A *view* is what a worker starts its next round from: the model and the other fields that were mixed. Where the server
+holds the model (Scaffold, FedAvg), all workers share the last round's view. Where the workers keep their own (ST-GT),
+each has the view of the last round in which its reply was taken in; a view goes when nobody is left at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stgt.algorithms import Algorithm, Local
+from stgt.topology import Topology
+
+Arrays = dict[str, np.ndarray]  # by the parameter's name
+View = dict[str, Arrays]  # by the field's name
+NEVER = -1
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a worker said: its last model, how far its steps went, its buffers."""
+
+    end: Arrays
+    travelled: Mapping[str, float]  # the sum of the round's stepsizes
+    direction: Arrays | None = None  # the mean corrected gradient, if the base optimiser is not plain SGD
+    buffers: Arrays = field(default_factory=dict)
+    tied: Mapping[str, str] = field(default_factory=dict)  # other names of the same parameters
+
+
+class Ledger:
+    """The state of the server.
+
+    Args:
+        algorithm: the method.
+        topology: a server; its share s/n is that of the method, however many workers really reply.
+        arrays: the first model, buffers and frozen parameters included.
+    """
+
+    def __init__(self, algorithm: Algorithm, topology: Topology, arrays: Arrays):
+        self.algorithm, self.topology = algorithm, topology
+        self.views: dict[int, View] = {NEVER: {"x": dict(arrays)}}
+        self.at = dict.fromkeys(range(topology.n), NEVER)
+        self.accepted = dict.fromkeys(range(topology.n), NEVER)
+        self.epoch = 0
+        self.trained: frozenset[str] | None = None  # the names of the parameters, once a reply has told them
+        self.rest: Arrays = {}  # the other arrays, from then on
+        self.tied: dict[str, str] = {}
+        self.kinds = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+
+    def view(self, worker: int) -> View:
+        """What a worker is told: the model with everything in it, and the other fields."""
+        found = self.views[self.at[worker]]
+        return {**found, "x": self._whole(found["x"])}
+
+    def model(self) -> Arrays:
+        """The mean of all workers' models; the server's own where it holds one."""
+        counts = {r: sum(at == r for at in self.at.values()) for r in self.views}
+        if len(counts) == 1:
+            return self._whole(next(iter(self.views.values()))["x"])
+        means: Arrays = {}
+        for name, (_, dtype) in self.kinds.items():
+            parts = [(counts[r], view["x"][name]) for r, view in self.views.items() if name in view["x"]]
+            if parts:
+                total = np.sum([count * one.astype(np.float64) for count, one in parts], axis=0)
+                means[name] = (total / self.topology.n).astype(dtype)
+        return self._whole(means)
+
+    def check(self, reply: Reply) -> None:
+        """A ValueError that says what is wrong with a reply."""
+        if not reply.end:
+            raise ValueError("nothing is trained: give the client's optimiser model.parameters().")
+        if self.trained is not None and self.trained != set(reply.end):
+            odd = min(self.trained ^ set(reply.end))
+            raise ValueError(f"{odd} is trained by some clients and not by others: give all clients the same model.")
+        for arrays in (reply.end, reply.buffers, reply.direction or {}):
+            for name, array in arrays.items():
+                if name not in self.kinds:
+                    raise ValueError(f"{name} is not in the server's model: give both sides the same one.")
+                shape, dtype = self.kinds[name]
+                if array.shape != shape or array.dtype != dtype:
+                    raise ValueError(
+                        f"{name} has shape {array.shape} and type {array.dtype} where the server's has {shape} and "
+                        f"{dtype}: give both sides the same model."
+                    )
+                if np.issubdtype(dtype, np.floating) and not np.isfinite(array).all():
+                    raise ValueError(f"{name} is not finite after the local steps: take a smaller lr.")
+        for name in reply.end:
+            if not reply.travelled.get(name, 0.0) > 0.0:
+                raise ValueError(f"{name} was trained with lr={reply.travelled.get(name)}: take one above 0.")
+
+    def take(self, r: int, replies: Mapping[int, Reply]) -> None:
+        """Ends round r with the replies that came, at least one.
+
+        The model becomes the mean over those who replied. For every other field that the server holds, a worker that
+        was called and did not reply counts as one that changed nothing, so that c keeps its fixed proportion to the
+        workers' own control variables, for whatever γ_c and however many replies were lost.
+        """
+        first = replies[min(replies)]
+        if self.trained is None:
+            self._separate(frozenset(first.end))
+        mixed = {name: self._mixed(r, name, replies) for name in first.end}
+        fields = next(iter(mixed.values()))
+        self.views[r] = {key: {name: values[key] for name, values in mixed.items()} for key in fields}
+        self.at |= dict.fromkeys(self.at if self.algorithm.held else replies, r)
+        self.views = {key: view for key, view in self.views.items() if key in self.at.values()}
+        self.accepted |= dict.fromkeys(replies, r)
+        self.tied = dict(first.tied)
+        for name in first.buffers:
+            self.rest[name] = _average([replies[worker].buffers[name] for worker in sorted(replies)])
+
+    def forget(self, r: int) -> None:
+        """Starts all control variables again from where they began, at the mean model: a worker has lost its own."""
+        self.views = {r: {"x": {name: value for name, value in self.model().items() if name not in self.rest}}}
+        self.at = dict.fromkeys(self.at, r)
+        self.accepted = dict.fromkeys(self.accepted, NEVER)
+        self.epoch += 1
+
+    def _mixed(self, r: int, name: str, replies: Mapping[int, Reply]) -> Arrays:
+        """All fields of one parameter after the round."""
+        algorithm, share = self.algorithm, self.topology.participation
+        sums: dict[str, np.ndarray] = {}
+        state: Arrays = {}
+        for worker in sorted(replies):  # in a fixed order: a sum depends on it
+            reply = replies[worker]
+            state = state_of(algorithm, self.views[self.at[worker]], name)
+            local = local_of(algorithm, state["x"], reply, name, r, share)
+            for key, value in algorithm.message(state, local).items():
+                sums[key] = sums[key] + value if key in sums else value.astype(np.float64)
+        silent = max(0, self.topology.sampled - len(replies))
+        found = {}
+        for key, total in sums.items():
+            if key in algorithm.held and key != "x":
+                total, count = total + silent * state[key], len(replies) + silent
+            else:
+                count = len(replies)
+            found[key] = (total / count).astype(self.kinds[name][1])
+        return found
+
+    def _separate(self, trained: frozenset[str]) -> None:
+        """Puts what is not trained aside."""
+        (only,) = self.views.values()
+        self.rest = {name: value for name, value in only["x"].items() if name not in trained}
+        only["x"] = {name: value for name, value in only["x"].items() if name in trained}
+        self.trained = trained
+
+    def _whole(self, x: Arrays) -> Arrays:
+        whole = {**self.rest, **x}
+        whole |= {other: whole[name] for other, name in self.tied.items()}
+        return {name: whole[name] for name in self.kinds}
+
+
+def state_of(algorithm: Algorithm, view: View, name: str) -> Arrays:
+    """What the view says of one parameter's state; where it has no more than x, the state before round 0."""
+    begun = algorithm.init(view["x"][name])
+    return begun | {field: view[field][name] for field in begun if field in view}
+
+
+def local_of(algorithm: Algorithm, start: np.ndarray, reply: Reply, name: str, r: int, share: float) -> Local:
+    """A worker's round, as both the worker and the server work it out, to the last bit."""
+    end, travelled = reply.end[name], float(reply.travelled[name])
+    direction = (start - end) / travelled if reply.direction is None else reply.direction[name]
+    gamma = travelled / algorithm.tau
+    return Local(start=start, end=end, direction=direction, gamma=gamma, round=r, participation=share)
+
+
+def _average(arrays: list[np.ndarray]) -> np.ndarray:
+    """The mean; of counters and flags the largest."""
+    if np.issubdtype(arrays[0].dtype, np.floating):
+        return np.mean(arrays, axis=0, dtype=np.float64).astype(arrays[0].dtype)
+    return np.max(arrays, axis=0)

@@ -1,0 +1,136 @@
+"""What is a worker's own: it stays in Flower's context, survives between rounds, and never leaves the client.
+
+A round's change waits until the server says that it took the reply in, which it does when it calls the worker again.
+So a reply that was lost, late or refused leaves the worker where the server believes it to be.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from flwr.app import ConfigRecord, RecordDict
+
+from stgt.algorithms import Algorithm, Local
+from stgt.flower.arrays import load_arrays, save_arrays
+from stgt.flower.fit import as_text, merge_reads, worker_fields
+from stgt.flower.ledger import NEVER, Arrays, Reply, View, local_of, state_of
+from stgt.flower.records import fingerprint, from_record, to_record
+
+KEPT, WAITING, NOTE = "stgt.kept.", "stgt.waiting.", "stgt.memory"
+
+
+class Memory:
+    """The worker's fields as the server knows them, and what the last round would make of them.
+
+    Args:
+        records: Flower's, of the context.
+        algorithm: whose state it is.
+        view: what the server sent.
+        partition: the client's number.
+        state_dir: folder for a copy on disk.
+    """
+
+    def __init__(
+        self, records: RecordDict, algorithm: Algorithm, view: View, partition: int, state_dir: Path | str | None
+    ):
+        self.records, self.algorithm, self.view = records, algorithm, view
+        self.fields = worker_fields(algorithm)
+        self.mark = {"model": fingerprint(view["x"]), "algorithm": as_text(algorithm)}
+        self.path = None if state_dir is None else Path(state_dir) / f"partition-{partition}.safetensors"
+        self.state: View = {}
+        self.round = NEVER
+
+    def recall(self, epoch: int, accepted: int) -> bool:
+        """Brings the state to where the server believes it to be; False if that is not to be had.
+
+        Args:
+            epoch: how often control variables were started again.
+            accepted: the round of this worker's last reply that was taken in.
+        """
+        self.round = accepted
+        if not self.fields or accepted == NEVER:
+            return True
+        if NOTE not in self.records and self.path is not None and self.path.exists():
+            self._read(self.path)
+        note = self.records.config_records.get(NOTE)
+        if note is None:
+            return False
+        for key, value in self.mark.items():
+            if note[key] != value:
+                raise ValueError(
+                    f"the client keeps the state of another {key}: start a new run, and use another state_dir."
+                )
+        if note["epoch"] != epoch or accepted not in (note["kept"], note["waiting"]):
+            return False
+        self.state = self._arrays(KEPT)
+        if note["waiting"] == accepted:
+            self.state = self._settled(self._arrays(WAITING))
+        return True
+
+    def keep(self, reply: Reply, r: int, epoch: int, share: float) -> None:
+        """Stores the state this round began with, and what is needed to go on from its end."""
+        if not self.fields:
+            return
+        kept: View = {}
+        waiting: View = {}
+        for name in reply.end:
+            state = self.of(name)
+            local = local_of(self.algorithm, state["x"], reply, name, r, share)
+            if self.algorithm.held:
+                after = self.algorithm.merge(state, local, self.algorithm.message(state, local))
+                later = {field: after[field] for field in self.fields}
+            else:  # what comes of it depends on the mixture
+                later = {field: getattr(local, field) for field in merge_reads(self.algorithm)}
+            for field, value in later.items():
+                waiting.setdefault(field, {})[name] = value
+            for field in self.fields:
+                kept.setdefault(field, {})[name] = state[field]
+        for prefix, view in ((KEPT, kept), (WAITING, waiting)):
+            for field, arrays in view.items():
+                self.records[prefix + field] = to_record(arrays)
+        self.records[NOTE] = ConfigRecord({**self.mark, "epoch": epoch, "kept": self.round, "waiting": r})
+        if self.path is not None:
+            self._write(self.path)
+
+    def of(self, name: str) -> Arrays:
+        """One parameter's whole state, as the round begins."""
+        own = {field: arrays[name] for field, arrays in self.state.items()}
+        return state_of(self.algorithm, self.view, name) | own
+
+    def _settled(self, waiting: View) -> View:
+        """The state after the round whose reply was taken in."""
+        if self.algorithm.held:
+            return waiting
+        settled: View = {field: {} for field in self.fields}
+        for name in self.state[self.fields[0]]:
+            before = {field: arrays[name] for field, arrays in self.state.items()}
+            heard = {field: arrays[name] for field, arrays in self.view.items()}
+            vectors = {"start": None, "end": None, "direction": None}
+            vectors |= {field: arrays[name] for field, arrays in waiting.items()}
+            after = self.algorithm.merge(before, Local(**vectors, gamma=None), heard)
+            for field in self.fields:
+                settled[field][name] = after[field]
+        return settled
+
+    def _arrays(self, prefix: str) -> View:
+        records = self.records.array_records
+        return {key.removeprefix(prefix): from_record(one) for key, one in records.items() if key.startswith(prefix)}
+
+    def _write(self, path: Path) -> None:
+        arrays: dict[str, np.ndarray] = {}
+        for prefix in (KEPT, WAITING):
+            for field, one in self._arrays(prefix).items():
+                arrays |= {f"{prefix}{field}:{name}": array for name, array in one.items()}
+        save_arrays(path, arrays, json.dumps(dict(self.records.config_records[NOTE])))
+
+    def _read(self, path: Path) -> None:
+        arrays, note = load_arrays(path)
+        records: View = {}
+        for key, array in arrays.items():
+            record, name = key.split(":", 1)
+            records.setdefault(record, {})[name] = array
+        for record, one in records.items():
+            self.records[record] = to_record(one)
+        self.records[NOTE] = ConfigRecord(json.loads(note))
