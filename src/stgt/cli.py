@@ -62,7 +62,9 @@ def demo(
 def reproduce(
     name: Annotated[
         str,
-        typer.Argument(help="convergence, local-updates, topology, directed, heterogeneity, table1, cifar10, mnist."),
+        typer.Argument(
+            help="convergence, local-updates, topology, directed, heterogeneity, table1, cifar10, mnist, federated."
+        ),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for the results; NAME if left out.")] = None,
     force: Annotated[bool, typer.Option(help="Overwrite what the folder holds.")] = False,

@@ -68,5 +68,7 @@ def vector(arrays: ArrayRecord) -> np.ndarray:
 
 def reference(algorithm, topology, rounds: int) -> dict[str, np.ndarray]:
     """The last state of the reference engine, (n, p) by field."""
-    trace = stgt.simulate(algorithm, problem(), topology, rounds, engine="reference", oracle=Minibatch(BATCH), metrics=[])
+    trace = stgt.simulate(
+        algorithm, problem(), topology, rounds, engine="reference", oracle=Minibatch(BATCH), metrics=[]
+    )
     return {name: value[0] for name, value in trace.state.items()}

@@ -19,7 +19,8 @@ METHODS = {
     "FedAvg": stgt.FedAvg(tau=TAU),
     "FedProx": stgt.FedProx(tau=TAU, mu_prox=0.3),
     "ST-GT": stgt.STGT(tau=TAU),
-    "D-PSGD": stgt.DPSGD(tau=TAU),
+    "K-GT": stgt.KGT(tau=TAU, eta_s=0.8),
+    "D-PSGD": stgt.DPSGD(tau=TAU, atc=True),
 }
 
 

@@ -43,6 +43,7 @@ def assert_same(algorithm, problem, topology, **options):
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("name", instances())
+@pytest.mark.sampled(3)
 def test_every_algorithm_on_every_kind_of_graph(name, topology):
     algorithm, graph = instances()[name], TOPOLOGIES[topology]
     problem = PROBLEMS["minibatch logistic" if algorithm.oracle or "server" in topology else "noisy quadratic"]
@@ -51,6 +52,7 @@ def test_every_algorithm_on_every_kind_of_graph(name, topology):
 
 @pytest.mark.parametrize("oracle", ["exact", "noisy", "minibatch", "saga", "svrg"])
 @pytest.mark.parametrize("name", ["STGT", "LUGT", "Scaffold-I", "KGT-warm"])
+@pytest.mark.sampled(3)
 def test_every_oracle(name, oracle):
     chosen = {
         "exact": stgt.oracles.Exact(),
@@ -87,22 +89,26 @@ KERNELS = [
 
 
 @pytest.mark.parametrize("topology", KERNELS, ids=str)
+@pytest.mark.sampled(2)
 def test_every_kernel(topology):
     assert_same(stgt.STGT(gamma=0.05, tau=3), quadratic(topology.n, P, noise=0.1), topology)
 
 
 @pytest.mark.parametrize("topology", [graph for graph in KERNELS if not graph.symmetric], ids=str)
+@pytest.mark.sampled(2)
 def test_every_kernel_of_the_transpose(topology):
     assert_same(stgt.STGT(gamma=0.05, tau=3, adjoint=True), quadratic(topology.n, P, noise=0.1), topology)
 
 
 @pytest.mark.parametrize("name", ["LUGT", "ScaffoldPlus", "ProxSkip", "GTSAGA"])
 @pytest.mark.parametrize("topology", [stgt.topology.random_matching(N, seed=3), stgt.topology.server(N)], ids=str)
+@pytest.mark.sampled(3)
 def test_other_shapes_of_a_round(name, topology):
     assert_same(instances()[name], logistic(N, P), topology)
 
 
 @pytest.mark.parametrize("name", ["FedAvg", "FedProx", "Scaffold-I", "Scaffold-II", "ScaffoldPlus"])
+@pytest.mark.sampled(2)
 def test_relay(name):
     assert_same(instances()[name], quadratic(N, P, noise=0.1), stgt.topology.relay(N, sampled=3))
 

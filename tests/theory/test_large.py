@@ -22,6 +22,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("algorithm", "topology"), CASES, ids=str)
+@pytest.mark.sampled(3)
 def test_both_ways_agree(algorithm, topology, monkeypatch):
     """AugDGM starts from a noisy gradient, and D-PSGD ends at a biased mean."""
     asked = (algorithm, PROBLEM, topology)
@@ -59,6 +60,7 @@ def test_the_largest_stepsize_of_a_large_state():
     assert exact.residual == pytest.approx(0.25 * 0.1 / (2500 * 2 * 1.5), rel=1e-8)
 
 
+@pytest.mark.thorough
 def test_a_thousand_nodes():
     """8 runs from x*: the predicted residual and consensus error lie in the 99 % intervals of the measured ones."""
     problem, graph = stgt.problems.ridge(n=1000, p=10, mu=0.5, noise=0.1), stgt.topology.exponential(1000)

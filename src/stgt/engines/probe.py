@@ -24,9 +24,9 @@ class Recorder(dict):
 
 
 def recorders(algorithm: Algorithm) -> tuple[Recorder, Recorder]:
-    """A state and a `Local` of numbers, to call the method's functions with."""
-    local = {"start": 0.0, "end": 0.0, "direction": 0.0, "gamma": 1.0, "round": 0, "participation": 1.0}
-    return Recorder(algorithm.init(0.0, 0.0, 0.0)), Recorder(local | {"first": 0.0, "last": 0.0, "anchor": 0.0})
+    """A state and a `Local` of different numbers, to call the method's functions with."""
+    local = {"start": 0.5, "end": 3.0, "direction": 7.0, "gamma": 11.0, "round": 0, "participation": 1.0}
+    return Recorder(algorithm.init(0.5, 13.0, 17.0)), Recorder(local | {"first": 19.0, "last": 23.0, "anchor": 29.0})
 
 
 def uses(algorithm: Algorithm) -> tuple[frozenset[str], tuple[str, ...]]:

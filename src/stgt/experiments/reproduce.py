@@ -12,6 +12,8 @@ from stgt.checks import check_choice
 from stgt.experiments.cifar10 import SCALES as CIFAR10_SCALES
 from stgt.experiments.cifar10 import cifar10
 from stgt.experiments.directed import directed
+from stgt.experiments.federated import SCALES as FEDERATED_SCALES
+from stgt.experiments.federated import federated
 from stgt.experiments.heterogeneity import heterogeneity
 from stgt.experiments.mnist import SCALES as MNIST_SCALES
 from stgt.experiments.mnist import mnist
@@ -33,9 +35,11 @@ EXPERIMENTS: dict[str, Callable[..., Outcome]] = {
     "table1": table1,
     "cifar10": cifar10,
     "mnist": mnist,
+    "federated": federated,
 }
 
-SCALES = {"cifar10": CIFAR10_SCALES, "mnist": MNIST_SCALES}  # the experiments that train on images, and their sizes
+# The experiments that train on images, and their sizes.
+SCALES = {"cifar10": CIFAR10_SCALES, "mnist": MNIST_SCALES, "federated": FEDERATED_SCALES}
 
 
 def reproduce(
@@ -51,7 +55,8 @@ def reproduce(
     Args:
         name: one of `EXPERIMENTS`.
         readings: names of `readings.READINGS`, for the experiments that the paper leaves open; all if left out.
-        data_dir: a folder with LIBSVM's files for `heterogeneity`, CIFAR-10's for `cifar10`, MNIST's for `mnist`.
+        data_dir: a folder with LIBSVM's files for `heterogeneity`, CIFAR-10's for `cifar10`, MNIST's for the
+            other trainings.
         progress: called with (done, total) from time to time.
         options: others of the experiment's own, such as `scale` of `cifar10`.
     """
@@ -78,7 +83,7 @@ def prepared(
         for data in HETEROGENEITY_DATA:
             find_libsvm(data, given.get("data_dir"))
     if name in SCALES:
-        load_images(name, given.get("data_dir"))
+        load_images("cifar10" if name == "cifar10" else "mnist", given.get("data_dir"))
     return partial(experiment, **given)
 
 

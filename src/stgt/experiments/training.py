@@ -18,6 +18,7 @@ from stgt.train.spec import Training, TrainingSpec
 
 Row = dict[str, Any]
 Curves = dict[str, np.ndarray]  # a column of the curves by name, (seeds, measurements)
+Claims = Callable[[dict[str, Curves]], list[Claim]]
 
 
 def trained(
@@ -25,7 +26,7 @@ def trained(
     runs: Sequence[Training],
     tau: int,
     title: str,
-    claims: Callable[[dict[str, Curves]], list[Claim]],
+    claims: Claims,
     *,
     grid: bool,
     nodes: int,
@@ -33,8 +34,14 @@ def trained(
     data_dir: Path | None,
     progress: Progress | None,
 ) -> Outcome:
-    """Trains all runs: their curves as a figure with claims about them; of a grid, where each stepsize ended."""
-    rows = train_all(runs, nodes, folder, data_dir, progress)
+    """Trains all runs in one world of processes, and judges them; see `train_all` and `judged`."""
+    return judged(name, runs, train_all(runs, nodes, folder, data_dir, progress), tau, title, claims, grid=grid)
+
+
+def judged(
+    name: str, runs: Sequence[Training], rows: list[Row], tau: int, title: str, claims: Claims, *, grid: bool
+) -> Outcome:
+    """The runs' curves as a figure with claims about them; of a grid, where each stepsize ended."""
     spec = TrainingSpec(runs=tuple(runs))
     if grid:
         return Outcome(spec, by_stepsize(rows), [], [], rows)

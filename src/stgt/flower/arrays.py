@@ -16,7 +16,7 @@ NOTE = "note"
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray], note: str) -> Path:
     """Writes the file whole or not at all."""
-    named = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    named = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     return write_atomically(path, lambda file: save_file(named, str(file), {NOTE: note}))
 
 

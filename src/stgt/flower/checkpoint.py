@@ -22,7 +22,6 @@ def save_ledger(path: Path, ledger: Ledger, seed: int, done: int) -> Path:
     note = {
         **_mark(ledger, seed),
         "done": done,
-        "epoch": ledger.epoch,
         "at": list(ledger.at.values()),
         "accepted": list(ledger.accepted.values()),
         "trained": None if ledger.trained is None else sorted(ledger.trained),
@@ -49,7 +48,7 @@ def load_ledger(path: Path, ledger: Ledger, seed: int) -> int:
             ledger.views.setdefault(int(r), {}).setdefault(field, {})[name] = value
     ledger.at = dict(enumerate(note["at"]))
     ledger.accepted = dict(enumerate(note["accepted"]))
-    ledger.epoch, ledger.tied = note["epoch"], note["tied"]
+    ledger.tied = note["tied"]
     ledger.trained = None if note["trained"] is None else frozenset(note["trained"])
     return note["done"]
 

@@ -62,10 +62,11 @@ def client_app(setup: Setup, *, state_dir: Path | str | None = None) -> ClientAp
     app = ClientApp()
 
     def answer(message: Message, context: Context, work: Callable[..., Message]) -> Message:
+        word_of(message, "the server's strategy")
         try:
             return work(message, context)
         except ValueError as error:  # what a user can mend travels to the server as a sentence
-            return reply_to(message, **{WORD: word(fault=str(error), partition=_partition(context, -1))})
+            return reply_to(message, **{WORD: word(fault=str(error))})
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
@@ -86,13 +87,13 @@ def _train(message: Message, context: Context, setup: Setup, state_dir: Path | s
     told, partition = word_of(message, "the server's strategy"), _partition(context)
     algorithm, r, view = from_text(told["algorithm"]), int(told["round"]), view_of(message.content)
     memory = Memory(context.state, algorithm, view, partition, state_dir)
-    if not memory.recall(int(told["epoch"]), int(told["accepted"])):
+    if not memory.recall(str(told["accepted"])):
         return reply_to(message, **{WORD: word(lost=True, partition=partition)})
     torch.manual_seed(int(np.random.SeedSequence([told["seed"], partition, r]).generate_state(1)[0]))
     task = setup(context, _config(message))
     worker = Worker(task, memory)
     reply, loss = worker.work(task)
-    memory.keep(reply, r, int(told["epoch"]), float(told["participation"]))
+    memory.keep(reply, r, float(told["participation"]))
     metrics = MetricRecord({**task.metrics, "loss": loss, "steps": worker.taken})
     records = {"end": to_record(reply.end), "buffers": to_record(reply.buffers)}
     if reply.direction is not None:
@@ -102,7 +103,6 @@ def _train(message: Message, context: Context, setup: Setup, state_dir: Path | s
 
 
 def _evaluate(message: Message, context: Context, setup: Setup) -> Message:
-    word_of(message, "the server's strategy")
     task = setup(context, _config(message))
     if task.evaluate is None:
         raise ValueError("the client has nothing to evaluate with: give Task evaluate=, or Strategy evaluate=0.")
@@ -165,7 +165,8 @@ class Worker:
                     direction[name] = (place(block.total) / self.taken).cpu().numpy()
         named = dict(self.model.state_dict(keep_vars=True).items())
         tied = {other: self.names[id(value)] for other, value in named.items() if id(value) in self.names}
-        buffers = {name: value.detach().cpu().numpy() for name, value in self.model.named_buffers() if name in named}
+        held = self.model.named_buffers(remove_duplicate=False)  # a module used twice has two names in the state_dict
+        buffers = {name: value.detach().cpu().numpy() for name, value in held if name in named}
         tied = {other: name for other, name in tied.items() if other != name}
         return Reply(end, travelled, direction or None, buffers, tied)
 
@@ -193,11 +194,11 @@ def _load(model: nn.Module, arrays: Arrays) -> None:
     model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
-def _partition(context: Context, otherwise: int | None = None) -> int:
-    found = context.node_config.get("partition-id", otherwise)
+def _partition(context: Context) -> int:
+    found = context.node_config.get("partition-id")
     if found is None:
         raise ValueError("the client has no partition: start its SuperNode with --node-config 'partition-id=0'.")
-    return int(found)
+    return check_count(found, "partition-id", 0)
 
 
 def _config(message: Message) -> dict[str, Any]:

@@ -19,6 +19,8 @@ def check_usable(algorithm: Algorithm, topology: Topology) -> None:
     """A ValueError unless the server can work every message out from a worker's last model alone."""
     if not isinstance(algorithm, Algorithm):
         raise ValueError(f"algorithm={algorithm!r}: give an instance, such as stgt.ScaffoldPlus(tau=10).")
+    if type(algorithm) not in ALGORITHMS.values():
+        raise ValueError(f"{type(algorithm).__name__} is not known to clients: use a method of stgt's own.")
     if not isinstance(topology, Topology) or not isinstance(topology.structure, Sampled):
         raise ValueError(f"topology={topology}: Flower has a server; give stgt.topology.server(n, sampled=s).")
     if algorithm.gamma is not None:
@@ -26,7 +28,7 @@ def check_usable(algorithm: Algorithm, topology: Topology) -> None:
     if algorithm.needs or algorithm.oracle is not None or not _sayable(algorithm):
         raise ValueError(
             f"{algorithm.label} as given needs more than one model from a worker each round: use ScaffoldPlus, "
-            "Scaffold (option II, no warm start), FedAvg, FedProx, STGT or DPSGD."
+            "Scaffold (option II, no warm start), FedAvg, FedProx, STGT or DPSGD(atc=True)."
         )
     check_fit(algorithm, topology)
 

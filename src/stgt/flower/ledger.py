@@ -7,17 +7,22 @@ each has the view of the last round in which its reply was taken in; a view goes
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from stgt.algorithms import Algorithm, Local
+from stgt.flower.fit import worker_fields
 from stgt.topology import Topology
 
 Arrays = dict[str, np.ndarray]  # by the parameter's name
 View = dict[str, Arrays]  # by the field's name
-NEVER = -1
+BEFORE = -1  # the round before the first
+QUIET = np.errstate(all="ignore")  # what is not finite is looked for where it matters, and not warned of
+NOTHING = ""  # the mark of a worker none of whose replies was taken in
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,18 @@ class Reply:
     direction: Arrays | None = None  # the mean corrected gradient, if the base optimiser is not plain SGD
     buffers: Arrays = field(default_factory=dict)
     tied: Mapping[str, str] = field(default_factory=dict)  # other names of the same parameters
+
+    def mark(self, before: str, r: int) -> str:
+        """Tells this reply to round r, by a worker whose last one was `before`, from all others: a chain of hashes.
+
+        A worker that was called twice for a round, or long ago, thereby knows which of its replies the server has.
+        """
+        found = hashlib.sha256(f"{before} {r}".encode())
+        for arrays in (self.end, self.direction or {}):
+            for name in sorted(arrays):
+                found.update(f"{name} {self.travelled[name]!r}".encode())
+                found.update(np.ascontiguousarray(arrays[name]))
+        return found.hexdigest()
 
 
 class Ledger:
@@ -42,10 +59,9 @@ class Ledger:
 
     def __init__(self, algorithm: Algorithm, topology: Topology, arrays: Arrays):
         self.algorithm, self.topology = algorithm, topology
-        self.views: dict[int, View] = {NEVER: {"x": dict(arrays)}}
-        self.at = dict.fromkeys(range(topology.n), NEVER)
-        self.accepted = dict.fromkeys(range(topology.n), NEVER)
-        self.epoch = 0
+        self.views: dict[int, View] = {BEFORE: {"x": dict(arrays)}}
+        self.at = dict.fromkeys(range(topology.n), BEFORE)
+        self.accepted = dict.fromkeys(range(topology.n), NOTHING)  # the mark of each worker's last reply taken in
         self.trained: frozenset[str] | None = None  # the names of the parameters, once a reply has told them
         self.rest: Arrays = {}  # the other arrays, from then on
         self.tied: dict[str, str] = {}
@@ -69,13 +85,16 @@ class Ledger:
                 means[name] = (total / self.topology.n).astype(dtype)
         return self._whole(means)
 
-    def check(self, reply: Reply) -> None:
-        """A ValueError that says what is wrong with a reply."""
-        if not reply.end:
-            raise ValueError("nothing is trained: give the client's optimiser model.parameters().")
-        if self.trained is not None and self.trained != set(reply.end):
-            odd = min(self.trained ^ set(reply.end))
-            raise ValueError(f"{odd} is trained by some clients and not by others: give all clients the same model.")
+    def check(self, worker: int, reply: Reply, other: Reply | None = None) -> None:
+        """A ValueError that says what is wrong with a reply to this round, given another that is right."""
+        like = other or reply
+        for word, all_have, has in (
+            ("trained", self.trained or set(like.end), set(reply.end)),
+            ("kept", set(like.buffers), set(reply.buffers)),
+        ):
+            if has != all_have:
+                odd = min(has ^ all_have)
+                raise ValueError(f"{odd} is {word} by some clients and not by others: give all clients the same model.")
         for arrays in (reply.end, reply.buffers, reply.direction or {}):
             for name, array in arrays.items():
                 if name not in self.kinds:
@@ -86,11 +105,13 @@ class Ledger:
                         f"{name} has shape {array.shape} and type {array.dtype} where the server's has {shape} and "
                         f"{dtype}: give both sides the same model."
                     )
-                if np.issubdtype(dtype, np.floating) and not np.isfinite(array).all():
-                    raise ValueError(f"{name} is not finite after the local steps: take a smaller lr.")
+                _check_finite(array, f"{name} is not finite after the local steps: take a smaller lr.")
         for name in reply.end:
-            if not reply.travelled.get(name, 0.0) > 0.0:
+            if not 0.0 < reply.travelled.get(name, 0.0) < math.inf:
                 raise ValueError(f"{name} was trained with lr={reply.travelled.get(name)}: take one above 0.")
+            start = self.views[self.at[worker]]["x"][name]
+            local = local_of(self.algorithm, start, reply, name, 0, self.topology.participation)
+            _check_finite(local.direction, f"{name} went too far to be tracked: take a smaller lr.")
 
     def take(self, r: int, replies: Mapping[int, Reply]) -> None:
         """Ends round r with the replies that came, at least one.
@@ -100,14 +121,15 @@ class Ledger:
         workers' own control variables, for whatever γ_c and however many replies were lost.
         """
         first = replies[min(replies)]
+        mixed = {name: self._mixed(r, name, replies) for name in first.end}
         if self.trained is None:
             self._separate(frozenset(first.end))
-        mixed = {name: self._mixed(r, name, replies) for name in first.end}
         fields = next(iter(mixed.values()))
         self.views[r] = {key: {name: values[key] for name, values in mixed.items()} for key in fields}
         self.at |= dict.fromkeys(self.at if self.algorithm.held else replies, r)
         self.views = {key: view for key, view in self.views.items() if key in self.at.values()}
-        self.accepted |= dict.fromkeys(replies, r)
+        if worker_fields(self.algorithm):
+            self.accepted |= {worker: reply.mark(self.accepted[worker], r) for worker, reply in replies.items()}
         self.tied = dict(first.tied)
         for name in first.buffers:
             self.rest[name] = _average([replies[worker].buffers[name] for worker in sorted(replies)])
@@ -116,9 +138,9 @@ class Ledger:
         """Starts all control variables again from where they began, at the mean model: a worker has lost its own."""
         self.views = {r: {"x": {name: value for name, value in self.model().items() if name not in self.rest}}}
         self.at = dict.fromkeys(self.at, r)
-        self.accepted = dict.fromkeys(self.accepted, NEVER)
-        self.epoch += 1
+        self.accepted = dict.fromkeys(self.accepted, NOTHING)
 
+    @QUIET
     def _mixed(self, r: int, name: str, replies: Mapping[int, Reply]) -> Arrays:
         """All fields of one parameter after the round."""
         algorithm, share = self.algorithm, self.topology.participation
@@ -138,6 +160,9 @@ class Ledger:
             else:
                 count = len(replies)
             found[key] = (total / count).astype(self.kinds[name][1])
+            _check_finite(
+                found[key], f"{name} is not finite after round {r + 1}: take a smaller lr, gamma_g or gamma_c."
+            )
         return found
 
     def _separate(self, trained: frozenset[str]) -> None:
@@ -159,12 +184,18 @@ def state_of(algorithm: Algorithm, view: View, name: str) -> Arrays:
     return begun | {field: view[field][name] for field in begun if field in view}
 
 
+@QUIET
 def local_of(algorithm: Algorithm, start: np.ndarray, reply: Reply, name: str, r: int, share: float) -> Local:
     """A worker's round, as both the worker and the server work it out, to the last bit."""
     end, travelled = reply.end[name], float(reply.travelled[name])
     direction = (start - end) / travelled if reply.direction is None else reply.direction[name]
     gamma = travelled / algorithm.tau
     return Local(start=start, end=end, direction=direction, gamma=gamma, round=r, participation=share)
+
+
+def _check_finite(array: np.ndarray, sentence: str) -> None:
+    if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+        raise ValueError(sentence)
 
 
 def _average(arrays: list[np.ndarray]) -> np.ndarray:

@@ -1,7 +1,8 @@
 """What is a worker's own: it stays in Flower's context, survives between rounds, and never leaves the client.
 
-A round's change waits until the server says that it took the reply in, which it does when it calls the worker again.
-So a reply that was lost, late or refused leaves the worker where the server believes it to be.
+A round's change waits until the server says that it took the reply in, which it does when it calls the worker again:
+it names the reply by its mark. So a reply that was lost, late or refused leaves the worker where the server believes it
+to be, and a worker that is not there, as its context went or an old message came after a newer one, knows that.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from flwr.app import ConfigRecord, RecordDict
 from stgt.algorithms import Algorithm, Local
 from stgt.flower.arrays import load_arrays, save_arrays
 from stgt.flower.fit import as_text, merge_reads, worker_fields
-from stgt.flower.ledger import NEVER, Arrays, Reply, View, local_of, state_of
+from stgt.flower.ledger import NOTHING, QUIET, Arrays, Reply, View, local_of, state_of
 from stgt.flower.records import fingerprint, from_record, to_record
 
 KEPT, WAITING, NOTE = "stgt.kept.", "stgt.waiting.", "stgt.memory"
@@ -40,20 +41,24 @@ class Memory:
         self.mark = {"model": fingerprint(view["x"]), "algorithm": as_text(algorithm)}
         self.path = None if state_dir is None else Path(state_dir) / f"partition-{partition}.safetensors"
         self.state: View = {}
-        self.round = NEVER
+        self.at = NOTHING
 
-    def recall(self, epoch: int, accepted: int) -> bool:
+    def recall(self, accepted: str) -> bool:
         """Brings the state to where the server believes it to be; False if that is not to be had.
 
         Args:
-            epoch: how often control variables were started again.
-            accepted: the round of this worker's last reply that was taken in.
+            accepted: the mark of this worker's last reply that was taken in.
         """
-        self.round = accepted
-        if not self.fields or accepted == NEVER:
+        self.at = accepted
+        if not self.fields or accepted == NOTHING or self._found(accepted):
             return True
-        if NOTE not in self.records and self.path is not None and self.path.exists():
-            self._read(self.path)
+        if self.path is None or not self.path.exists():
+            return False
+        self._read(self.path)
+        return self._found(accepted)
+
+    def _found(self, accepted: str) -> bool:
+        """Is the state in the context? Then it is ready for the round."""
         note = self.records.config_records.get(NOTE)
         if note is None:
             return False
@@ -62,14 +67,15 @@ class Memory:
                 raise ValueError(
                     f"the client keeps the state of another {key}: start a new run, and use another state_dir."
                 )
-        if note["epoch"] != epoch or accepted not in (note["kept"], note["waiting"]):
+        if accepted not in (note["kept"], note["waiting"]):
             return False
         self.state = self._arrays(KEPT)
         if note["waiting"] == accepted:
             self.state = self._settled(self._arrays(WAITING))
         return True
 
-    def keep(self, reply: Reply, r: int, epoch: int, share: float) -> None:
+    @QUIET
+    def keep(self, reply: Reply, r: int, share: float) -> None:
         """Stores the state this round began with, and what is needed to go on from its end."""
         if not self.fields:
             return
@@ -90,7 +96,7 @@ class Memory:
         for prefix, view in ((KEPT, kept), (WAITING, waiting)):
             for field, arrays in view.items():
                 self.records[prefix + field] = to_record(arrays)
-        self.records[NOTE] = ConfigRecord({**self.mark, "epoch": epoch, "kept": self.round, "waiting": r})
+        self.records[NOTE] = ConfigRecord({**self.mark, "kept": self.at, "waiting": reply.mark(self.at, r)})
         if self.path is not None:
             self._write(self.path)
 

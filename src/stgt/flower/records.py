@@ -26,8 +26,12 @@ VIEW = "view."
 REMEDY = "build the clients' ClientApp by stgt.flower.client_app and the server's strategy by stgt.flower.Strategy"
 
 
+class FailedError(ValueError):
+    """The other side crashed or is out of reach; it may be well the next time."""
+
+
 def to_record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.ascontiguousarray(value)) for name, value in arrays.items()})
+    return ArrayRecord({name: Array(np.asarray(value, order="C")) for name, value in arrays.items()})
 
 
 def from_record(record: ArrayRecord) -> Arrays:
@@ -46,7 +50,7 @@ def view_of(content: RecordDict) -> View:
 def word_of(message: Message, who: str) -> dict[str, Any]:
     """Our own record of a message; a ValueError if the other side failed, found a fault, or is not ours."""
     if message.has_error():
-        raise ValueError(f"{who} failed: {str(message.error.reason).strip()}")
+        raise FailedError(f"{who} failed: {str(message.error.reason).strip()}")
     record = message.content.config_records.get(WORD)
     if record is None:
         raise ValueError(f"{who} is not one of stgt's: {REMEDY}.")

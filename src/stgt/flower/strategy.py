@@ -19,7 +19,7 @@ from stgt.checks import check_count, check_number, check_seed
 from stgt.flower.checkpoint import load_ledger, save_ledger
 from stgt.flower.fit import as_text, check_usable
 from stgt.flower.ledger import Ledger, Reply
-from stgt.flower.records import WORD, from_record, size_of, to_record, view_records, word, word_of
+from stgt.flower.records import REMEDY, WORD, FailedError, from_record, size_of, to_record, view_records, word, word_of
 from stgt.topology import Topology
 
 NUM_EXAMPLES = "num-examples"
@@ -62,7 +62,8 @@ class Strategy(FlowerStrategy):
         self.evaluate = check_count(evaluate, "evaluate", 0)
         self.ledger: Ledger | None = None
         self.done = 0  # rounds before this start
-        self._known: dict[int, int] = {}  # the partition of each node
+        self._known: dict[int, int] = {}  # the partition of each node, in the order in which they came
+        self._strange: set[int] = set()  # the nodes that gave none when they were asked
         self._called: dict[int, int] = {}  # the partition of each node that was sent this round's message
         self._ttl: float | None = None
         self._sent = 0
@@ -83,11 +84,12 @@ class Strategy(FlowerStrategy):
 
         A client that has not replied after `timeout` seconds is left out of the round.
         """
+        check_count(num_rounds, "num_rounds")
         self.ledger, self.done = Ledger(self.algorithm, self.topology, from_record(initial_arrays)), 0
         if self.checkpoint is not None and self.checkpoint.exists():
             self.done = load_ledger(self.checkpoint, self.ledger, self.seed)
             log(INFO, "going on from round %d of %s", self.done, self.checkpoint)
-        self._ttl, self._known = timeout, {}
+        self._ttl, self._known, self._strange = timeout, {}, set()
         begin, done = to_record(self.ledger.model()), self.done
 
         def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
@@ -96,7 +98,7 @@ class Strategy(FlowerStrategy):
         result = super().start(
             grid,
             begin,
-            max(0, check_count(num_rounds, "num_rounds") - done),
+            max(0, num_rounds - done),
             timeout,
             train_config,
             evaluate_config,
@@ -122,7 +124,7 @@ class Strategy(FlowerStrategy):
         present = self._present(grid)
         called = self.topology.called(r, self.seed, present)
         self._called = {present[partition]: partition for partition in called}
-        self._sent, records = 0, {}
+        self._sent, records, messages = 0, {}, []
         for node, partition in self._called.items():
             at = ledger.at[partition]
             if at not in records:
@@ -131,50 +133,48 @@ class Strategy(FlowerStrategy):
                 algorithm=as_text(self.algorithm),
                 round=r,
                 participation=self.topology.participation,
-                epoch=ledger.epoch,
                 accepted=ledger.accepted[partition],
                 seed=self.seed,
             )
             content = RecordDict({**records[at], WORD: told, "config": _config(config, r)})
             self._sent = max(self._sent, size_of(content))
-            yield Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node, ttl=self._ttl)
+            messages.append(Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node, ttl=self._ttl))
+        return messages  # a list: Flower's grid of a deployment goes through them twice
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Takes in the replies that are right; a round with too few leaves everything as it was."""
         ledger, r = self._begun(), self.done + server_round - 1
-        good: dict[int, tuple[Reply, Message]] = {}
+        come = {self._called.get(message.metadata.src_node_id): message for message in replies}
+        good: dict[int, Reply] = {}
         faults: list[str] = []
         lost: list[int] = []
-        for message in replies:
-            partition = self._called.get(message.metadata.src_node_id)
-            if partition is None:
+        for partition in sorted(self._called.values()):
+            if partition not in come:
                 continue
             try:
-                found = self._read(message, partition)
+                found = self._read(come[partition], partition, r)
                 if found is None:
                     lost.append(partition)
                 else:
-                    good[partition] = found, message
+                    ledger.check(partition, found, next(iter(good.values()), None))
+                    good[partition] = found
             except ValueError as error:
-                faults.append(str(error))
-        for sentence in faults:
-            log(WARNING, "round %d: %s", r + 1, sentence)
+                log(WARNING, "round %d: client %d: %s", r + 1, partition, error)
+                if ledger.trained is None or not isinstance(error, FailedError):
+                    faults.append(str(error))
         if lost:
-            log(
-                WARNING, "round %d: client %d has lost its state; control variables start again from 0.", r + 1, lost[0]
-            )
+            log(WARNING, "round %d: client %d has lost its state; all control variables start anew.", r + 1, lost[0])
             ledger.forget(r)
             return self._end(r), None
-        silent = len(self._called) - len(good) - len(faults)
-        if faults and not good and not silent:
+        if faults and len(faults) == len(self._called):
             raise ValueError(f"no client could do round {r + 1}: {faults[0]}")
         if len(good) < self.min_clients:
             log(WARNING, "round %d does not count: %d replies of %d.", r + 1, len(good), self.min_clients)
-            return None, None
-        ledger.take(r, {partition: reply for partition, (reply, _) in good.items()})
-        contents = [message.content for _, message in good.values()]
+            return self._end(r), None
+        ledger.take(r, good)
+        contents = [come[partition].content for partition in good]
         numbers = _averaged([dict(content.metric_records["metrics"]) for content in contents], None)
         numbers |= {"clients": len(good), "uplink-bytes": max(map(size_of, contents)), "downlink-bytes": self._sent}
         return self._end(r), MetricRecord({**numbers})
@@ -186,25 +186,24 @@ class Strategy(FlowerStrategy):
             save_ledger(self.checkpoint, ledger, self.seed, r + 1)
         return to_record(ledger.model())
 
-    def _read(self, message: Message, partition: int) -> Reply | None:
-        """A client's reply, checked; None if it has lost its state."""
-        who = f"client {partition}"
-        said = word_of(message, who)
+    def _read(self, message: Message, partition: int, r: int) -> Reply | None:
+        """A client's reply to round r; None if it has lost its state."""
+        said = word_of(message, "it")
+        if said.get("partition") != partition:
+            self._known.pop(message.metadata.src_node_id, None)
+            raise ValueError(f"it is partition {said.get('partition')} now: it is asked again before it is called.")
         if said.get("lost"):
             return None
+        if said.get("round") != r:
+            raise ValueError("its reply is to another round: it is left out.")
         records, travelled = message.content.array_records, message.content.metric_records["travelled"]
-        reply = Reply(
+        return Reply(
             end=from_record(records["end"]),
             travelled={name: float(str(value)) for name, value in travelled.items()},
             direction=from_record(records["direction"]) if "direction" in records else None,
             buffers=from_record(records["buffers"]),
             tied=dict(pair.split("=", 1) for pair in said["tied"]),
         )
-        try:
-            self._begun().check(reply)
-        except ValueError as error:
-            raise ValueError(f"{who}: {error}") from None
-        return reply
 
     # -- evaluation --------------------------------------------------------------------------------------------------
 
@@ -213,14 +212,15 @@ class Strategy(FlowerStrategy):
     ) -> Iterable[Message]:
         """Asks `evaluate` clients what they think of the model."""
         if not self.evaluate:
-            return
+            return []
         r, present = self.done + server_round - 1, self._present(grid)
-        self._called = {}
+        self._called, messages = {}, []
         for partition in sorted(present)[: self.evaluate]:
             self._called[present[partition]] = partition
             content = RecordDict({"view.x": arrays, WORD: word(round=r), "config": _config(config, r)})
             kind = MessageType.EVALUATE
-            yield Message(content=content, message_type=kind, dst_node_id=present[partition], ttl=self._ttl)
+            messages.append(Message(content=content, message_type=kind, dst_node_id=present[partition], ttl=self._ttl))
+        return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The clients' numbers, averaged with the weights "num-examples" if all of them say it."""
@@ -232,7 +232,7 @@ class Strategy(FlowerStrategy):
                 found.append(dict(message.content.metric_records["metrics"]))
             except ValueError as error:
                 log(WARNING, "evaluation: %s", error)
-        weigh = all(NUM_EXAMPLES in numbers for numbers in found)
+        weigh = all(numbers.get(NUM_EXAMPLES, 0) > 0 for numbers in found)
         return MetricRecord({**_averaged(found, NUM_EXAMPLES if weigh else None)}) if found else None
 
     # -- who is there ------------------------------------------------------------------------------------------------
@@ -243,11 +243,13 @@ class Strategy(FlowerStrategy):
         while True:
             nodes = set(grid.get_node_ids())
             self._known = {node: partition for node, partition in self._known.items() if node in nodes}
-            faults = self._meet(grid, nodes - set(self._known))
+            self._strange &= nodes
+            enough = len(set(self._known.values())) >= self.min_clients
+            faults = self._meet(grid, nodes - set(self._known) - (self._strange if enough else set()))
             present = {partition: node for node, partition in self._known.items()}
             if len(present) >= self.min_clients:
                 return present
-            if faults or time.monotonic() > until:
+            if (faults and len(nodes) >= self.min_clients) or time.monotonic() > until:
                 reason = faults[0] if faults else "give --node-config 'partition-id=…' and start more SuperNodes."
                 raise ValueError(f"{len(present)} of at least {self.min_clients} clients are there: {reason}")
             log(INFO, "waiting for clients: %d of at least %d are there", len(present), self.min_clients)
@@ -258,20 +260,23 @@ class Strategy(FlowerStrategy):
         if not nodes:
             return []
         faults = []
+        wait = min(self.patience, self._ttl or self.patience)
         asked = [
-            Message(content=RecordDict({WORD: word()}), message_type=MessageType.QUERY, dst_node_id=node)
+            Message(content=RecordDict({WORD: word()}), message_type=MessageType.QUERY, dst_node_id=node, ttl=wait)
             for node in sorted(nodes)
         ]
-        for message in grid.send_and_receive(asked, timeout=min(self.patience, self._ttl or self.patience)):
+        for message in grid.send_and_receive(asked, timeout=wait):
             try:
-                said = word_of(message, "a client")
-                partition = int(said["partition"])
+                partition = int(word_of(message, "a client")["partition"])
                 if not 0 <= partition < self.topology.n:
                     raise ValueError(f"a client has partition-id={partition}: use 0 to {self.topology.n - 1}.")
+                if partition in self._known.values():
+                    log(WARNING, "two clients have partition-id=%d: the one that came last is called.", partition)
                 self._known[message.metadata.src_node_id] = partition
             except ValueError as error:
-                faults.append(str(error))
-                log(WARNING, "%s", error)
+                faults.append(f"{error}; {REMEDY}." if isinstance(error, FailedError) else str(error))
+                log(WARNING, "%s", faults[-1])
+        self._strange |= nodes - set(self._known)
         return faults
 
     def _begun(self) -> Ledger:
@@ -285,7 +290,7 @@ def _config(config: ConfigRecord, r: int) -> ConfigRecord:
 
 
 def _averaged(rows: list[dict], weight: str | None) -> dict[str, float]:
-    """The mean of each number that all rows have."""
+    """The mean of each number that all rows have; lists are left out."""
     weights = np.array([float(row[weight]) if weight else 1.0 for row in rows])
-    names = [name for name in rows[0] if name != weight and all(name in row for row in rows)]
+    names = [name for name in rows[0] if name != weight and all(isinstance(row.get(name), int | float) for row in rows)]
     return {name: float(np.average([float(row[name]) for row in rows], weights=weights)) for name in names}

@@ -43,7 +43,7 @@ class Run:
         model = make_model(spec.model.name, images.x_train.shape, images.classes, **spec.model.arguments)
         self.model: torch.nn.Module = model.to(device, memory_format=torch.channels_last)  # pyright: ignore
         self.opt = DistributedOptimizer(
-            _optimizer(spec, self.model),
+            make_optimizer(spec, self.model),
             make_algorithm(spec.algorithm),
             make_topology(spec.topology.model_dump(), self.nodes),
             model=self.model,
@@ -92,8 +92,8 @@ class Run:
         opt = self.opt
         self.model.eval()
         with opt.averaged():
-            loss, _ = self._look(*self.sample)
-            _, correct = self._look(*self.test)
+            loss, _ = measured(self.model, *self.sample)
+            _, correct = measured(self.model, *self.test)
         self.model.train()
         numbers = torch.tensor([loss / len(self.sample[1]), correct, len(self.test[1])], dtype=torch.float64)
         metrics = opt.metrics()
@@ -118,7 +118,7 @@ class Run:
     def _finish(self, folder: Path) -> None:
         """Each node's own accuracy on the whole test set's share it has, and the averaged model as a file."""
         self.model.eval()
-        _, correct = self._look(*self.test)
+        _, correct = measured(self.model, *self.test)
         own = torch.tensor([correct / len(self.test[1])], dtype=torch.float64, device=self.device)
         dist.all_reduce(own)
         self.rows[-1]["own_accuracy"] = own.item() / self.nodes
@@ -130,16 +130,6 @@ class Run:
         if self.rank == 0:
             write_table(folder / "curve.csv", self.rows)
 
-    @torch.inference_mode()
-    def _look(self, x: torch.Tensor, y: torch.Tensor) -> tuple[float, int]:
-        """The summed loss and the number of right answers."""
-        loss, correct = 0.0, 0
-        for images, labels in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
-            scores, labels = self.model(images.to(self.device)), labels.to(self.device)
-            loss += cross_entropy(scores, labels, reduction="sum").item()
-            correct += int((scores.argmax(dim=1) == labels).sum())
-        return loss, correct
-
     def _ready(self, images: np.ndarray) -> torch.Tensor:
         return normalised(images, self.spec.data.name).contiguous(memory_format=torch.channels_last)
 
@@ -147,7 +137,19 @@ class Run:
         return x.to(self.device, memory_format=torch.channels_last)
 
 
-def _optimizer(spec: Training, model: torch.nn.Module) -> torch.optim.Optimizer:
+@torch.inference_mode()
+def measured(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[float, int]:
+    """The summed loss and the number of right answers."""
+    loss, correct, device = 0.0, 0, next(model.parameters()).device
+    for images, labels in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
+        scores, labels = model(images.to(device)), labels.to(device)
+        loss += cross_entropy(scores, labels, reduction="sum").item()
+        correct += int((scores.argmax(dim=1) == labels).sum())
+    return loss, correct
+
+
+def make_optimizer(spec: Training, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """The optimiser that the spec names, over the model's parameters."""
     name = spec.optimizer.name
     kind = getattr(torch.optim, name, None)
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:

@@ -1,0 +1,80 @@
+"""A training run of a spec, federated: its clients in this process, on Flower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Context, MetricRecord
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from stgt.flower.client import Task, client_app
+from stgt.flower.in_process import simulate
+from stgt.flower.strategy import Strategy
+from stgt.parts import make_algorithm, make_topology
+from stgt.problems.images import Images
+from stgt.train.batches import Batches, normalised
+from stgt.train.loop import make_optimizer, measured
+from stgt.train.models import make_model
+from stgt.train.spec import Training
+
+TRAINING_SAMPLE = 2048  # training images on which the loss is measured
+
+
+def federate(spec: Training, images: Images, clients: int, tick: Callable[[int], None]) -> list[dict[str, Any]]:
+    """Trains to the last round; returns the curve, a row a measurement, with the columns of `stgt train`.
+
+    Args:
+        spec: its topology is a server.
+        images: the data set, which the clients share out as `spec.data` says.
+        clients: how many.
+        tick: called with the rounds done.
+    """
+    algorithm = make_algorithm(spec.algorithm)
+    strategy = Strategy(algorithm, make_topology(spec.topology.model_dump(), clients), seed=spec.seed)
+    parts = spec.data.parts(images.y_train, clients)
+    batches = [Batches(images, part, spec.batch, spec.seed, i, spec.data.augment) for i, part in enumerate(parts)]
+
+    def new_model() -> nn.Module:
+        torch.manual_seed(spec.seed)
+        return make_model(spec.model.name, images.x_train.shape, images.classes, **spec.model.arguments)
+
+    def setup(context: Context, config: dict[str, Any]) -> Task:
+        mine, first = batches[int(context.node_config["partition-id"])], (config["server-round"] - 1) * algorithm.tau
+        model = new_model()
+        return Task(model, make_optimizer(spec, model), (mine.at(first + k) for k in range(algorithm.tau)), _loss)
+
+    sample = np.random.default_rng(spec.data.seed).permutation(len(images.y_train))[:TRAINING_SAMPLE]
+    train = normalised(images.x_train[sample], images.name), torch.from_numpy(images.y_train[sample])
+    test = normalised(images.x_test, images.name), torch.from_numpy(images.y_test)
+    model, rows = new_model(), []
+
+    def look(r: int, arrays: ArrayRecord) -> MetricRecord | None:
+        tick(r)
+        if r % spec.evaluate_every and r != spec.rounds:
+            return
+        model.load_state_dict(arrays.to_torch_state_dict())
+        model.eval()
+        rows.append(
+            {
+                "label": spec.name,
+                "round": r,
+                "steps": r * algorithm.tau,
+                "train_loss": measured(model, *train)[0] / len(train[1]),
+                "test_accuracy": measured(model, *test)[1] / len(test[1]),
+                "consensus_error": 0.0,
+            }
+        )
+
+    arrays, app = ArrayRecord(model.state_dict()), client_app(setup)
+    seen = simulate(strategy, app, arrays, num_rounds=spec.rounds, evaluate_fn=look).train_metrics_clientapp
+    sent = [0.0, *accumulate(float(str(one["uplink-bytes"])) for _, one in sorted(seen.items()))]
+    return [row | {"bytes_sent": strategy.topology.participation * sent[row["round"]]} for row in rows]
+
+
+def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    return cross_entropy(model(batch[0]), batch[1])
