@@ -39,12 +39,20 @@ def trained(
 
 
 def judged(
-    name: str, runs: Sequence[Training], rows: list[Row], tau: int, title: str, claims: Claims, *, grid: bool
+    name: str,
+    runs: Sequence[Training],
+    rows: list[Row],
+    tau: int,
+    title: str,
+    claims: Claims,
+    *,
+    grid: bool,
+    ends: int = 1,
 ) -> Outcome:
-    """The runs' curves as a figure with claims about them; of a grid, where each stepsize ended."""
+    """The runs' curves as a figure with claims about them; of a grid, where each stepsize stood in the last `ends`."""
     spec = TrainingSpec(runs=tuple(runs))
     if grid:
-        return Outcome(spec, by_stepsize(rows), [], [], rows)
+        return Outcome(spec, by_stepsize(rows, ends), [], [], rows)
     curves = by_method(rows)
     return Outcome(spec, summary(curves), claims(curves), [figure(name, curves, tau, title)], rows)
 
@@ -118,14 +126,14 @@ def _line(label: str, x: np.ndarray, values: np.ndarray, style: int) -> Line:
     return Line(label, x, mean, mean - half, mean + half, style=style)
 
 
-def by_stepsize(rows: Sequence[Row]) -> list[Row]:
-    """A grid's table: where each method stands at the end with each stepsize, best first."""
+def by_stepsize(rows: Sequence[Row], ends: int = 1) -> list[Row]:
+    """A grid's table: where each method stands with each stepsize over the last measurements, best first."""
     found = [
         {
             "method": method,
             "lr": rate,
-            "train_loss": float(curves["train_loss"][:, -1].mean()),
-            "test_accuracy": float(curves["test_accuracy"][:, -1].mean()),
+            "train_loss": last(curves, "train_loss", ends)[0],
+            "test_accuracy": last(curves, "test_accuracy", ends)[0],
         }
         for rate in sorted({row["lr"] for row in rows})
         for method, curves in by_method(row for row in rows if row["lr"] == rate).items()

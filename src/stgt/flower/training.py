@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
@@ -71,9 +73,22 @@ def federate(spec: Training, images: Images, clients: int, tick: Callable[[int],
         )
 
     arrays, app = ArrayRecord(model.state_dict()), client_app(setup)
-    seen = simulate(strategy, app, arrays, num_rounds=spec.rounds, evaluate_fn=look).train_metrics_clientapp
+    with _quiet():
+        seen = simulate(strategy, app, arrays, num_rounds=spec.rounds, evaluate_fn=look).train_metrics_clientapp
     sent = [0.0, *accumulate(float(str(one["uplink-bytes"])) for _, one in sorted(seen.items()))]
     return [row | {"bytes_sent": strategy.topology.participation * sent[row["round"]]} for row in rows]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Flower says what it does line by line; here a bar does."""
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
