@@ -16,12 +16,12 @@ PLUS, SCAFFOLD, FEDAVG = "Scaffold⁺", "Scaffold", "FedAvg"
 METHODS = {PLUS: {"name": "ScaffoldPlus"}, SCAFFOLD: {"name": "Scaffold"}, FEDAVG: {"name": "FedAvg"}}
 # Stepsizes tried: by factors of two, until the best is not at an end.
 GRID = {
-    "mlp": {PLUS: (0.0125, 0.025, 0.05, 0.1), SCAFFOLD: (0.0125, 0.025, 0.05, 0.1), FEDAVG: (0.05, 0.1, 0.2, 0.4)},
+    "mlp": {PLUS: (0.0125, 0.025, 0.05, 0.1), SCAFFOLD: (0.025, 0.05, 0.1, 0.2), FEDAVG: (0.05, 0.1, 0.2, 0.4)},
     "lenet": {PLUS: (0.005, 0.01, 0.02, 0.04), SCAFFOLD: (0.005, 0.01, 0.02, 0.04), FEDAVG: (0.05, 0.1, 0.2)},
 }
 # The lowest training loss, a mean over the last five measurements.
 CHOSEN = {
-    "mlp": {PLUS: 0.05, SCAFFOLD: 0.05, FEDAVG: 0.2},
+    "mlp": {PLUS: 0.025, SCAFFOLD: 0.1, FEDAVG: 0.1},
     "lenet": {PLUS: 0.02, SCAFFOLD: 0.02, FEDAVG: 0.1},
 }
 # the model, rounds, rounds between two measurements, seeds
