@@ -1,4 +1,6 @@
-"""A small federation: the catalogue's logistic problem, minibatches drawn by the clock, a model of several parameters."""
+"""A small federation: the logistic problem, minibatches drawn by the clock, a model of several parameters."""
+
+from functools import cache
 
 import numpy as np
 import torch
@@ -27,6 +29,7 @@ class Linear(torch.nn.Module):
         return torch.cat([self.a.reshape(-1), self.b, self.c.reshape(-1)])
 
 
+@cache
 def problem() -> stgt.problems.Problem:
     return catalogue.logistic(CLIENTS, p=P)
 

@@ -88,7 +88,7 @@ def _train(message: Message, context: Context, setup: Setup, state_dir: Path | s
     algorithm, r, view = from_text(told["algorithm"]), int(told["round"]), view_of(message.content)
     memory = Memory(context.state, algorithm, view, partition, state_dir)
     if not memory.recall(str(told["accepted"])):
-        return reply_to(message, **{WORD: word(lost=True, partition=partition)})
+        return reply_to(message, **{WORD: word(lost=True, partition=partition, round=r)})
     torch.manual_seed(int(np.random.SeedSequence([told["seed"], partition, r]).generate_state(1)[0]))
     task = setup(context, _config(message))
     worker = Worker(task, memory)

@@ -44,7 +44,7 @@ class Reply:
         for arrays in (self.end, self.direction or {}):
             for name in sorted(arrays):
                 found.update(f"{name} {self.travelled[name]!r}".encode())
-                found.update(np.ascontiguousarray(arrays[name]))
+                found.update(np.ascontiguousarray(arrays[name]).data)
         return found.hexdigest()
 
 

@@ -24,6 +24,7 @@ from stgt.flower.ledger import Arrays, View
 WORD = "stgt"
 VIEW = "view."
 REMEDY = "build the clients' ClientApp by stgt.flower.client_app and the server's strategy by stgt.flower.Strategy"
+AWAY = (3, 4, 5)  # Flower's codes for a message, a reply or a node that is not to be had
 
 
 class FailedError(ValueError):
@@ -55,8 +56,13 @@ def word_of(message: Message, who: str) -> dict[str, Any]:
     if record is None:
         raise ValueError(f"{who} is not one of stgt's: {REMEDY}.")
     if "fault" in record:
-        raise ValueError(f"{who}: {record['fault']}")
+        raise ValueError(str(record["fault"]))
     return dict(record)
+
+
+def is_away(message: Message) -> bool:
+    """Does Flower itself answer in the client's place, which is late or gone?"""
+    return message.has_error() and message.error.code in AWAY
 
 
 def reply_to(message: Message, **records: Any) -> Message:

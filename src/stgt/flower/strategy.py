@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from logging import INFO, WARNING
 from pathlib import Path
@@ -19,7 +18,8 @@ from stgt.checks import check_count, check_number, check_seed
 from stgt.flower.checkpoint import load_ledger, save_ledger
 from stgt.flower.fit import as_text, check_usable
 from stgt.flower.ledger import Ledger, Reply
-from stgt.flower.records import REMEDY, WORD, FailedError, from_record, size_of, to_record, view_records, word, word_of
+from stgt.flower.records import WORD, FailedError, from_record, is_away, size_of, to_record, view_records, word, word_of
+from stgt.flower.roster import Roster
 from stgt.topology import Topology
 
 NUM_EXAMPLES = "num-examples"
@@ -62,8 +62,7 @@ class Strategy(FlowerStrategy):
         self.evaluate = check_count(evaluate, "evaluate", 0)
         self.ledger: Ledger | None = None
         self.done = 0  # rounds before this start
-        self._known: dict[int, int] = {}  # the partition of each node, in the order in which they came
-        self._strange: set[int] = set()  # the nodes that gave none when they were asked
+        self._roster = Roster(topology.n, self.min_clients, self.patience)
         self._called: dict[int, int] = {}  # the partition of each node that was sent this round's message
         self._ttl: float | None = None
         self._sent = 0
@@ -89,7 +88,7 @@ class Strategy(FlowerStrategy):
         if self.checkpoint is not None and self.checkpoint.exists():
             self.done = load_ledger(self.checkpoint, self.ledger, self.seed)
             log(INFO, "going on from round %d of %s", self.done, self.checkpoint)
-        self._ttl, self._known, self._strange = timeout, {}, set()
+        self._ttl, self._roster = timeout, Roster(self.topology.n, self.min_clients, self.patience, timeout)
         begin, done = to_record(self.ledger.model()), self.done
 
         def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
@@ -121,7 +120,7 @@ class Strategy(FlowerStrategy):
     ) -> Iterable[Message]:
         """Calls s of the clients that are there: the same ones for the same seed."""
         ledger, r = self._begun(), self.done + server_round - 1
-        present = self._present(grid)
+        present = self._roster.present(grid)
         called = self.topology.called(r, self.seed, present)
         self._called = {present[partition]: partition for partition in called}
         self._sent, records, messages = 0, {}, []
@@ -146,7 +145,7 @@ class Strategy(FlowerStrategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Takes in the replies that are right; a round with too few leaves everything as it was."""
         ledger, r = self._begun(), self.done + server_round - 1
-        come = {self._called.get(message.metadata.src_node_id): message for message in replies}
+        come = {self._called.get(message.metadata.src_node_id): message for message in replies if not is_away(message)}
         good: dict[int, Reply] = {}
         faults: list[str] = []
         lost: list[int] = []
@@ -163,7 +162,7 @@ class Strategy(FlowerStrategy):
             except ValueError as error:
                 log(WARNING, "round %d: client %d: %s", r + 1, partition, error)
                 if ledger.trained is None or not isinstance(error, FailedError):
-                    faults.append(str(error))
+                    faults.append(f"client {partition}: {error}")
         if lost:
             log(WARNING, "round %d: client %d has lost its state; all control variables start anew.", r + 1, lost[0])
             ledger.forget(r)
@@ -190,12 +189,12 @@ class Strategy(FlowerStrategy):
         """A client's reply to round r; None if it has lost its state."""
         said = word_of(message, "it")
         if said.get("partition") != partition:
-            self._known.pop(message.metadata.src_node_id, None)
+            self._roster.forget(message.metadata.src_node_id)
             raise ValueError(f"it is partition {said.get('partition')} now: it is asked again before it is called.")
-        if said.get("lost"):
-            return None
         if said.get("round") != r:
             raise ValueError("its reply is to another round: it is left out.")
+        if said.get("lost"):
+            return None
         records, travelled = message.content.array_records, message.content.metric_records["travelled"]
         return Reply(
             end=from_record(records["end"]),
@@ -213,7 +212,7 @@ class Strategy(FlowerStrategy):
         """Asks `evaluate` clients what they think of the model."""
         if not self.evaluate:
             return []
-        r, present = self.done + server_round - 1, self._present(grid)
+        r, present = self.done + server_round - 1, self._roster.present(grid)
         self._called, messages = {}, []
         for partition in sorted(present)[: self.evaluate]:
             self._called[present[partition]] = partition
@@ -226,58 +225,13 @@ class Strategy(FlowerStrategy):
         """The clients' numbers, averaged with the weights "num-examples" if all of them say it."""
         found = []
         for message in replies:
-            who = f"client {self._called.get(message.metadata.src_node_id)}"
             try:
-                word_of(message, who)
+                word_of(message, "it")
                 found.append(dict(message.content.metric_records["metrics"]))
             except ValueError as error:
-                log(WARNING, "evaluation: %s", error)
+                log(WARNING, "evaluation: client %s: %s", self._called.get(message.metadata.src_node_id), error)
         weigh = all(numbers.get(NUM_EXAMPLES, 0) > 0 for numbers in found)
         return MetricRecord({**_averaged(found, NUM_EXAMPLES if weigh else None)}) if found else None
-
-    # -- who is there ------------------------------------------------------------------------------------------------
-
-    def _present(self, grid: Grid) -> dict[int, int]:
-        """The node of each partition that is connected; waits until enough are."""
-        until = time.monotonic() + self.patience
-        while True:
-            nodes = set(grid.get_node_ids())
-            self._known = {node: partition for node, partition in self._known.items() if node in nodes}
-            self._strange &= nodes
-            enough = len(set(self._known.values())) >= self.min_clients
-            faults = self._meet(grid, nodes - set(self._known) - (self._strange if enough else set()))
-            present = {partition: node for node, partition in self._known.items()}
-            if len(present) >= self.min_clients:
-                return present
-            if (faults and len(nodes) >= self.min_clients) or time.monotonic() > until:
-                reason = faults[0] if faults else "give --node-config 'partition-id=…' and start more SuperNodes."
-                raise ValueError(f"{len(present)} of at least {self.min_clients} clients are there: {reason}")
-            log(INFO, "waiting for clients: %d of at least %d are there", len(present), self.min_clients)
-            time.sleep(1.0)
-
-    def _meet(self, grid: Grid, nodes: set[int]) -> list[str]:
-        """Asks new nodes for their partition. Returns what was wrong with those who gave none."""
-        if not nodes:
-            return []
-        faults = []
-        wait = min(self.patience, self._ttl or self.patience)
-        asked = [
-            Message(content=RecordDict({WORD: word()}), message_type=MessageType.QUERY, dst_node_id=node, ttl=wait)
-            for node in sorted(nodes)
-        ]
-        for message in grid.send_and_receive(asked, timeout=wait):
-            try:
-                partition = int(word_of(message, "a client")["partition"])
-                if not 0 <= partition < self.topology.n:
-                    raise ValueError(f"a client has partition-id={partition}: use 0 to {self.topology.n - 1}.")
-                if partition in self._known.values():
-                    log(WARNING, "two clients have partition-id=%d: the one that came last is called.", partition)
-                self._known[message.metadata.src_node_id] = partition
-            except ValueError as error:
-                faults.append(f"{error}; {REMEDY}." if isinstance(error, FailedError) else str(error))
-                log(WARNING, "%s", faults[-1])
-        self._strange |= nodes - set(self._known)
-        return faults
 
     def _begun(self) -> Ledger:
         if self.ledger is None:
