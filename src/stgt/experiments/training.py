@@ -54,7 +54,7 @@ def judged(
     if grid:
         return Outcome(spec, by_stepsize(rows, ends), [], [], rows)
     curves = by_method(rows)
-    return Outcome(spec, summary(curves), claims(curves), [figure(name, curves, tau, title)], rows)
+    return Outcome(spec, summary(curves, max(ends, 3)), claims(curves), [figure(name, curves, tau, title)], rows)
 
 
 def train_all(
@@ -141,17 +141,17 @@ def by_stepsize(rows: Sequence[Row], ends: int = 1) -> list[Row]:
     return sorted(found, key=lambda row: (row["method"], not np.isfinite(row["train_loss"]), row["train_loss"]))
 
 
-def summary(curves: dict[str, Curves]) -> list[Row]:
+def summary(curves: dict[str, Curves], ends: int = 3) -> list[Row]:
     """A row for each method: what the last measurements say."""
     return [
         {
             "method": method,
             "lr": float(one["lr"][0, 0]),
             "seeds": len(one["steps"]),
-            "train_loss": last(one, "train_loss")[0],
-            "train_loss_interval": finite(last(one, "train_loss")[1]),
-            "test_accuracy": last(one, "test_accuracy")[0],
-            "test_accuracy_interval": finite(last(one, "test_accuracy")[1]),
+            "train_loss": last(one, "train_loss", ends)[0],
+            "train_loss_interval": finite(last(one, "train_loss", ends)[1]),
+            "test_accuracy": last(one, "test_accuracy", ends)[0],
+            "test_accuracy_interval": finite(last(one, "test_accuracy", ends)[1]),
             "megabytes_sent": float(one["bytes_sent"][:, -1].mean() / 1e6),
             "consensus_error": float(one["consensus_error"][:, -1].mean()),
         }
