@@ -134,7 +134,7 @@ def test_st_gt_converges_although_replies_are_lost():
 
 def test_a_round_with_too_few_replies_leaves_everything_as_it_was(caplog):
     grid = FatefulGrid(quadratics.app_of(), fate=lambda r, i: "lost" if r >= 2 and i % 2 else "ok")
-    strategy = Strategy(PLUS, stgt.topology.server(CLIENTS), min_clients=4)
+    strategy = Strategy(PLUS, stgt.topology.server(CLIENTS), min_replies=4)
     two = quadratics.start(Strategy(PLUS, stgt.topology.server(CLIENTS)), FatefulGrid(quadratics.app_of()), 2)
     np.testing.assert_array_equal(quadratics.start(strategy, grid, 4), two)
     assert "round 3 does not count: 3 replies of 4." in caplog.text

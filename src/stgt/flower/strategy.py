@@ -35,8 +35,9 @@ class Strategy(FlowerStrategy):
         algorithm: such as stgt.ScaffoldPlus(tau=10, gamma_g=1.0, gamma_c=1.0); gamma is the clients' lr.
         topology: stgt.topology.server(n, sampled=s, seed=…): n clients in all, of whom s are called each round.
         seed: of the run: it changes whom the server calls and what clients draw.
-        min_clients: how many must be there for a round to begin, and reply for it to count.
-        patience: seconds to wait for that many, and for a new client to say which partition it is.
+        min_clients: how many must be there for a round to begin.
+        min_replies: how many must reply for it to count.
+        patience: seconds to wait for clients to be there, and for a new one to say which partition it is.
         checkpoint: a file to write the server's state to after every round, and to go on from; none if left out.
         evaluate: how many clients are asked to evaluate the model after each round.
     """
@@ -48,6 +49,7 @@ class Strategy(FlowerStrategy):
         *,
         seed: int = 0,
         min_clients: int = 1,
+        min_replies: int = 1,
         patience: float = 600.0,
         checkpoint: Path | str | None = None,
         evaluate: int = 0,
@@ -56,8 +58,11 @@ class Strategy(FlowerStrategy):
         self.algorithm, self.topology = algorithm, topology
         self.seed, self.patience = check_seed(seed), check_number(patience, "patience", above=0)
         self.min_clients = check_count(min_clients, "min_clients")
-        if self.min_clients > topology.sampled:
-            raise ValueError(f"min_clients={min_clients}: a round calls {topology.sampled}; give at most that many.")
+        self.min_replies = check_count(min_replies, "min_replies")
+        if self.min_clients > topology.n:
+            raise ValueError(f"min_clients={min_clients}: there are {topology.n} in all; give at most that many.")
+        if self.min_replies > topology.sampled:
+            raise ValueError(f"min_replies={min_replies}: a round calls {topology.sampled}; give at most that many.")
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.evaluate = check_count(evaluate, "evaluate", 0)
         self.ledger: Ledger | None = None
@@ -111,7 +116,7 @@ class Strategy(FlowerStrategy):
 
     def summary(self) -> None:
         log(INFO, "\t├── %s on %s, seed %d", self.algorithm, self.topology, self.seed)
-        log(INFO, "\t└── at least %d clients a round; weights 1/|S|", self.min_clients)
+        log(INFO, "\t└── at least %d clients and %d replies a round; weights 1/|S|", self.min_clients, self.min_replies)
 
     # -- training ----------------------------------------------------------------------------------------------------
 
@@ -169,8 +174,8 @@ class Strategy(FlowerStrategy):
             return self._end(r), None
         if faults and len(faults) == len(self._called):
             raise ValueError(f"no client could do round {r + 1}: {faults[0]}")
-        if len(good) < self.min_clients:
-            log(WARNING, "round %d does not count: %d replies of %d.", r + 1, len(good), self.min_clients)
+        if len(good) < self.min_replies:
+            log(WARNING, "round %d does not count: %d replies of %d.", r + 1, len(good), self.min_replies)
             return self._end(r), None
         ledger.take(r, good)
         contents = [come[partition].content for partition in good]
