@@ -26,20 +26,22 @@ class Roster:
         self.partitions, self.least, self.patience = partitions, least, patience
         self.wait = patience if timeout is None else min(patience, timeout)
         self._known: dict[int, int] = {}  # in the order in which they came
-        self._strange: set[int] = set()  # the nodes that gave none when they were asked
+        self._strange: dict[int, int] = {}  # the nodes that gave none when asked, and how often that was
+        self._calls = 0
 
     def present(self, grid: Grid) -> dict[int, int]:
         """The node of each partition that is connected; waits until enough are.
 
-        A node that gave no partition is asked again only while there are too few without it.
+        A node that gave no partition is asked again while there are too few without it; else after 2, 4, 8, … rounds.
         """
         until = time.monotonic() + self.patience
+        self._calls += 1
         while True:
             nodes = set(grid.get_node_ids())
             self._known = {node: partition for node, partition in self._known.items() if node in nodes}
-            self._strange &= nodes
             enough = len(set(self._known.values())) >= self.least
-            faults = self._meet(grid, nodes - set(self._known) - (self._strange if enough else set()))
+            resting = {node for node, times in self._strange.items() if enough and self._calls % 2**times}
+            faults = self._meet(grid, nodes - set(self._known) - resting)
             found = {partition: node for node, partition in self._known.items()}
             if len(found) >= self.least:
                 return found
@@ -73,5 +75,5 @@ class Roster:
             except ValueError as error:
                 faults.append(f"{error}; {REMEDY}." if isinstance(error, FailedError) else str(error))
                 log(WARNING, "%s", faults[-1])
-        self._strange |= nodes - set(self._known)
+        self._strange |= {node: self._strange.get(node, 0) + 1 for node in nodes - set(self._known)}
         return faults
