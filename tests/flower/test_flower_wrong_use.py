@@ -102,6 +102,19 @@ def test_clients_that_are_not_ours_but_answer_everything():
         simulate(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
 
 
+def test_a_reply_that_lacks_something():
+    app = ClientApp()
+
+    def answer(message, context):
+        told = ConfigRecord({"partition": context.node_config["partition-id"], "round": 0})
+        return Message(RecordDict({"stgt": told, "end": ArrayRecord()}), reply_to=message)
+
+    app.query()(answer)
+    app.train()(answer)
+    with pytest.raises(ValueError, match=r"its reply lacks 'buffers': use the same version of stgt on both sides\."):
+        simulate(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
+
+
 def test_our_clients_under_flower_s_own_strategy():
     grid = FatefulGrid(quadratics.app_of())
     FlowerFedAvg(fraction_evaluate=0.0).start(grid, quadratics.initial(), num_rounds=1)

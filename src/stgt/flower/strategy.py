@@ -200,6 +200,9 @@ class Strategy(FlowerStrategy):
             raise ValueError("its reply is to another round: it is left out.")
         if said.get("lost"):
             return None
+        missing = {"end", "buffers", "travelled", "metrics"} - set(message.content)
+        if missing:
+            raise ValueError(f"its reply lacks {min(missing)!r}: use the same version of stgt on both sides.")
         records, travelled = message.content.array_records, message.content.metric_records["travelled"]
         return Reply(
             end=from_record(records["end"]),
