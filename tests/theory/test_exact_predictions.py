@@ -105,6 +105,7 @@ def test_without_noise_the_curve_is_the_run(algorithm):
 
 
 @pytest.mark.parametrize("topology", GRAPHS, ids=str)
+@pytest.mark.sampled(3)
 def test_the_spectral_radius_is_the_measured_rate(topology):
     """Noise-free, the distance to the optimum shrinks by the spectral radius a round, in the end: to 3 digits."""
     rng = np.random.default_rng(0)
@@ -118,6 +119,7 @@ def test_the_spectral_radius_is_the_measured_rate(topology):
         assert theory.spectral_radius(algorithm, problem, topology) == pytest.approx(measured, abs=1e-3)
 
 
+@pytest.mark.thorough
 def test_which_graphs_of_the_paper_are_stable():
     """Ridge, n=32, tau=50, gamma=0.4, θ/√p, mu=0.1: directed hops {1, 2, 4} are not, {±1, 16} and exp-5 are."""
     problem, algorithm = stgt.problems.ridge(n=32, p=10, mu=0.1), stgt.STGT(gamma=0.4, tau=50)

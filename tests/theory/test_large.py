@@ -50,6 +50,7 @@ def test_instability_is_seen(monkeypatch):
         theory.steady_state(algorithm, PROBLEM, RING)
 
 
+@pytest.mark.thorough
 def test_the_largest_stepsize_of_a_large_state():
     """f_i(x) = a x²/2, one step, W = J: 2/a."""
     problem = stgt.problems.Quadratic(np.full((2500, 1, 1), 2.0), np.zeros((2500, 1)), noise=0.1)

@@ -14,6 +14,7 @@ from stgt.engines.reference import Run
 
 @pytest.mark.parametrize("graph", ["static", "one-peer"])
 @pytest.mark.parametrize("base", ["sgd", "momentum", "nesterov-decay", "adamw"])
+@pytest.mark.sampled(3)
 def test_any_torch_optimiser(world, base, graph):
     assert_same(world.run("quadratic", base=base, graph=graph), simulate(base, graph))
 

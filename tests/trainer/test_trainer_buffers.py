@@ -24,6 +24,7 @@ def expected(policy: str, graph: str) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("policy", "graph"), [("average", "static"), ("average", "complete"), ("local", "static"), ("none", "static")]
 )
+@pytest.mark.sampled(2)
 def test_running_means(world, policy, graph, given):
     found = world.run("batch_norm", policy=policy, graph=graph, given=given)
     for r, mean in enumerate(expected(policy, graph)):

@@ -25,6 +25,7 @@ def same_steps(count: int) -> list[int]:
     ],
     ids=str,
 )
+@pytest.mark.sampled(2)
 def test_resuming_equals_never_stopping(world, tmp_path, base, options):
     """Bit for bit, from the middle of a round; where nodes make different numbers of steps too."""
     taus = options.get("tau", 3)
