@@ -61,7 +61,9 @@ def federated(
         for seed in range(seeds)
     ]
     rows = _train(runs, data_dir, progress)
-    title = f"{NAMES[model]} on MNIST: {CLIENTS} clients, 2 classes each, {CALLED} called a round, {TAU} local steps"
+    title = (
+        f"{NAMES[model]} on MNIST: {CLIENTS} clients, 2 classes each, {CALLED} called a round; bands span {seeds} seeds"
+    )
     name = "federated" if model == "mlp" else f"federated-{model}"
     return judged(name, runs, rows, TAU, title, _claims, grid=grid, ends=ENDS)
 

@@ -61,7 +61,7 @@ def mnist(
         for rate in (GRID[method] if scale == "grid" else (chosen,))
         for seed in range(seeds)
     ]
-    title = f"LeNet on MNIST: {NODES} nodes, 2 classes each, {TAU} local steps; {seeds} seeds, 95 % intervals"
+    title = f"LeNet on MNIST: {NODES} nodes, 2 classes each, {TAU} local steps; bands span {seeds} seeds"
     return trained(
         "mnist",
         runs,

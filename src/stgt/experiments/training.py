@@ -120,10 +120,10 @@ def figure(name: str, curves: dict[str, Curves], tau: int, title: str) -> Figure
 
 
 def _line(label: str, x: np.ndarray, values: np.ndarray, style: int) -> Line:
-    mean, half = mean_interval(values)
+    """The mean; the band spans the seeds, as an interval for so few would leave what can be."""
     if len(values) < 2:
-        return Line(label, x, mean, style=style)
-    return Line(label, x, mean, mean - half, mean + half, style=style)
+        return Line(label, x, values[0], style=style)
+    return Line(label, x, values.mean(axis=0), values.min(axis=0), values.max(axis=0), style=style)
 
 
 def by_stepsize(rows: Sequence[Row], ends: int = 1) -> list[Row]:
