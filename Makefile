@@ -8,13 +8,17 @@ READY := .venv/.ready
 demo: $(READY)
 	$(BIN)/stgt demo --out demo --force
 
+# These start processes of their own, which fill the machine.
+FLOWER := $(addprefix tests/flower/test_flower_,ray.py example.py deployment.py)
+ALONE := tests/trainer $(FLOWER)
+
 test: $(READY)
-	$(BIN)/pytest -n 2 --ignore tests/trainer
-	$(BIN)/pytest tests/trainer # its own eight processes fill the machine
+	$(BIN)/pytest -n 2 $(addprefix --ignore ,$(ALONE))
+	$(BIN)/pytest $(ALONE)
 
 test-all: $(READY)
-	$(BIN)/pytest -n 2 --ignore tests/trainer -m ""
-	$(BIN)/pytest tests/trainer -m ""
+	$(BIN)/pytest -n 2 $(addprefix --ignore ,$(ALONE)) -m ""
+	$(BIN)/pytest $(ALONE) -m ""
 
 lint: $(READY)
 	$(BIN)/ruff check .

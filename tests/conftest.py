@@ -8,8 +8,7 @@ from hypothesis import settings
 for folder in (".", "paper"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
-# Two workers run on two cores, and compiling takes longer than what is compiled.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # two workers run on two cores
 
 settings.register_profile("stgt", deadline=None, derandomize=True)
 settings.load_profile("stgt")

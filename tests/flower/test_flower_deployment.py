@@ -11,6 +11,7 @@ from deployment import Deployment, wait_for
 
 from stgt.flower import simulate
 
+pytestmark = pytest.mark.thorough
 APP = Path(__file__).with_name("deployed_app")
 # Which clients are called is looked up by the round: 2 is called in rounds 1, 2 and 5, so that one round waits for it.
 CLIENTS, ROUNDS, DIES, LATE, INTRUDER = 5, 6, 2, 4, 9
