@@ -10,15 +10,17 @@ demo: $(READY)
 
 # These start processes of their own, which fill the machine.
 FLOWER := $(addprefix tests/flower/test_flower_,ray.py example.py deployment.py)
-ALONE := tests/trainer $(FLOWER)
+APART := $(addprefix --ignore ,tests/trainer $(FLOWER))
 
 test: $(READY)
-	$(BIN)/pytest -n 2 $(addprefix --ignore ,$(ALONE))
-	$(BIN)/pytest $(ALONE)
+	$(BIN)/pytest -n 2 $(APART)
+	$(BIN)/pytest tests/trainer
+	$(BIN)/pytest $(FLOWER)
 
 test-all: $(READY)
-	$(BIN)/pytest -n 2 $(addprefix --ignore ,$(ALONE)) -m ""
-	$(BIN)/pytest $(ALONE) -m ""
+	$(BIN)/pytest -n 2 $(APART) -m ""
+	$(BIN)/pytest tests/trainer -m ""
+	$(BIN)/pytest $(FLOWER) -m ""
 
 lint: $(READY)
 	$(BIN)/ruff check .
