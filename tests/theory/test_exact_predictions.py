@@ -24,7 +24,7 @@ ALGORITHMS = [
 
 @pytest.mark.parametrize("topology", GRAPHS, ids=str)
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: algorithm.label)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 def test_the_steady_state_is_what_runs_show(algorithm, topology):
     """200 seeds: the predicted residual and consensus error lie in the 99 % intervals of the measured ones."""
     exact = theory.steady_state(algorithm, PROBLEM, topology)
@@ -95,7 +95,7 @@ def test_the_expected_curve_is_the_mean_of_runs(algorithm):
     ],
     ids=str,
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_without_noise_the_curve_is_the_run(algorithm):
     problem, topology = quadratic(6, 2), directed_schedule(6)
     x0 = np.array([1.0, -2.0])
