@@ -121,6 +121,7 @@ def test_a_node_that_leaves_early_is_named(tmp_path):
     ), nodes[0].lines
 
 
+@pytest.mark.thorough
 def test_torchrun_restarts_from_the_last_checkpoint(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     environment = node_environment(0, 2, 0)

@@ -17,7 +17,7 @@ def alone(monkeypatch):
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_a_world_of_one_is_gradient_descent(alone, compiled):
     model = Quadratic()
     forward = torch.compile(model, backend="aot_eager") if compiled else model
