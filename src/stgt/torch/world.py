@@ -178,16 +178,22 @@ class Watch:
         self._lost = (int(rank), f"{why} (noticed in round {r})")
 
     def _interrupt(self) -> None:
-        """Makes the training thread's blocked exchange fail: the backend closes its connections on a time-out."""
+        """Makes the training thread's blocked exchange fail: the backend closes its connections on a time-out.
+
+        It takes a connection that is still open, as that of a hanging node is; others may have left already.
+        """
+        others = [rank for rank in range(dist.get_world_size()) if rank != self.rank]
+        lost = self._lost[0] if self._lost is not None else -1
         while self._waiting and not self._left.is_set():
-            with _quietly():
-                if dist.get_backend() == "gloo":
-                    peer = (self.rank + 1) % dist.get_world_size()
-                    work = dist.irecv(torch.zeros(1), src=peer, tag=1 << 20)
-                    if work is not None:
-                        work.wait(timedelta(milliseconds=1))
-                else:
+            if dist.get_backend() != "gloo":
+                with _quietly():
                     dist.group.WORLD._get_backend(torch.device("cuda")).abort()  # pyright: ignore
+            else:
+                for peer in sorted(others, key=lambda rank: rank != lost):
+                    with _quietly():
+                        work = dist.irecv(torch.zeros(1), src=peer, tag=1 << 20)
+                        if work is not None:
+                            work.wait(timedelta(milliseconds=1))
             time.sleep(0.2)
 
     # -- what went wrong -----------------------------------------------------------------------------------------
