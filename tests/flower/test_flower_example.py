@@ -66,6 +66,7 @@ def _mentioning(text: str) -> list[int]:
     return found
 
 
+@pytest.mark.thorough
 def test_flwr_run_trains_and_writes_the_curve(flwr, digits, tmp_path):
     out = tmp_path / "curve.csv"  # two SuperNodes are what Flower simulates if nothing is said
     printed = flwr(f"data-dir='{digits}' out='{out}' clients=2 sampled=2 classes=5 rounds=2 tau=20 lr=0.1")

@@ -53,6 +53,7 @@ QUICK = [case for case in CASES if case[1] == "static" or case[0] in ("STGT", "S
 
 
 @pytest.mark.parametrize(("name", "graph"), QUICK)
+@pytest.mark.sampled(2)
 def test_every_algorithm(world, name, graph):
     dtypes = list(TOLERANCE) if name in ("STGT", "ScaffoldPlus") else ["float64"]
     compare(world, name, graph, dtypes)
