@@ -4,12 +4,12 @@ import torch
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import ServerApp
 from task import images, method, model, parts, path
-from torch.nn.functional import cross_entropy
 
 import stgt
 from stgt.files import read_table, write_table
 from stgt.flower import Strategy
 from stgt.train.batches import normalised
+from stgt.train.loop import measured
 
 app = ServerApp()
 
@@ -21,17 +21,13 @@ def main(grid, context) -> None:
     parts(config, data)  # what is wrong with the config is said before anybody is called
     torch.manual_seed(config["seed"])
     net = model(config, data)
+    test = normalised(data.x_test, data.name), torch.from_numpy(data.y_test)
 
     def evaluate(done: int, arrays: ArrayRecord) -> MetricRecord:
         net.load_state_dict(arrays.to_torch_state_dict())
-        found = {"test_accuracy": 0.0, "test_loss": 0.0}
         net.eval()
-        with torch.inference_mode():
-            for rows in torch.arange(len(data.y_test)).split(1000):
-                x, y = normalised(data.x_test[rows], data.name), torch.from_numpy(data.y_test[rows])
-                outputs = net(x)
-                found["test_accuracy"] += (outputs.argmax(dim=1) == y).sum().item() / len(data.y_test)
-                found["test_loss"] += cross_entropy(outputs, y, reduction="sum").item() / len(data.y_test)
+        loss, correct = measured(net, *test)
+        found = {"test_accuracy": correct / len(data.y_test), "test_loss": loss / len(data.y_test)}
         if out is not None:
             before = read_table(out) if done and out.exists() else []  # of a run that goes on
             before = [row for row in before if int(row["round"]) < done]

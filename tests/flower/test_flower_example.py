@@ -2,12 +2,10 @@
 
 import os
 import signal
-import struct
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from deployment import ENVIRONMENT, ROOT, free_port, wait_for
 
@@ -15,21 +13,6 @@ from stgt.files import read_table
 
 APP = ROOT / "examples" / "flower"
 FLWR = Path(sys.executable).with_name("flwr")
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    """A folder with MNIST's files unpacked, whose digit k is a bright bar in rows 2k and 2k + 1."""
-    folder = tmp_path_factory.mktemp("data") / "mnist"
-    folder.mkdir()
-    for part, count in (("train", 60_000), ("t10k", 10_000)):
-        labels = np.arange(count, dtype=np.uint8) % 10
-        images = np.zeros((count, 28, 28), dtype=np.uint8)
-        for offset in (0, 1):
-            images[np.arange(count), 2 * labels + offset] = 200
-        (folder / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 2051, count, 28, 28) + images.tobytes())
-        (folder / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, count) + labels.tobytes())
-    return folder.parent
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from stgt.checks import check_choice
 from stgt.engines.trace import mean_interval
 from stgt.experiments.measured import finite
 from stgt.experiments.outcome import Claim, Outcome, Progress
-from stgt.experiments.training import Curves, Row, judged, written
+from stgt.experiments.training import Curves, Row, judged, names_of, written
 from stgt.parts import Part
 from stgt.problems.images import load_images
 from stgt.train.spec import Data, Training
@@ -79,8 +79,7 @@ def _train(runs: list[Training], data_dir: Path | None, progress: Progress | Non
             if progress is not None:
                 progress(before + r, total)
 
-        named = {"method": run.label.split(" · ")[0], "lr": run.optimizer.arguments["lr"], "seed": run.seed}
-        rows += [named | row for row in federate(run, images, CLIENTS, tick)]
+        rows += [names_of(run) | row for row in federate(run, images, CLIENTS, tick)]
     return rows
 
 

@@ -77,10 +77,15 @@ def train_all(
     launch(spec, nodes, folder, data_dir=data_dir, progress=progress)
     rows: list[Row] = []
     for run in spec.runs:
-        named = {"method": run.label.split(" · ")[0], "lr": run.optimizer.arguments["lr"], "seed": run.seed}
         for row in read_table(folder / run.folder / "curve.csv"):
-            rows.append(named | {name: float(value) for name, value in row.items() if name != "label" and value != ""})
+            numbers = {name: float(value) for name, value in row.items() if name != "label" and value != ""}
+            rows.append(names_of(run) | numbers)
     return rows
+
+
+def names_of(run: Training) -> Row:
+    """What a run's rows are told apart by."""
+    return {"method": run.label.split(" · ")[0], "lr": run.optimizer.arguments["lr"], "seed": run.seed}
 
 
 def by_method(rows: Iterable[Row]) -> dict[str, Curves]:

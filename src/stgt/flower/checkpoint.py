@@ -58,5 +58,5 @@ def _mark(ledger: Ledger, seed: int) -> dict[str, str | int]:
         "algorithm": as_text(ledger.algorithm),
         "topology": f"{ledger.topology}, seed {ledger.topology.seed}",
         "seed": seed,
-        "model": fingerprint(ledger.model()),
+        "model": fingerprint(ledger.view(0)["x"]),
     }

@@ -81,6 +81,7 @@ class Memory:
             return
         kept: View = {}
         waiting: View = {}
+        reads = merge_reads(self.algorithm)
         for name in reply.end:
             state = self.of(name)
             local = local_of(self.algorithm, state["x"], reply, name, r, share)
@@ -88,7 +89,7 @@ class Memory:
                 after = self.algorithm.merge(state, local, self.algorithm.message(state, local))
                 later = {field: after[field] for field in self.fields}
             else:  # what comes of it depends on the mixture
-                later = {field: getattr(local, field) for field in merge_reads(self.algorithm)}
+                later = {field: getattr(local, field) for field in reads}
             for field, value in later.items():
                 waiting.setdefault(field, {})[name] = value
             for field in self.fields:
