@@ -3,7 +3,9 @@
 One definition of an algorithm, every place it runs.
 """
 
-from stgt import oracles, problems, theory, topology
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from stgt.algorithms import (
     DPSGD,
     DSGT,
@@ -19,15 +21,48 @@ from stgt.algorithms import (
     FedAvg,
     FedProx,
     FlexGT,
+    Kept,
+    Linear,
+    Local,
     ProxSkip,
     Scaffold,
     ScaffoldPlus,
+    Sent,
     list_algorithms,
 )
-from stgt.engines import Trace, simulate, sweep
-from stgt.topology import list_topologies
+from stgt.registry import register
+
+if TYPE_CHECKING:
+    from stgt import oracles, problems, report, testing, theory, topology
+    from stgt.engines import Trace, simulate, sweep
+    from stgt.problems import Problem
+    from stgt.topology import Topology, list_topologies
 
 __version__ = "0.1.0"
+
+# Loaded when they are first asked for, so that `import stgt` is as quick as its own algorithms.
+_ROOMS = ("oracles", "problems", "report", "testing", "theory", "topology")
+_ELSEWHERE = {
+    "Problem": "stgt.problems",
+    "Topology": "stgt.topology",
+    "Trace": "stgt.engines",
+    "list_topologies": "stgt.topology",
+    "simulate": "stgt.engines",
+    "sweep": "stgt.engines",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"stgt.{name}")
+    if name in _ELSEWHERE:
+        return getattr(import_module(_ELSEWHERE[name]), name)
+    raise AttributeError(f"module 'stgt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "Algorithm",
@@ -41,19 +76,28 @@ __all__ = [
     "GTSAGA",
     "GTSVRG",
     "KGT",
+    "Kept",
     "LUGT",
+    "Linear",
+    "Local",
     "NEXT",
+    "Problem",
     "ProxSkip",
     "STGT",
     "Scaffold",
     "ScaffoldPlus",
+    "Sent",
+    "Topology",
     "Trace",
     "list_algorithms",
     "list_topologies",
     "oracles",
     "problems",
+    "register",
+    "report",
     "simulate",
     "sweep",
+    "testing",
     "theory",
     "topology",
 ]

@@ -11,6 +11,8 @@ from typing import Any
 def check_count(value: Any, name: str, least: int = 1) -> int:
     """A whole number of at least `least`, as an int."""
     try:
+        if _is_flag(value):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise ValueError(f"{name}={value!r}: give a whole number of at least {least}.") from None
@@ -32,6 +34,8 @@ def check_number(
 ) -> float:
     """A finite number with value > above, value >= least and value <= most, as a Python float."""
     try:
+        if _is_flag(value):
+            raise TypeError
         number = float(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name}={value!r}: give a number{_range(above, least, most)}.") from None
@@ -42,7 +46,7 @@ def check_number(
 
 def check_flag(value: Any, name: str) -> bool:
     """True or False."""
-    if type(value).__name__ not in ("bool", "bool_"):  # NumPy's as well
+    if not _is_flag(value):
         raise ValueError(f"{name}={value!r}: give True or False.")
     return bool(value)
 
@@ -53,6 +57,10 @@ def check_choice(value: Any, name: str, allowed: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in words:
         raise ValueError(f"{name}={value!r}: choose from {', '.join(repr(word) for word in words)}.")
     return value
+
+
+def _is_flag(value: Any) -> bool:
+    return type(value).__name__ in ("bool", "bool_")  # NumPy's as well
 
 
 def _range(above: float, least: float, most: float) -> str:

@@ -1,25 +1,29 @@
-"""Real-valued parameters of a frozen dataclass, which an engine may trace or batch. Standard library only."""
+"""Fields of a frozen dataclass: which of them are real numbers, and how they are set. Standard library only."""
 
 from __future__ import annotations
 
-import copy
+import re
 from dataclasses import fields
-from typing import Any, Self
+from functools import cache
+from typing import Any
+
+_REAL = re.compile(r"\bfloat\b")
 
 
-class Hyper:
-    """Gives a frozen dataclass `hyper`, its real-valued fields, and `bind`, a copy with other values."""
+@cache
+def real_fields(kind: type) -> tuple[str, ...]:
+    """The fields that hold real numbers, by their annotation: an engine may trace or batch them."""
+    return tuple(field.name for field in fields(kind) if _REAL.search(str(field.type)))
 
-    def hyper(self) -> dict[str, Any]:
-        """The real-valued fields by name."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}  # pyright: ignore[reportArgumentType]
-        return {name: value for name, value in values.items() if isinstance(value, float | tuple)}
 
-    def bind(self, **values: Any) -> Self:
-        """A copy with these values put in unchecked; for engines, whose values may be tracers."""
-        other = copy.copy(self)
-        other._set(**values)
-        return other
+@cache
+def other_fields(kind: type) -> tuple[str, ...]:
+    """The fields that shape the program: counts, words and flags."""
+    return tuple(field.name for field in fields(kind) if field.name not in real_fields(kind))
+
+
+class Frozen:
+    """Lets a frozen dataclass put checked values in the place of those that it was given."""
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():

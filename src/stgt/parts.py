@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from stgt.algorithms import ALGORITHMS, Algorithm
+from stgt.algorithms import Algorithm
 from stgt.checks import check_choice
+from stgt.registry import ALGORITHMS
 from stgt.topology import CONSTRUCTORS, Topology
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -31,8 +32,7 @@ class Part(BaseModel):
 
 def make_algorithm(part: Part) -> Algorithm:
     """The algorithm that a part names."""
-    check_choice(part.name, "algorithm.name", ALGORITHMS)
-    return call(ALGORITHMS[part.name], part.arguments, "algorithm", part.name)
+    return call(ALGORITHMS.find(part.name, "algorithm.name"), part.arguments, "algorithm", part.name)
 
 
 def make_topology(given: Mapping[str, Any], n: int) -> Topology:

@@ -1,5 +1,7 @@
 """Wrong use is one clear sentence, and the server keeps its last good state."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import quadratics
@@ -20,8 +22,9 @@ PLUS = stgt.ScaffoldPlus(tau=2, gamma_g=0.9, gamma_c=0.7)
 # -- the strategy's arguments ------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
 class Own(stgt.FedAvg):
-    """A user's method, which clients cannot know by its name."""
+    """A user's method, which clients cannot know by its name: it is not registered."""
 
 
 @pytest.mark.parametrize(
@@ -36,7 +39,7 @@ class Own(stgt.FedAvg):
         (stgt.DIGing(), r"needs more than one model"),
         (stgt.KGT(warm_start=True), r"needs more than one model"),
         (stgt.DPSGD(), r"needs more than one model .* DPSGD\(atc=True\)\."),
-        (Own(), r"Own is not known to clients: use a method of stgt's own\."),
+        (Own(), r"Own is not known by a name: put @stgt\.register above its definition\."),
     ],
     ids=lambda value: value.label if isinstance(value, stgt.algorithms.Algorithm) else None,
 )

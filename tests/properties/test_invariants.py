@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 import stgt
 from catalogue import directed_schedule, instances, logistic, quadratic
 
-TRACKERS = [
-    name for name, algorithm in instances().items() if algorithm.tracker(algorithm.init(0.0, 0.0, 0.0)) is not None
-]
+TRACKERS = [name for name, algorithm in instances().items() if algorithm.tracks]
 # Biased on purpose: their fixed point is not the optimum when nodes hold different data.
 BIASED = {"DPSGD", "DPSGD-atc", "FedAvg", "FedProx"}
 P = 3
@@ -77,9 +75,9 @@ def test_the_optimum_is_a_fixed_point(name, n, seed, which):
     problem = logistic(n, P, seed, batch=None) if algorithm.oracle else quadratic(n, P, seed=seed)
     g = problem.gradients(problem.optimum)
     start = {"own": {"own": g, "c": 0 * g[0]}, "h": {"h": g}, "c": {"c": -g}}
-    fields = algorithm.init(0.0, 0.0, 0.0)
+    fields = algorithm.state_fields
     state0 = start["own" if "own" in fields else "h" if "h" in fields else "c"]
-    if "initial" in algorithm.needs:
+    if algorithm.starts_warm:
         state0 = None  # a warm start at x* is that correction
     trace = run(algorithm, problem, graphs(n, seed)[which], 6, x0=problem.optimum, state0=state0)
     np.testing.assert_allclose(trace.x[0], np.tile(problem.optimum, (n, 1)), rtol=0, atol=1e-10)

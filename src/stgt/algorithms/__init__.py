@@ -1,41 +1,25 @@
-"""What a node computes and says. Nothing here imports an array library."""
+"""What a node computes and says. Nothing here imports an array library.
 
-from stgt.algorithms.base import Algorithm, Cost, Local
+The trackers come first, as they do wherever all methods are listed: in the order of their registration.
+"""
+
+from stgt.algorithms.tracking import DSGT, GTSAGA, GTSVRG, KGT, NEXT, STGT, DIGing, FlexGT
+
+# isort: split
+from stgt.algorithms.base import Algorithm, Cost
+from stgt.algorithms.declare import Kept, Linear, Local, Sent
 from stgt.algorithms.federated import FedAvg, FedProx, Scaffold, ScaffoldPlus
 from stgt.algorithms.gossip import DPSGD, ProxSkip
 from stgt.algorithms.sequential import LUGT, AugDGM
-from stgt.algorithms.tracking import DSGT, GTSAGA, GTSVRG, KGT, NEXT, STGT, DIGing, FlexGT
-
-ALGORITHMS: dict[str, type[Algorithm]] = {
-    cls.__name__: cls
-    for cls in (
-        STGT,
-        FlexGT,
-        KGT,
-        DSGT,
-        LUGT,
-        AugDGM,
-        DIGing,
-        NEXT,
-        DPSGD,
-        FedAvg,
-        FedProx,
-        Scaffold,
-        ScaffoldPlus,
-        ProxSkip,
-        GTSAGA,
-        GTSVRG,
-    )
-}
+from stgt.registry import ALGORITHMS
 
 
 def list_algorithms() -> list[str]:
-    """The names of all algorithms, each a class of that name in `stgt`."""
-    return list(ALGORITHMS)
+    """The names of all algorithms: ours, those that a script has registered, and those of installed packages."""
+    return ALGORITHMS.names()
 
 
 __all__ = [
-    "ALGORITHMS",
     "Algorithm",
     "AugDGM",
     "Cost",
@@ -48,12 +32,15 @@ __all__ = [
     "GTSAGA",
     "GTSVRG",
     "KGT",
+    "Kept",
     "LUGT",
+    "Linear",
     "Local",
     "NEXT",
     "ProxSkip",
     "STGT",
     "Scaffold",
     "ScaffoldPlus",
+    "Sent",
     "list_algorithms",
 ]

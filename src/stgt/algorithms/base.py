@@ -4,43 +4,22 @@ Every method of the family has one shape::
 
     tau times:  x ← x − gamma · (g + correction)       local work, nothing sent
     once:       message(state, local)                  what a node says
-                mixed = W_r · message                  the network (W_rᵀ for the fields in `against`)
+                mixed = W_r · message                  the network (W_rᵀ for a field that is `transposed`)
                 state ← merge(state, local, mixed)     what it makes of what it heard
 
 An algorithm is a frozen dataclass written with ``+ − · /`` on vectors only. It knows no array library and no engine:
-a vector may be an (n, p) stack of all nodes, one node's flat buffer, or a chunk of it.
+a vector may be an (n, p) stack of all nodes, one node's flat buffer, or a chunk of it. What it reads of a round, keeps
+and exchanges it declares; an engine hands over just that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+from stgt.algorithms.declare import PARTS, Kept, Local, Sent, State, Vector
 from stgt.checks import check_count, check_flag, check_number
-from stgt.hyper import Hyper
-
-Vector = Any
-State = Mapping[str, Vector]
-
-
-@dataclass(frozen=True)
-class Local:
-    """What the engine hands over after the local steps of a round.
-
-    `direction` is the mean of (g + correction) over the round: (start − end)/(gamma·tau) for plain SGD. The gradients
-    are None unless the algorithm `needs` them.
-    """
-
-    start: Vector
-    end: Vector
-    direction: Vector
-    gamma: Any
-    round: Any = 0
-    participation: Any = 1.0  # the share of nodes that work in a round, s/n
-    first: Vector = None  # the round's first gradient
-    last: Vector = None  # the round's last gradient
-    anchor: Vector = None  # one more gradient, at `start`, on a sample of its own
+from stgt.hyper import Frozen, real_fields
 
 
 @dataclass(frozen=True)
@@ -64,33 +43,55 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Algorithm(Hyper):
-    """Base of all methods. `gamma` may be left out only where an engine supplies it (a torch optimiser's lr)."""
+class Algorithm(Frozen):
+    """Base of all methods. `gamma` may be left out only where an engine supplies it (a torch optimiser's lr).
+
+    A method of one's own declares `reads`, `keeps` and `exchanges`, as class attributes or as properties where options
+    change them, and overrides `correction`, `message` and `merge`; the rest follows, or may be overridden.
+    """
 
     gamma: float | tuple[float, ...] | None = None  # one for each node only where the method has that
     tau: int = 1
 
-    held: ClassVar[tuple[str, ...]] = ()  # the fields that live at the server, where there is one
+    reads: ClassVar[frozenset[str]] = frozenset({"end"})  # what it reads of a round: names of `Local`'s fields
+    keeps: ClassVar[tuple[Kept, ...]] = ()
+    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True),)
+    exchanges_again: ClassVar[tuple[Sent, ...]] = ()  # a second time, after a gradient at the merged model
+    coin: ClassVar[bool] = False  # does a coin decide whether a round ends with communication?
     oracle: ClassVar[str | None] = None  # the name of the oracle the method is made of, if it insists on one
     row_stochastic: ClassVar[str] = "never"  # where W_r may be row-stochastic only: "never", "server" or "any"
     invariant: ClassVar[str] = "Σ_i c_i must be 0"  # what `conserved` says, in words
 
     def __post_init__(self) -> None:
+        self.check_class()
         if self.gamma is not None:
             self._set(gamma=self._stepsize())
         self._set(tau=check_count(self.tau, "tau"))
+        for name in real_fields(type(self)):
+            value = getattr(self, name)
+            if name != "gamma" and value is not None:
+                self._set(**{name: check_number(value, name)})
         for field in fields(self):
             if isinstance(field.default, bool):
                 self._set(**{field.name: check_flag(getattr(self, field.name), field.name)})
+        _check_declaration(self)
 
     def _stepsize(self) -> float | tuple[float, ...]:
         return check_number(self.gamma, "gamma", above=0)
 
+    @classmethod
+    def check_class(cls) -> None:
+        """A ValueError unless the class is a dataclass itself: it is then a frozen one, as its base is."""
+        if "__dataclass_params__" not in vars(cls):
+            raise ValueError(
+                f"{cls.__name__} is not a frozen dataclass: put @dataclass(frozen=True, kw_only=True) above it."
+            )
+
     # -- the four parts of a method ------------------------------------------------------------------------------
 
     def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
-        """The state before round 0. `gradient` at x and its `mean` over nodes come if "initial" is in `needs`."""
-        return {"x": x}
+        """The state before round 0. `gradient` at x and its `mean` over nodes come if it `starts_warm`."""
+        return {name: x if name == "x" else 0 * x for name in self.state_fields}
 
     def correction(self, state: State, x: Vector) -> Vector:
         """What is added to the gradient at x in a local step."""
@@ -107,24 +108,34 @@ class Algorithm(Hyper):
     # -- methods that exchange twice -----------------------------------------------------------------------------
 
     def second_message(self, state: State, gradient: Vector) -> dict[str, Vector]:
-        """What is said after `merge`, given the gradient at the merged x, if "lookahead" is in `needs`."""
+        """What is said after `merge`, given the gradient at the merged x, if it `exchanges_again`."""
         raise NotImplementedError(f"{type(self).__name__} exchanges once a round")
 
     def second_merge(self, state: State, gradient: Vector, mixed: State) -> dict[str, Vector]:
         """The state after the second exchange of a round."""
         raise NotImplementedError(f"{type(self).__name__} exchanges once a round")
 
-    # -- what an engine has to know ------------------------------------------------------------------------------
+    # -- what follows from the declaration -----------------------------------------------------------------------
 
     @property
-    def needs(self) -> frozenset[str]:
-        """What the engine must supply: of "initial", "first", "last", "anchor", "lookahead", "coin"."""
-        return frozenset()
+    def state_fields(self) -> tuple[str, ...]:
+        """The names of all that a node keeps, x first."""
+        return "x", *(kept.name for kept in self.keeps if kept.name != "x")
 
     @property
-    def against(self) -> tuple[str, ...]:
-        """The message fields that travel against the edges, mixed with W_rᵀ."""
-        return ()
+    def held(self) -> tuple[str, ...]:
+        """The fields that live at the server, where there is one."""
+        return tuple(kept.name for kept in self.keeps if kept.at_server)
+
+    @property
+    def starts_warm(self) -> bool:
+        """Does `init` take the gradient at the start and its mean over the nodes?"""
+        return False
+
+    @property
+    def tracks(self) -> bool:
+        """Do the corrections follow the network's gradient, with a sum over the nodes that stays 0?"""
+        return any(kept.zero_sum for kept in self.keeps)
 
     @property
     def oracle_options(self) -> dict[str, Any]:
@@ -137,19 +148,28 @@ class Algorithm(Hyper):
         return 1.0
 
     def tracker(self, state: State) -> Vector:
-        """y − g, the part of the tracking variable that is not the local gradient; None if nothing is tracked."""
-        return None
+        """y − g, the part of the tracking variable that is not the local gradient, of a method that `tracks`."""
+        return self.correction(state, state["x"])
 
-    def conserved(self, state: State, participation: float) -> Vector:
-        """A vector of each node whose sum over all nodes stays 0 for ever; None if there is none."""
-        return self.tracker(state)
+    def conserved(self, state: State, participation: Any) -> Vector:
+        """A vector of each node whose sum over all nodes stays 0 for ever, of a method that `tracks`."""
+        return next(state[kept.name] for kept in self.keeps if kept.zero_sum)
 
     def check(self, participation: float) -> None:
         """Raises a ValueError if the method is wrong where this share of the nodes works in a round."""
 
     def cost(self, samples: int | None = None) -> Cost:
         """What a round costs a node; `samples` is m, the number of samples a node holds."""
-        raise NotImplementedError
+        said = len(self.exchanges) + len(self.exchanges_again)
+        # The model, the gradient, and the round's start where it is needed after the first step.
+        begun = self.tau > 1 and bool(self.reads & {"start", "direction"})
+        buffers = len(self.state_fields) + 1 + begun + ("first" in self.reads) + bool(self.exchanges_again)
+        gradients = self.tau + ("anchor" in self.reads)
+        return Cost(gradients, said, buffers, up=said, down=said, initial=int(self.starts_warm))
+
+    def same_as(self, has_server: bool) -> str:
+        """Which other method this one is, as it was given, with or without a server; "" if it is none."""
+        return ""
 
     @property
     def label(self) -> str:
@@ -164,3 +184,25 @@ def one_step(algorithm: Algorithm) -> None:
             f"tau={algorithm.tau}: {algorithm.label} takes one gradient step a round (tau=1); "
             "use STGT, KGT, FlexGT or LUGT for local steps."
         )
+
+
+def _check_declaration(algorithm: Algorithm) -> None:
+    """A ValueError that names what is wrong with what a method says about itself."""
+    name = type(algorithm).__name__
+    reads = algorithm.reads
+    if isinstance(reads, str) or not all(isinstance(part, str) for part in reads):
+        raise ValueError(f"{name}.reads={reads!r}: give a frozenset of names, such as frozenset({{'end', 'gamma'}}).")
+    for part in sorted(reads):
+        if part not in PARTS:
+            raise ValueError(f"{name}.reads has {part!r}: choose from {', '.join(map(repr, PARTS))}.")
+    for what, kind in (("keeps", Kept), ("exchanges", Sent), ("exchanges_again", Sent)):
+        given = getattr(algorithm, what)
+        if not isinstance(given, tuple) or not all(isinstance(one, kind) for one in given):
+            example = f"({kind.__name__}('c'),)" if kind is Kept else "(Sent('x'), Sent('z'))"
+            raise ValueError(f"{name}.{what}={given!r}: give a tuple of {kind.__name__}, such as {example}.")
+        names = [one.name for one in given]
+        for one in names:
+            if names.count(one) > 1:
+                raise ValueError(f"{name}.{what} has {one!r} twice: give each name once.")
+    if not algorithm.exchanges:
+        raise ValueError(f"{name}.exchanges is empty: a method says something, such as (Sent('x'),).")

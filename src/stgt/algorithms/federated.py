@@ -1,7 +1,7 @@
 """Methods with a server: FedAvg, FedProx, Scaffold and Scaffold⁺.
 
-They are written for any W_r. On `server(n, sampled=s)` the fields in `held` live at the server, the sampled workers
-start from them, and `own` stays at its worker. On any other graph every node is its own server: Scaffold⁺ with
+They are written for any W_r. On `server(n, sampled=s)` what is kept `at_server` lives there, the sampled workers
+start from it, and `own` stays at its worker. On any other graph every node is its own server: Scaffold⁺ with
 γ_g = γ_c = 1 is then ST-GT on W_r, with c − own in the place of ST-GT's c.
 """
 
@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from stgt.algorithms.base import Algorithm, Cost, Local, State, Vector
+from stgt.algorithms.base import Algorithm, Cost
+from stgt.algorithms.declare import Kept, Local, Sent, State, Vector
 from stgt.checks import check_choice, check_number
+from stgt.registry import register
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(Algorithm):
     """FedAvg: x_i ← x, tau times x_i ← x_i − γ g_i, x ← mean of the sampled x_i. LocalSGD when all are sampled.
@@ -22,13 +25,14 @@ class FedAvg(Algorithm):
     Reference: McMahan et al., arXiv:1602.05629.
     """
 
-    held: ClassVar[tuple[str, ...]] = ("x",)
+    keeps: ClassVar[tuple[Kept, ...]] = (Kept("x", at_server=True),)
     row_stochastic: ClassVar[str] = "any"
 
-    def cost(self, samples: int | None = None) -> Cost:
-        return Cost(gradients=self.tau, vectors=1, buffers=2, up=1, down=1)
+    def same_as(self, has_server: bool) -> str:
+        return "" if has_server else "D-PSGD (ATC)"
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class FedProx(FedAvg):
     """FedProx: FedAvg with x_i ← x_i − γ(g_i + mu_prox (x_i − x)) in the local steps.
@@ -38,6 +42,8 @@ class FedProx(FedAvg):
 
     mu_prox: float = 0.01
 
+    reads: ClassVar[frozenset[str]] = frozenset({"start", "end"})
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._set(mu_prox=check_number(self.mu_prox, "mu_prox", least=0))
@@ -45,8 +51,8 @@ class FedProx(FedAvg):
     def correction(self, state: State, x: Vector) -> Vector:
         return self.mu_prox * (x - state["x"])
 
-    def cost(self, samples: int | None = None) -> Cost:
-        return Cost(gradients=self.tau, vectors=1, buffers=3, up=1, down=1)
+    def same_as(self, has_server: bool) -> str:
+        return "" if self.mu_prox else "FedAvg"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +62,9 @@ class ControlVariates(Algorithm):
     gamma_g: float = 1.0
     warm_start: bool = False
 
-    held: ClassVar[tuple[str, ...]] = ("x", "c")
+    reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction", "participation"})
+    keeps: ClassVar[tuple[Kept, ...]] = (Kept("x", at_server=True), Kept("c", at_server=True), Kept("own"))
+    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True), Sent("c", replaces=True))
     row_stochastic: ClassVar[str] = "server"
     invariant: ClassVar[str] = "c must be (gamma_c n/s) times the mean of own"
 
@@ -69,13 +77,17 @@ class ControlVariates(Algorithm):
         raise NotImplementedError
 
     @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"initial"} if self.warm_start else ())
+    def starts_warm(self) -> bool:
+        return self.warm_start
+
+    @property
+    def tracks(self) -> bool:
+        return True
 
     def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
         if self.warm_start:
             return {"x": x, "c": mean, "own": gradient}
-        return {"x": x, "c": 0 * x, "own": 0 * x}
+        return super().init(x)
 
     def correction(self, state: State, x: Vector) -> Vector:
         return state["c"] - state["own"]
@@ -94,10 +106,7 @@ class ControlVariates(Algorithm):
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
         return {"x": mixed["x"], "c": mixed["c"], "own": state["own"] + self.change_of_own(state, local)}
 
-    def tracker(self, state: State) -> Vector:
-        return state["c"] - state["own"]
-
-    def conserved(self, state: State, participation: float) -> Vector:
+    def conserved(self, state: State, participation: Any) -> Vector:
         """Σ_i [c − (γ_c n/s) own_i] = 0: a start that breaks it converges to a wrong point."""
         return state["c"] - self.control_rate(participation) / participation * state["own"]
 
@@ -106,6 +115,7 @@ class ControlVariates(Algorithm):
         return Cost(gradients=self.tau, vectors=2, buffers=4, up=1, down=2, initial=int(self.warm_start))
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(ControlVariates):
     """Scaffold: c ← c + (s/n) mean_S(c_i⁺ − c_i), x ← x + γ_g mean_S(x_i − x).
@@ -127,8 +137,11 @@ class Scaffold(ControlVariates):
         return participation
 
     @property
-    def needs(self) -> frozenset[str]:
-        return super().needs | frozenset({"anchor"} if self.option == "I" else ())
+    def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return frozenset({"start", "end", "participation", "anchor" if self.option == "I" else "direction"})
+
+    def same_as(self, has_server: bool) -> str:
+        return "" if has_server or self.option == "I" or self.warm_start or self.gamma_g != 1.0 else "ST-GT"
 
     def change_of_own(self, state: State, local: Local) -> Vector:
         return local.anchor - state["own"] if self.option == "I" else super().change_of_own(state, local)
@@ -143,6 +156,7 @@ class Scaffold(ControlVariates):
         return "Scaffold" if self.option == "II" else "Scaffold (option I)"
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class ScaffoldPlus(ControlVariates):
     """Scaffold⁺ (Algorithm 2): Scaffold, option II, with c ← c + γ_c mean_S(c_i⁺ − c_i).
@@ -168,6 +182,9 @@ class ScaffoldPlus(ControlVariates):
                 f"warm_start=True with gamma_c={self.gamma_c:g} and s/n={participation:g} converges to a wrong point, "
                 "as c must stay (gamma_c n/s) times the mean of own: use gamma_c=s/n, or warm_start=False."
             )
+
+    def same_as(self, has_server: bool) -> str:
+        return "" if has_server or self.warm_start or (self.gamma_g, self.gamma_c) != (1.0, 1.0) else "ST-GT"
 
     @property
     def label(self) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from stgt.algorithms.base import Algorithm, Cost, Local, State, Vector
+from stgt.algorithms.base import Algorithm
+from stgt.algorithms.declare import Kept, Linear, Local, Sent, State, Vector
 from stgt.checks import check_number
+from stgt.registry import register
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class DPSGD(Algorithm):
     """D-PSGD: x ← W x − γ g(x), the gradient taken before mixing; biased when nodes hold different data.
@@ -18,21 +22,26 @@ class DPSGD(Algorithm):
 
     atc: bool = False
 
+    @property
+    def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return frozenset({"end"} if self.atc else {"start", "end"})
+
+    @property
+    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return (Sent("x", replaces=self.atc, value=Linear(start=1.0, moved=float(self.atc))),)
+
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         return {"x": local.end if self.atc else local.start}
 
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
         return {"x": mixed["x"] if self.atc else mixed["x"] + (local.end - local.start)}
 
-    def cost(self, samples: int | None = None) -> Cost:
-        # Local steps without ATC need the round's start as well as its end.
-        return Cost(gradients=self.tau, vectors=1, buffers=3 if self.tau > 1 and not self.atc else 2, up=1, down=1)
-
     @property
     def label(self) -> str:
         return "D-PSGD (ATC)" if self.atc else "D-PSGD"
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class ProxSkip(Algorithm):
     """ProxSkip (Scaffnew): x̂ = x − γ(g − h); with probability p, by a coin all nodes see, x ← mean x̂, else x ← x̂;
@@ -51,8 +60,9 @@ class ProxSkip(Algorithm):
         super().__post_init__()
         self._set(p=check_number(self.p, "p", above=0, most=1))
 
-    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
-        return {"x": x, "h": 0 * x}
+    reads: ClassVar[frozenset[str]] = frozenset({"end", "gamma"})
+    keeps: ClassVar[tuple[Kept, ...]] = (Kept("h", zero_sum=True),)
+    coin: ClassVar[bool] = True
 
     def correction(self, state: State, x: Vector) -> Vector:
         return -state["h"]
@@ -62,15 +72,5 @@ class ProxSkip(Algorithm):
         return {"x": mixed["x"], "h": state["h"] + weight * (mixed["x"] - local.end)}
 
     @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"coin"})
-
-    @property
     def talks(self) -> float:
         return self.p
-
-    def tracker(self, state: State) -> Vector:
-        return -state["h"]
-
-    def cost(self, samples: int | None = None) -> Cost:
-        return Cost(gradients=self.tau, vectors=1, buffers=3, up=1, down=1)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stgt.algorithms.base import Cost, Local, State, Vector, one_step
+from stgt.algorithms.base import one_step
+from stgt.algorithms.declare import Local, Sent, State, Vector
 from stgt.algorithms.tracking import Tracking
 from stgt.checks import check_number
+from stgt.registry import register
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class LUGT(Tracking):
     """LU-GT: W_k = W every tau-th iteration and I between; x ← W_k(x − ηy), y ← W_k(y + α∇f(x⁺) − α∇f(x)).
@@ -22,8 +25,17 @@ class LUGT(Tracking):
     atc_y: bool = True
 
     @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"lookahead" if self.atc_y else "last"})
+    def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return frozenset({"end"} if self.atc_y else {"end", "last"})
+
+    @property
+    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        model = Sent("x", replaces=True)
+        return (model,) if self.atc_y else (model, Sent("y"))
+
+    @property
+    def exchanges_again(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return (Sent("y"),) if self.atc_y else ()
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         if self.atc_y:
@@ -41,14 +53,15 @@ class LUGT(Tracking):
     def second_merge(self, state: State, gradient: Vector, mixed: State) -> dict[str, Vector]:
         return {"x": state["x"], "c": mixed["y"] - gradient}
 
-    def cost(self, samples: int | None = None) -> Cost:
-        return Cost(gradients=self.tau, vectors=2, buffers=4 if self.atc_y else 3, up=2, down=2)
+    def same_as(self, has_server: bool) -> str:
+        return "" if self.atc_y else "FlexGT (last)"
 
     @property
     def label(self) -> str:
         return "LU-GT"
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class AugDGM(LUGT):
     """Aug-DGM: x ← W(x − Dy), y ← W(y + g⁺ − g), D = diag(γ_i).

@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stgt.algorithms.base import Algorithm, Cost, Local, State, Vector, one_step
+from stgt.algorithms.base import Algorithm, Cost, one_step
+from stgt.algorithms.declare import Kept, Linear, Local, Sent, State, Vector
 from stgt.checks import check_choice, check_count, check_number
+from stgt.registry import register
+
+END, START, DIRECTION = Linear(start=1.0, moved=1.0), Linear(start=1.0), Linear(direction=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tracking(Algorithm):
     """Shared by the trackers: y = g + c with c constant inside a round, c_0 = 0 and Σ_i c_i = 0 for ever."""
 
-    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
-        return {"x": x, "c": 0 * x}
+    reads: ClassVar[frozenset[str]] = frozenset({"end", "direction"})
+    keeps: ClassVar[tuple[Kept, ...]] = (Kept("c", zero_sum=True),)
+    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True, value=END), Sent("z", value=DIRECTION))
 
     def correction(self, state: State, x: Vector) -> Vector:
         return state["c"]
@@ -27,13 +32,8 @@ class Tracking(Algorithm):
         # would let Σ_i c_i drift in float32.
         return {"x": mixed["x"], "c": state["c"] + (mixed["z"] - local.direction)}
 
-    def tracker(self, state: State) -> Vector:
-        return state["c"]
 
-    def cost(self, samples: int | None = None) -> Cost:
-        return Cost(gradients=self.tau, vectors=2, buffers=4, up=2, down=2)
-
-
+@register
 @dataclass(frozen=True, kw_only=True)
 class STGT(Tracking):
     """Spatio-temporal gradient tracking (Eq_ST_GT), in its c-form:
@@ -50,14 +50,15 @@ class STGT(Tracking):
     adjoint: bool = False
 
     @property
-    def against(self) -> tuple[str, ...]:
-        return ("z",) if self.adjoint else ()
+    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Sent("x", replaces=True, value=END), Sent("z", transposed=self.adjoint, value=DIRECTION)
 
     @property
     def label(self) -> str:
         return "ST-GT (adjoint)" if self.adjoint else "ST-GT"
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class KGT(Tracking):
     """K-GT: ST-GT's local phase and tracker, x ← W(a − η_s γ τ z) with a the round's start.
@@ -74,9 +75,16 @@ class KGT(Tracking):
         super().__post_init__()
         self._set(eta_s=check_number(self.eta_s, "eta_s", above=0))
 
+    reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction"})
+
     @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"initial"} if self.warm_start else ())
+    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        moved = Linear(start=1.0, moved=self.eta_s)
+        return Sent("x", replaces=True, value=moved), Sent("z", value=DIRECTION)
+
+    @property
+    def starts_warm(self) -> bool:
+        return self.warm_start
 
     def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
         return {"x": x, "c": mean - gradient} if self.warm_start else super().init(x)
@@ -84,14 +92,15 @@ class KGT(Tracking):
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         return {"x": local.start + self.eta_s * (local.end - local.start), "z": local.direction}
 
-    def cost(self, samples: int | None = None) -> Cost:
-        return Cost(gradients=self.tau, vectors=2, buffers=4, up=2, down=2, initial=int(self.warm_start))
+    def same_as(self, has_server: bool) -> str:
+        return "" if self.warm_start or self.eta_s != 1.0 else "ST-GT"
 
     @property
     def label(self) -> str:
         return "K-GT"
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class FlexGT(Tracking):
     """FlexGT: the tracker follows one gradient of the round, c ← W(g* + c) − g*.
@@ -107,9 +116,11 @@ class FlexGT(Tracking):
         super().__post_init__()
         check_choice(self.snapshot, "snapshot", ("first", "last"))
 
+    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True), Sent("y"))
+
     @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({self.snapshot})
+    def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return frozenset({"end", self.snapshot})
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         return {"x": local.end, "y": self._snapshot(local) + state["c"]}
@@ -120,8 +131,8 @@ class FlexGT(Tracking):
     def _snapshot(self, local: Local) -> Vector:
         return local.first if self.snapshot == "first" else local.last
 
-    def cost(self, samples: int | None = None) -> Cost:
-        return Cost(gradients=self.tau, vectors=2, buffers=4 if self.snapshot == "first" else 3, up=2, down=2)
+    def same_as(self, has_server: bool) -> str:
+        return "DSGT" if self.tau == 1 else ""
 
     @property
     def label(self) -> str:
@@ -136,10 +147,8 @@ class OneStepTracking(Tracking):
         super().__post_init__()
         one_step(self)
 
-    def cost(self, samples: int | None = None) -> Cost:
-        return Cost(gradients=1, vectors=2, buffers=3, up=2, down=2)
 
-
+@register
 @dataclass(frozen=True, kw_only=True)
 class DSGT(OneStepTracking):
     """Distributed stochastic gradient tracking: x ← W(x − γy), y ← W y + g⁺ − g. It is ST-GT with tau = 1.
@@ -148,12 +157,16 @@ class DSGT(OneStepTracking):
     """
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class DIGing(OneStepTracking):
     """DIGing on time-varying graphs: x ← W_k x − γy, y ← W_k y + g⁺ − g.
 
     Reference: Nedić, Olshevsky, Shi, arXiv:1607.03218.
     """
+
+    reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction"})
+    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", value=START), Sent("z", value=DIRECTION))
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         return {"x": local.start, "z": local.direction}
@@ -162,6 +175,7 @@ class DIGing(OneStepTracking):
         return {**super().merge(state, local, mixed), "x": mixed["x"] + (local.end - local.start)}
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class NEXT(OneStepTracking):
     """NEXT with a linear surrogate: x̃ = x − γy, then x ← W(x + α_k(x̃ − x)), y ← W y + g⁺ − g.
@@ -181,11 +195,18 @@ class NEXT(OneStepTracking):
             decay=check_number(self.decay, "decay", least=0, most=1),
         )
 
+    reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction", "round"})
+    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True), Sent("z"))
+
+    def same_as(self, has_server: bool) -> str:
+        return "" if self.decay else "DSGT with stepsize gamma·alpha"
+
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         alpha = self.alpha * (local.round + 1.0) ** -self.decay
         return {"x": local.start + alpha * (local.end - local.start), "z": local.direction}
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class GTSAGA(DIGing):
     """GT-SAGA: x ← W x − γy, y ← W y + v⁺ − v with v a SAGA estimate of each node's full gradient.
@@ -205,6 +226,7 @@ class GTSAGA(DIGing):
         return "GT-SAGA"
 
 
+@register
 @dataclass(frozen=True, kw_only=True)
 class GTSVRG(DIGing):
     """GT-SVRG: GT-SAGA's recursion with an SVRG estimate, whose snapshot is taken every `period` iterations.

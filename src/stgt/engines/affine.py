@@ -14,15 +14,18 @@ import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from stgt.engines.job import Job
+from stgt.algorithms import Algorithm
 from stgt.engines.program import Carry, Inputs, Program, Static
 from stgt.engines.simulator import assemble
+from stgt.engines.traced import single
 from stgt.oracles import Oracle
 from stgt.randomness import STREAM_LOCAL, Clock, Ops
+from stgt.setting import Setting
 
 Array = Any
 AT_ONCE = 64  # rows of a dense map that are computed together
 ROOM = 2**25  # numbers that the noise of the rows computed together may have
+STAYS = 1e-9  # a sum that a round changes by less is conserved
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ class Layout:
 
 
 class Rounds:
-    """The rounds of a job as operators on flat states (D,). Rows go through them, (k, D) at a time; M and B are never
-    written out.
+    """The rounds of a setting as operators on flat states (D,). Rows go through them, (k, D) at a time; M and B are
+    never written out.
 
     Attributes:
         start: v before round 0, (D,).
@@ -80,17 +83,33 @@ class Rounds:
         conserved: rows (p, D) that map v to what stays 0, or (0, D).
     """
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, setting: Setting, x0: np.ndarray) -> None:
+        self.setting, algorithm = setting, setting.algorithm
         with _precise():
-            self._arguments = (*_arguments(job), jnp.asarray(job.x0))
-            start, models, conserved = _place(*self._arguments)
+            self._arguments = _arguments(setting, x0)
+            start, places, conserved = _place(*self._arguments)
         static = self._arguments[0]
-        self.start, self.conserved = np.asarray(start), np.asarray(conserved)
-        self.models = np.asarray(models).astype(np.int64)
-        self.noisy_start = bool({"initial", "lookahead"} & job.algorithm.needs)
-        fits = max(1, ROOM // ((static.algorithm.tau + 2) * static.n * static.p))
+        self.start = np.asarray(start)
+        places = {name: np.asarray(place).astype(np.int64) for name, place in places.items()}
+        self.models = places.pop("x")
+        self.noisy_start = algorithm.starts_warm or bool(algorithm.exchanges_again)
+        fits = max(1, ROOM // ((algorithm.tau + 2) * static.n * static.p))
         self._width = min(fits, static.p * -(-8 // static.p))  # rows a compiled call takes: p of them, or a few times p
+        self.conserved = np.asarray(conserved) if algorithm.tracks else self._found_conserved(places)
+
+    def _found_conserved(self, places: dict[str, np.ndarray]) -> np.ndarray:
+        """The sums over the nodes of what they keep that no round changes, where the method declares none."""
+        kept = []
+        for place in places.values():
+            rows = np.zeros((place.shape[1], len(self.start)))
+            rows[np.arange(len(rows))[:, None], place.T] = 1.0
+            for r in range(self.setting.topology.period or 1):
+                moved, spread = self.pull(r, rows)
+                drift = rows @ self.advance(r, np.zeros_like(self.start))
+                stays = np.abs(moved - rows).max(axis=1) + np.abs(spread).max(axis=1) + np.abs(drift) <= STAYS
+                rows = rows[stays]
+            kept.append(rows)
+        return np.concatenate(kept) if kept else np.zeros((0, len(self.start)))
 
     def advance(self, r: int, v: np.ndarray) -> np.ndarray:
         """M v + b, in round r."""
@@ -113,11 +132,11 @@ class Rounds:
 
     def check(self) -> None:
         """A ValueError if a round is not affine, or not the same a period later."""
-        period = self.job.topology.period or 1
+        period = self.setting.topology.period or 1
         probe, zero = _probe(np, len(self.start)), np.zeros_like(self.start)
         for r in range(period):
             b, moved = self._push(r, zero, probe)
-            _check(self.job, self.advance(r, probe), moved + b, self.advance(r + period, probe))
+            _check(self.setting, self.advance(r, probe), moved + b, self.advance(r + period, probe))
 
     def _push(self, r: int, v: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """M v + b, and M applied to a row."""
@@ -135,20 +154,20 @@ class Rounds:
         return tuple(np.concatenate(outs) for outs in zip(*parts, strict=True))
 
 
-def affine_round(job: Job, r: int, with_noise: bool = True) -> AffineRound:
+def affine_round(setting: Setting, x0: np.ndarray, r: int, with_noise: bool = True) -> AffineRound:
     """The map of round r; a ValueError if the round is not affine."""
     with _precise():
-        arguments = (*_arguments(job), jnp.asarray(job.x0))
-        period = jnp.int32(job.topology.period or 1)
+        arguments = _arguments(setting, x0)
+        period = jnp.int32(setting.topology.period or 1)
         M, b, Q, there, later = _maps(*arguments, jnp.int32(r), period, with_noise=with_noise)
     M, b = np.asarray(M), np.asarray(b)
-    _check(job, np.asarray(there), M @ _probe(np, len(b)) + b, np.asarray(later))
+    _check(setting, np.asarray(there), M @ _probe(np, len(b)) + b, np.asarray(later))
     return AffineRound(M, b, None if Q is None else np.asarray(Q))
 
 
-def layout(job: Job) -> Layout:
+def layout(setting: Setting, x0: np.ndarray) -> Layout:
     """Linear maps from the flat state to what one asks about it."""
-    rounds = Rounds(job)
+    rounds = Rounds(setting, x0)
     one = np.eye(len(rounds.start))
     models = one[rounds.models]
     return Layout(
@@ -161,24 +180,32 @@ def layout(job: Job) -> Layout:
 
 
 @partial(jax.jit, static_argnames="static")
-def _place(static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array) -> tuple[Array, Array, Array]:
-    """The state before round 0, where x is in it, and the rows that map it to what stays 0."""
-    program, v, unflatten = _begin(static, inputs, hyper, seed, x0, *_quiet(static, 1))
+def _place(
+    static: Static, inputs: Inputs, algorithm: Algorithm, seed: Array, x0: Array
+) -> tuple[Array, dict[str, Array], Array]:
+    """The state before round 0, where each field is in it, and the rows that map it to what stays 0."""
+    v, unflatten = _begin(static, inputs, algorithm, seed, x0, *_quiet(static, 1))
 
     def conserved(v: Array) -> Array:
-        vector = program.algorithm.conserved(unflatten(v)[0], static.participation)
-        return jnp.zeros(0) if vector is None else vector.sum(axis=0)
+        return algorithm.conserved(unflatten(v)[0], static.participation).sum(axis=0) if algorithm.tracks else v[:0]
 
-    models = unflatten(jnp.arange(len(v), dtype=v.dtype))[0]["x"]
-    return v, models, jax.jacrev(conserved)(jnp.zeros_like(v)).reshape(-1, len(v))
+    places = unflatten(jnp.arange(len(v), dtype=v.dtype))[0]
+    return v, places, jax.jacrev(conserved)(jnp.zeros_like(v)).reshape(-1, len(v))
 
 
 @partial(jax.jit, static_argnames=("static", "with_noise"))
 def _maps(
-    static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array, r: Array, period: Array, with_noise: bool
+    static: Static,
+    inputs: Inputs,
+    algorithm: Algorithm,
+    seed: Array,
+    x0: Array,
+    r: Array,
+    period: Array,
+    with_noise: bool,
 ) -> tuple[Array, ...]:
     """M, b, B Bᵀ of round r, and where it and the same round a period later lead a probe."""
-    go, zero, quiet = _round(static, inputs, hyper, seed, x0)
+    go, zero, quiet = _round(static, inputs, algorithm, seed, x0)
     if with_noise:
         size = len(zero)
         parts = -(-size // AT_ONCE)
@@ -195,24 +222,24 @@ def _maps(
 
 @partial(jax.jit, static_argnames="static")
 def _push(
-    static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array, r: Array, v: Array, row: Array
+    static: Static, inputs: Inputs, algorithm: Algorithm, seed: Array, x0: Array, r: Array, v: Array, row: Array
 ) -> tuple[Array, Array]:
-    go, _, quiet = _round(static, inputs, hyper, seed, x0)
+    go, _, quiet = _round(static, inputs, algorithm, seed, x0)
     return jax.jvp(lambda v: go(r, v, *quiet), (v,), (row,))
 
 
 @partial(jax.jit, static_argnames="static")
 def _pull(
-    static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array, r: Array, rows: Array
+    static: Static, inputs: Inputs, algorithm: Algorithm, seed: Array, x0: Array, r: Array, rows: Array
 ) -> tuple[Array, Array]:
-    go, zero, quiet = _round(static, inputs, hyper, seed, x0)
+    go, zero, quiet = _round(static, inputs, algorithm, seed, x0)
     return jax.vmap(partial(_pulled, go, r, zero, quiet))(rows)
 
 
 @partial(jax.jit, static_argnames="static")
-def _start_spread(static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array, rows: Array) -> Array:
+def _start_spread(static: Static, inputs: Inputs, algorithm: Algorithm, seed: Array, x0: Array, rows: Array) -> Array:
     def start(noise: Array, extra: Array) -> Array:
-        return _begin(static, inputs, hyper, seed, x0, noise, extra)[1]
+        return _begin(static, inputs, algorithm, seed, x0, noise, extra)[0]
 
     return jax.vmap(partial(_spread, start, _quiet(static, 1)))(rows)
 
@@ -231,14 +258,14 @@ def _spread(function: Callable[..., Array], quiet: tuple[Array, ...], row: Array
 
 
 def _round(
-    static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array
+    static: Static, inputs: Inputs, algorithm: Algorithm, seed: Array, x0: Array
 ) -> tuple[Callable[..., Array], Array, tuple[Array, Array]]:
     """The round as a function (r, v, noise, extra) -> v, a state 0, and a round without noise."""
-    quiet = _quiet(static, static.algorithm.tau + 1)
-    program, v, unflatten = _begin(static, inputs, hyper, seed, x0, *quiet)
+    quiet = _quiet(static, algorithm.tau + 1)
+    v, unflatten = _begin(static, inputs, algorithm, seed, x0, *quiet)
 
     def go(r: Array, v: Array, noise: Array, extra: Array) -> Array:
-        program.oracle = Given(noise, extra, r * static.algorithm.tau)
+        program = Program(static, inputs, algorithm, Given(noise, extra, r * algorithm.tau), seed)
         state, ahead = unflatten(v)
         carry, _ = program.round(Carry(state, {}, ahead, jnp.int32(-1)), r)
         return ravel_pytree((carry.state, carry.ahead))[0]
@@ -246,19 +273,19 @@ def _round(
     return go, jnp.zeros_like(v), quiet
 
 
-def _arguments(job: Job) -> tuple[Static, Inputs, Any, Array]:
-    static, inputs, hyper, seeds = assemble(job)
-    return static, inputs, {name: values[0] for name, values in hyper.items()}, seeds[0]
+def _arguments(setting: Setting, x0: np.ndarray) -> tuple[Static, Inputs, Algorithm, Array, Array]:
+    """What the compiled functions take; the oracle is left out, as its noise is handed in."""
+    dtype = np.dtype(np.float64)
+    static, inputs, _ = assemble(setting, dtype)
+    return static, inputs, single(setting.algorithm, dtype), jnp.uint32(0), jnp.asarray(x0, dtype)
 
 
 def _begin(
-    static: Static, inputs: Inputs, hyper: Any, seed: Array, x0: Array, noise: Array, extra: Array
-) -> tuple[Program, Array, Any]:
-    """The program with its noise handed in, its state before round 0 as a flat vector, and the way back."""
-    program = Program(static, inputs, hyper, seed)
-    program.oracle = Given(noise, extra)
-    carry = program.first(x0, {})
-    return program, *ravel_pytree((carry.state, carry.ahead))
+    static: Static, inputs: Inputs, algorithm: Algorithm, seed: Array, x0: Array, noise: Array, extra: Array
+) -> tuple[Array, Any]:
+    """The state before round 0 as a flat vector, with its noise handed in, and the way back."""
+    carry = Program(static, inputs, algorithm, Given(noise, extra), seed).first(x0, {})
+    return ravel_pytree((carry.state, carry.ahead))
 
 
 def _quiet(static: Static, steps: int) -> tuple[Array, Array]:
@@ -270,13 +297,15 @@ def _probe(xp: Any, size: int) -> Array:
     return xp.cos(1.0 + xp.arange(size))
 
 
-def _check(job: Job, there: np.ndarray, expected: np.ndarray, later: np.ndarray) -> None:
+def _check(setting: Setting, there: np.ndarray, expected: np.ndarray, later: np.ndarray) -> None:
     """A ValueError unless the probe went where it was expected to go, now and a period later."""
     near = partial(np.allclose, there, rtol=1e-8, atol=1e-8 * max(1.0, np.abs(there).max()))
     if not near(expected):
-        raise ValueError(f"{job.problem.name} is not quadratic: the round is an affine map on quadratics only.")
+        raise ValueError(f"{setting.problem.name} is not quadratic: the round is an affine map on quadratics only.")
     if not near(later):
-        raise ValueError(f"{job.algorithm.label} changes from round to round: give it constant stepsizes (decay=0).")
+        raise ValueError(
+            f"{setting.algorithm.label} changes from round to round: give it constant stepsizes (decay=0)."
+        )
 
 
 def _padded(rows: np.ndarray, width: int) -> np.ndarray:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from stgt.algorithms import Algorithm
+from stgt.checks import check_choice
+from stgt.problems.base import Problem
+from stgt.topology import Topology
 
 Array = Any
 LYAPUNOV_PARTS = ("residual", "consensus", "tracking")
@@ -52,3 +56,30 @@ def measure(
         total = algorithm.conserved(state, participation).sum(axis=0)
         found["sum_c"] = (total**2).sum() ** 0.5
     return found
+
+
+def choose_metrics(
+    metrics: Iterable[str] | None, algorithm: Algorithm, problem: Problem, topology: Topology
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """What to measure, of what was asked for or of all that there is; and why the others are absent, by name."""
+    absent: dict[str, str] = {}
+    if problem.solve is None:
+        absent["residual"] = f"{problem.name} has no known unique optimum"
+    if not algorithm.tracks:
+        absent["tracking"] = f"{algorithm.label} tracks no gradient"
+        absent["sum_c"] = f"{algorithm.label} keeps nothing whose sum stays 0"
+    elif not topology.doubly_stochastic:
+        absent["sum_c"] = f"on {topology.name} idle nodes hold an old c"
+    if metrics is None:
+        return tuple(name for name in MEASURED if name not in absent), absent
+    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+        raise ValueError(f"metrics={metrics!r}: give a list of names.")
+    names = [name for given in metrics for name in (LYAPUNOV_PARTS if given == "lyapunov" else (given,))]
+    wanted = tuple(dict.fromkeys(check_choice(name, "metrics", MEASURED) for name in names))
+    for name in wanted:
+        if name in absent:
+            raise ValueError(f"metrics has {name!r}, but {absent[name]}.")
+    absent.update(
+        {name: "it was left out of metrics" for name in MEASURED if name not in wanted and name not in absent}
+    )
+    return wanted, absent

@@ -1,7 +1,8 @@
 """One run as JAX traces it: a round, its local steps, the exchange, the measurements.
 
-What decides the compiled program (the algorithm's kind, tau, shapes, the graph's layout) is static; everything else
-(stepsizes, data, seeds, the number of rounds) is an argument, so that another value does not compile again.
+What decides the compiled program (the algorithm's kind, tau, shapes, the graph's layout, how many runs there are) is
+static; everything else (stepsizes, data, the seeds themselves, the number of rounds) is an argument, so that another
+value does not compile again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from stgt.algorithms import Algorithm, Local
+from stgt.algorithms import Algorithm, Local, Sent
+from stgt.algorithms.calls import begin, hear, hear_again, readable, say, say_again
+from stgt.engines.cache import keep_compiled
 from stgt.engines.metrics import measure
 from stgt.engines.mixing import average, links, mix
 from stgt.oracles import Oracle
@@ -50,14 +53,13 @@ class JaxOps:
 
 
 OPS = JaxOps()
+keep_compiled()
 
 
 @dataclass(frozen=True)
 class Static:
     """What the compiled program depends on."""
 
-    algorithm: Algorithm  # its real-valued hyper-parameters taken out
-    oracle: Oracle  # likewise
     model: Any
     metrics: tuple[str, ...]
     n: int
@@ -75,7 +77,6 @@ class Inputs:
     counts: Array | None
     structure: Any
     topology_seed: Array
-    oracle_hyper: dict[str, Array]
     optimum: Array | None
     minimum: Array | None
 
@@ -103,29 +104,26 @@ class Workers(NamedTuple):
 class Program:
     """One run, while JAX traces it."""
 
-    def __init__(self, static: Static, inputs: Inputs, hyper: dict[str, Array], seed: Array):
+    def __init__(self, static: Static, inputs: Inputs, algorithm: Algorithm, oracle: Oracle, seed: Array):
         self.static, self.inputs, self.seed = static, inputs, seed
+        self.algorithm, self.oracle = algorithm, oracle
         self.graph_seed = inputs.topology_seed + seed
         self.structure = inputs.structure
         if isinstance(self.structure, Server) and self.structure.size == self.structure.n:
             self.structure = Average(static.n)  # a server that calls everybody
-        if hyper["gamma"].ndim:
-            hyper = {**hyper, "gamma": hyper["gamma"][:, None]}
-        self.algorithm = static.algorithm.bind(**hyper)
-        self.gamma: Any = self.algorithm.gamma
-        self.oracle = static.oracle.bind(**inputs.oracle_hyper)
-        self.dtype = jax.tree.leaves(hyper)[0].dtype
+        gamma: Any = algorithm.gamma
+        self.gamma: Any = gamma[:, None] if gamma.ndim else gamma
+        self.dtype = gamma.dtype
 
     def first(self, x: Array, state0: dict[str, Array]) -> Carry:
         """The carry before round 0."""
-        needs = self.algorithm.needs
         memory = self.oracle.init(OPS, self.static.model, self.inputs.data, x)
         gradient = mean = ahead = None
-        if "initial" in needs:
+        if self.algorithm.starts_warm:
             gradient, memory = self.evaluate(self.workers(None), memory, x, jnp.int32(0), STREAM_INITIAL)
             mean = jnp.broadcast_to(gradient.mean(axis=0), gradient.shape)
-        state = {**self.algorithm.init(x, gradient, mean), **state0}
-        if "lookahead" in needs:
+        state = {**begin(self.algorithm, x, gradient, mean), **state0}
+        if self.algorithm.exchanges_again:
             ahead, memory = self.evaluate(self.workers(None), memory, x, jnp.int32(0))
         return Carry(state, memory, ahead, jnp.int32(-1))
 
@@ -146,20 +144,20 @@ class Program:
 
     def local_steps(self, workers: Workers, state: Tree, memory: Tree, ahead: Array | None, r: Array) -> Any:
         """tau steps of the workers, and what the algorithm asks to know of them."""
-        algorithm, needs, tau = self.algorithm, self.algorithm.needs, self.static.algorithm.tau
+        algorithm, reads, tau = self.algorithm, self.algorithm.reads, self.algorithm.tau
         gamma = self.gamma if jnp.ndim(self.gamma) == 0 else _take(self.gamma, workers.rows)
-        start, steps = state["x"], r * tau + jnp.arange(tau)
+        start, steps, kept = state["x"], r * tau + jnp.arange(tau), readable(algorithm, state)
         anchor = None
-        if "anchor" in needs:
+        if "anchor" in reads:
             anchor, memory = self.evaluate(workers, memory, start, steps[0], STREAM_ANCHOR)
 
         size = self.static.batch * tau * len(start) * self.oracle.width(self.static.p)
         drawn = self.draw(workers, steps) if size <= DRAWN_AT_ONCE else None
         # A step that returns its gradient costs a copy, so only methods that ask for the last one pay it.
-        keep = "last" in needs
+        keep = "last" in reads
 
         def move(x: Array, g: Array) -> Array:
-            return x - gamma * (g + algorithm.correction(state, x))
+            return x - gamma * (g + algorithm.correction(kept, x))
 
         def step(carry: Tree, t: Tree) -> tuple[Tree, None]:
             x, memory, _ = carry
@@ -168,7 +166,7 @@ class Program:
 
         first = None
         carry, begun = (start, memory, jnp.zeros_like(start) if keep else None), 0
-        if ahead is not None or "first" in needs:
+        if ahead is not None or "first" in reads:
             first = ahead
             if first is None:
                 first, memory = self.evaluate(workers, memory, start, steps[0], drawn=_at(drawn, 0))
@@ -177,6 +175,8 @@ class Program:
             carry, _ = lax.scan(step, carry, (steps[begun:], _at(drawn, slice(begun, None))))
         end, memory, last = carry
         local = Local(
+            algorithm.label,
+            reads,
             start=start,
             end=end,
             direction=(start - end) / (gamma * tau),
@@ -189,12 +189,15 @@ class Program:
         )
         return local, memory
 
-    def exchange(self, rows: Array | None, r: Array, message: dict[str, Array]) -> dict[str, Array]:
+    def exchange(
+        self, rows: Array | None, r: Array, message: dict[str, Array], declared: tuple[Sent, ...]
+    ) -> dict[str, Array]:
         """What the nodes `rows` hear of a message."""
         if rows is not None:
             return {name: average(value) for name, value in message.items()}
-        back = self.algorithm.against
-        return {name: mix(self.structure, self.graph_seed, r, value, name in back) for name, value in message.items()}
+        return {
+            sent.name: mix(self.structure, self.graph_seed, r, message[sent.name], sent.transposed) for sent in declared
+        }
 
     def round(self, carry: Carry, r: Array) -> tuple[Carry, Array]:
         """One round; returns also the number of links it used."""
@@ -202,22 +205,23 @@ class Program:
         rows = structure.active(jnp, self.graph_seed, r) if isinstance(structure, Server) else None
         workers, old = self.workers(rows), _take(carry.state, rows)
         local, memory = self.local_steps(workers, old, _take(carry.memory, rows), _take(carry.ahead, rows), r)
-        message = algorithm.message(old, local)
-        new = algorithm.merge(old, local, self.exchange(rows, r, message))
+        kept = readable(algorithm, old)
+        message = say(algorithm, kept, local)
+        new = hear(algorithm, kept, local, self.exchange(rows, r, message, algorithm.exchanges))
         used = links(self.inputs.structure, self.graph_seed, r)
-        if "coin" in algorithm.needs:
+        if algorithm.coin:
             talk = coin(jnp, self.seed, r, algorithm.talks, self.dtype)
             new = jax.tree.map(partial(jnp.where, talk), new, {**old, "x": local.end})
             used = jnp.where(talk, used, 0.0)
         ahead = carry.ahead
         if ahead is not None:
             gradient, memory = self.evaluate(workers, memory, new["x"], (r + 1) * algorithm.tau)
-            mixed = self.exchange(rows, r, algorithm.second_message(new, gradient))
-            new = algorithm.second_merge(new, gradient, mixed)
+            mixed = self.exchange(rows, r, say_again(algorithm, new, gradient), algorithm.exchanges_again)
+            new = hear_again(algorithm, new, gradient, mixed)
             ahead = _put(ahead, rows, gradient)
         state = {name: _put(carry.state[name], rows, value) for name, value in new.items()}
         if rows is not None:
-            state |= self.held(state, new, algorithm.merge(old, local, message), rows, r)
+            state |= self.held(state, new, hear(algorithm, kept, local, message), rows, r)
         return Carry(state, _put(carry.memory, rows, memory), ahead, carry.diverged_at), used
 
     def held(self, state: Tree, heard: Tree, kept: Tree, rows: Array, r: Array) -> dict[str, Array]:

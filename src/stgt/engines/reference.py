@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from scipy.special import erfinv
 
-from stgt.algorithms import Algorithm, Local
-from stgt.engines.job import Job
+from stgt.algorithms import Algorithm, Local, Sent
+from stgt.algorithms.calls import begin, hear, hear_again, readable, say, say_again
+from stgt.engines.job import Job, Result
 from stgt.engines.metrics import measure
-from stgt.engines.trace import Trace
 from stgt.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
 
 
@@ -48,13 +48,13 @@ class Run:
         x = job.x0.astype(self.dtype)
         self.memory = job.oracle.init(OPS, job.problem.model, self.data, x)
         gradient = mean = None
-        if "initial" in algorithm.needs:
+        if algorithm.starts_warm:
             gradient, self.memory = self.evaluate(x, 0, STREAM_INITIAL)
             mean = np.broadcast_to(gradient.mean(axis=0), gradient.shape)
-        self.state = dict(algorithm.init(x, gradient, mean))
+        self.state = begin(algorithm, x, gradient, mean)
         self.state |= {name: value.astype(self.dtype) for name, value in job.state0.items()}
         self.ahead: np.ndarray | None = None
-        if "lookahead" in algorithm.needs:
+        if algorithm.exchanges_again:
             self.ahead, self.memory = self.evaluate(x, 0)
 
     def evaluate(
@@ -70,9 +70,10 @@ class Run:
     def local_steps(self, r: int, active: np.ndarray) -> Local:
         """tau times x ← x − γ(g + correction), at the active nodes."""
         algorithm, tau = self.algorithm, self.algorithm.tau
+        state = readable(algorithm, self.state)
         anchor = first = last = None
         x = start = self.state["x"]
-        if "anchor" in algorithm.needs:
+        if "anchor" in algorithm.reads:
             anchor, memory = self.evaluate(start, r * tau, STREAM_ANCHOR)
             self.memory = _where(active, memory, self.memory)
         for t in range(tau):
@@ -82,8 +83,10 @@ class Run:
                 last, memory = self.evaluate(x, r * tau + t)
                 self.memory = _where(active, memory, self.memory)
             first = last if t == 0 else first
-            x = x - self.gamma * (last + algorithm.correction(self.state, x))
+            x = x - self.gamma * (last + algorithm.correction(state, x))
         return Local(
+            algorithm.label,
+            algorithm.reads,
             start=start,
             end=x,
             direction=(start - x) / (self.gamma * tau),
@@ -95,12 +98,12 @@ class Run:
             anchor=anchor,
         )
 
-    def mix(self, r: int, message: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def mix(self, r: int, message: dict[str, np.ndarray], declared: tuple[Sent, ...]) -> dict[str, np.ndarray]:
         """W_r times each field of the message; W_rᵀ for a field that travels against the edges."""
         mixed = {}
-        for name, value in message.items():
-            W = self.job.topology.matrix(r, self.seed, held=name in self.algorithm.held).astype(self.dtype)
-            mixed[name] = (W.T if name in self.algorithm.against else W) @ value
+        for sent in declared:
+            W = self.job.topology.matrix(r, self.seed, held=sent.name in self.algorithm.held).astype(self.dtype)
+            mixed[sent.name] = (W.T if sent.transposed else W) @ message[sent.name]
         return mixed
 
     def round(self, r: int) -> float:
@@ -108,26 +111,21 @@ class Run:
         algorithm, topology = self.algorithm, self.job.topology
         active, listening = topology.active(r, self.seed), topology.listening(r, self.seed)
         local = self.local_steps(r, active)
-        if "coin" in algorithm.needs and not coin(np, self.seed, r, algorithm.talks, self.dtype):
+        if algorithm.coin and not coin(np, self.seed, r, algorithm.talks, self.dtype):
             self.state["x"] = np.where(active[:, None], local.end, self.state["x"])
             return 0.0
-        merged = algorithm.merge(self.state, local, self.mix(r, algorithm.message(self.state, local)))
-        for name, value in merged.items():
+        state = readable(algorithm, self.state)
+        mixed = self.mix(r, say(algorithm, state, local), algorithm.exchanges)
+        for name, value in hear(algorithm, state, local, mixed).items():
             hears = listening | active if name in algorithm.held else active
             self.state[name] = np.where(hears[:, None], value, self.state[name])
         if self.ahead is not None:
             gradient, memory = self.evaluate(self.state["x"], (r + 1) * algorithm.tau)
             self.memory = _where(active, memory, self.memory)
             self.ahead = np.where(active[:, None], gradient, self.ahead)
-            mixed = self.mix(r, algorithm.second_message(self.state, self.ahead))
-            self.state = _where(active, algorithm.second_merge(self.state, self.ahead, mixed), self.state)
-        return self.links(r)
-
-    def links(self, r: int) -> float:
-        if self.job.topology.has_server:
-            return 2.0 * self.job.topology.sampled
-        W = self.job.topology.matrix(r, self.seed)
-        return float(np.count_nonzero(W) - np.count_nonzero(np.diag(W)))
+            mixed = self.mix(r, say_again(algorithm, self.state, self.ahead), algorithm.exchanges_again)
+            self.state = _where(active, hear_again(algorithm, self.state, self.ahead, mixed), self.state)
+        return topology.links(r, self.seed)
 
     def measure(self) -> dict[str, Any]:
         optimum = self.job.optimum
@@ -167,9 +165,9 @@ def _cast(leaf: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return leaf.astype(dtype) if np.issubdtype(leaf.dtype, np.floating) else leaf
 
 
-def run(job: Job) -> list[Trace]:
-    """Runs each algorithm of the job with each seed; a trace for each algorithm."""
-    done, total = 0, len(job.algorithms) * len(job.seeds) * job.rounds
+def run(job: Job) -> list[Result]:
+    """Runs each setting of the job with each seed."""
+    done, total = 0, len(job.settings) * len(job.seeds) * job.rounds
 
     def tick() -> None:
         nonlocal done
@@ -177,17 +175,16 @@ def run(job: Job) -> list[Trace]:
         if job.progress is not None:
             job.progress(done, total)
 
-    traces = []
-    for which, algorithm in enumerate(job.algorithms):
-        runs = [Run(job, algorithm, seed) for seed in job.seeds]
-        results = [one.run(tick) for one in runs]
-        traces.append(
-            job.trace(
-                which,
-                {name: np.stack([values[name] for values, _, _ in results]) for name in job.metrics},
-                {name: np.stack([one.state[name] for one in runs]) for name in runs[0].state},
-                [diverged_at for _, diverged_at, _ in results],
-                np.array([links for _, _, links in results]).reshape(len(runs), job.rounds),
+    results = []
+    for setting in job.settings:
+        runs = [Run(job, setting.algorithm, seed) for seed in job.seeds]
+        found = [one.run(tick) for one in runs]
+        results.append(
+            Result(
+                values={name: np.stack([values[name] for values, _, _ in found]) for name in job.metrics},
+                state={name: np.stack([one.state[name] for one in runs]) for name in runs[0].state},
+                diverged_at=np.array([diverged_at for _, diverged_at, _ in found]),
+                links=np.array([links for _, _, links in found]).reshape(len(runs), job.rounds),
             )
         )
-    return traces
+    return results

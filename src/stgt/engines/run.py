@@ -12,8 +12,10 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_choice
-from stgt.engines.job import Progress, prepare
+from stgt.engines.costs import counts
+from stgt.engines.job import Job, Progress, Result, prepare
 from stgt.engines.trace import Trace
+from stgt.hyper import real_fields
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.topology import Topology
@@ -96,7 +98,31 @@ def sweep(
     algorithms = _combinations(algorithm, grid)
     if options.get("dtype") is None:
         options["dtype"] = "float32" if engine == "jax" else "float64"
-    return _engine(engine)(prepare(algorithms, problem, topology, rounds, seeds, **options))
+    job = prepare(algorithms, problem, topology, rounds, seeds, **options)
+    return [_trace(job, which, result) for which, result in enumerate(_engine(engine)(job))]
+
+
+def _trace(job: Job, which: int, result: Result) -> Trace:
+    setting = job.settings[which]
+    return Trace(
+        algorithm=setting.algorithm,
+        problem=setting.problem,
+        topology=setting.topology,
+        seeds=job.seeds,
+        values={**result.values, **counts(setting, np.asarray(result.links, dtype=np.float64))},
+        state=result.state,
+        diverged_at=result.diverged_at,
+        absent=job.absent,
+        notes=_notes(setting.algorithm, setting.topology),
+    )
+
+
+def _notes(algorithm: Algorithm, topology: Topology) -> tuple[str, ...]:
+    other = algorithm.same_as(topology.has_server)
+    if not other:
+        return ()
+    where = "" if algorithm.same_as(not topology.has_server) == other else " without a server"
+    return (f"{algorithm.label} as given{where} is {other}: their curves coincide.",)
 
 
 def _engine(name: str) -> Any:
@@ -127,10 +153,10 @@ def _combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[float]]) -> 
         replace(algorithm, **dict(zip(chosen, values, strict=True))) for values in itertools.product(*chosen.values())
     ]
     for name in chosen:
-        if len({np.shape(one.hyper()[name]) for one in made if name in one.hyper()}) > 1:
-            raise ValueError(f"grid[{name!r}] mixes one value and one for each node: give all in one form.")
-        if any(name not in one.hyper() for one in made):
+        if name not in real_fields(type(algorithm)):
             raise ValueError(
                 f"grid has {name!r}, which shapes the program: vary it in a loop of simulate(...) instead."
             )
+        if len({np.shape(getattr(one, name)) for one in made}) > 1:
+            raise ValueError(f"grid[{name!r}] mixes one value and one for each node: give all in one form.")
     return made

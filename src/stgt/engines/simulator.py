@@ -10,87 +10,104 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stgt.engines.job import Job
+from stgt.algorithms import Algorithm
+from stgt.engines.job import Job, Result
 from stgt.engines.program import CHUNK, Carry, Inputs, Program, Static
-from stgt.engines.trace import Trace
+from stgt.engines.traced import single, stacked
+from stgt.oracles import Oracle
+from stgt.setting import Setting
 
 Array = Any
 Tree = Any
 
 
 @partial(jax.jit, static_argnames="static")
-def _begin(static: Static, inputs: Inputs, hyper: Tree, seeds: Array, x: Array, state0: Tree) -> Carry:
-    return jax.vmap(lambda h, seed: Program(static, inputs, h, seed).first(x, state0))(hyper, seeds)
+def _begin(
+    static: Static, inputs: Inputs, algorithms: Algorithm, oracle: Oracle, seeds: Array, x: Array, state0: Tree
+) -> Carry:
+    def one(algorithm: Algorithm, seed: Array) -> Carry:
+        return Program(static, inputs, algorithm, oracle, seed).first(x, state0)
+
+    return jax.vmap(one)(algorithms, seeds)
 
 
 @partial(jax.jit, static_argnames="static", donate_argnames="carry")
 def _advance(
-    static: Static, inputs: Inputs, hyper: Tree, seeds: Array, carry: Carry, start: Array, count: Array
+    static: Static,
+    inputs: Inputs,
+    algorithms: Algorithm,
+    oracle: Oracle,
+    seeds: Array,
+    carry: Carry,
+    start: Array,
+    count: Array,
 ) -> tuple[Carry, dict[str, Array]]:
-    def one(h: Tree, seed: Array, c: Carry) -> Any:
-        return Program(static, inputs, h, seed).rounds(c, start, count)
+    def one(algorithm: Algorithm, seed: Array, c: Carry) -> Any:
+        return Program(static, inputs, algorithm, oracle, seed).rounds(c, start, count)
 
-    return jax.vmap(one)(hyper, seeds, carry)
+    return jax.vmap(one)(algorithms, seeds, carry)
 
 
 @partial(jax.jit, static_argnames="static")
 def _finish(
-    static: Static, inputs: Inputs, hyper: Tree, seeds: Array, carry: Carry, r: Array
+    static: Static, inputs: Inputs, algorithms: Algorithm, oracle: Oracle, seeds: Array, carry: Carry, r: Array
 ) -> tuple[Carry, dict[str, Array]]:
-    def one(h: Tree, seed: Array, c: Carry) -> Any:
-        program = Program(static, inputs, h, seed)
+    def one(algorithm: Algorithm, seed: Array, c: Carry) -> Any:
+        program = Program(static, inputs, algorithm, oracle, seed)
         return program.watch(c, r), program.measure(c.state)
 
-    return jax.vmap(one)(hyper, seeds, carry)
+    return jax.vmap(one)(algorithms, seeds, carry)
 
 
-def run(job: Job) -> list[Trace]:
-    """Runs each algorithm of the job with each seed, in one batch; a trace for each algorithm."""
+def run(job: Job) -> list[Result]:
+    """Runs each setting of the job with each seed, in one batch."""
     with jax.enable_x64(job.dtype == "float64"), jax.default_matmul_precision("highest"):
         return _run(job)
 
 
-def assemble(job: Job) -> tuple[Static, Inputs, Tree, Array]:
-    """The arguments of a compiled program: static, shared, and the hyper-parameters and seeds of all runs."""
-    problem, topology, dtype = job.problem, job.topology, np.dtype(job.dtype)
-    runs = [(algorithm, seed) for algorithm in job.algorithms for seed in job.seeds]
-    hyper = {
-        name: jnp.asarray(np.array([algorithm.hyper()[name] for algorithm, _ in runs]), dtype)
-        for name in job.algorithm.hyper()
-    }
-    seeds = jnp.asarray([seed for _, seed in runs], np.uint32)
+def assemble(
+    setting: Setting,
+    dtype: np.dtype,
+    *,
+    metrics: tuple[str, ...] = (),
+    optimum: np.ndarray | None = None,
+    minimum: float | None = None,
+    batch: int = 1,
+) -> tuple[Static, Inputs, Oracle]:
+    """The arguments of a compiled program that all its runs share."""
+    problem, topology = setting.problem, setting.topology
     static = Static(
-        algorithm=job.algorithm.bind(**dict.fromkeys(hyper)),
-        oracle=job.oracle.bind(**dict.fromkeys(job.oracle.hyper())),
         model=problem.model,
-        metrics=job.metrics,
+        metrics=metrics,
         n=problem.n,
         p=problem.p,
         participation=topology.participation,
-        batch=len(runs),
+        batch=batch,
     )
     inputs = Inputs(
         data=_cast(problem.data, dtype),
         counts=None if problem.counts is None else jnp.asarray(problem.counts, np.int32),
         structure=_cast(topology.structure, dtype),
         topology_seed=jnp.asarray(topology.seed, np.uint32),
-        oracle_hyper=_cast(job.oracle.hyper(), dtype),
-        optimum=None if job.optimum is None else jnp.asarray(job.optimum, dtype),
-        minimum=None if job.minimum is None else jnp.asarray(job.minimum, dtype),
+        optimum=None if optimum is None else jnp.asarray(optimum, dtype),
+        minimum=None if minimum is None else jnp.asarray(minimum, dtype),
     )
-    return static, inputs, hyper, seeds
+    return static, inputs, single(setting.oracle, dtype)
 
 
-def _run(job: Job) -> list[Trace]:
-    static, inputs, hyper, seeds = assemble(job)
-    dtype = np.dtype(job.dtype)
-    carry = _begin(static, inputs, hyper, seeds, jnp.asarray(job.x0, dtype), _cast(job.state0, dtype))
+def _run(job: Job) -> list[Result]:
+    dtype, runs = np.dtype(job.dtype), [(setting, seed) for setting in job.settings for seed in job.seeds]
+    options = {"metrics": job.metrics, "optimum": job.optimum, "minimum": job.minimum, "batch": len(runs)}
+    static, inputs, oracle = assemble(job.settings[0], dtype, **options)
+    seeds = jnp.asarray([seed for _, seed in runs], np.uint32)
+    shared = (static, inputs, stacked([setting.algorithm for setting, _ in runs], dtype), oracle, seeds)
+    carry = _begin(*shared, jnp.asarray(job.x0, dtype), _cast(job.state0, dtype))
     pieces: list[dict[str, np.ndarray]] = []
     done, size = 0, CHUNK if job.progress is None else 1
     while done < job.rounds:
         count = min(size, job.rounds - done)
         began = time.perf_counter()
-        carry, records = _advance(static, inputs, hyper, seeds, carry, jnp.int32(done), jnp.int32(count))
+        carry, records = _advance(*shared, carry, jnp.int32(done), jnp.int32(count))
         pieces.append({name: np.asarray(values)[:, :count] for name, values in records.items()})
         done += count
         if job.progress is not None:
@@ -100,7 +117,7 @@ def _run(job: Job) -> list[Trace]:
         if (np.asarray(carry.diverged_at) >= 0).all():
             break
     pieces += _after_divergence(pieces, job.rounds - done)
-    carry, last = _finish(static, inputs, hyper, seeds, carry, jnp.int32(job.rounds))
+    carry, last = _finish(*shared, carry, jnp.int32(job.rounds))
     values = {
         name: np.concatenate([piece[name] for piece in pieces] + [np.asarray(last[name])[:, None]], axis=1)
         for name in job.metrics
@@ -109,16 +126,15 @@ def _run(job: Job) -> list[Trace]:
     state = {name: np.array(value) for name, value in carry.state.items()}
     diverged_at = np.asarray(carry.diverged_at)
     width = len(job.seeds)
-    cuts = [slice(i * width, (i + 1) * width) for i in range(len(job.algorithms))]
+    cuts = [slice(i * width, (i + 1) * width) for i in range(len(job.settings))]
     return [
-        job.trace(
-            i,
-            {name: value[cut] for name, value in values.items()},
-            {name: value[cut] for name, value in state.items()},
-            diverged_at[cut],
-            used[cut],
+        Result(
+            values={name: value[cut] for name, value in values.items()},
+            state={name: value[cut] for name, value in state.items()},
+            diverged_at=diverged_at[cut],
+            links=used[cut],
         )
-        for i, cut in enumerate(cuts)
+        for cut in cuts
     ]
 
 

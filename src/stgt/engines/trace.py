@@ -50,6 +50,7 @@ class Trace:
         state: the last state by field, (seeds, n, p).
         diverged_at: (seeds,) the first round at whose start some model was not finite, −1 if all stayed finite.
         absent: why a measurement is not there, by name.
+        notes: what a reader of the numbers must know, such as that the method is another one under these options.
     """
 
     algorithm: Algorithm
@@ -60,6 +61,7 @@ class Trace:
     state: dict[str, np.ndarray]
     diverged_at: np.ndarray
     absent: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def residual(self) -> np.ndarray:
@@ -115,6 +117,7 @@ class Trace:
     def __repr__(self) -> str:
         lost = int(self.diverged.sum())
         note = f", {lost} diverged" if lost else ""
+        note += f"; {' '.join(self.notes)}" if self.notes else ""
         return (
             f"Trace({self.algorithm.label}, {self.topology.name}, {len(self.seeds)} seeds, {self.rounds} rounds{note})"
         )

@@ -9,10 +9,10 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.engines import Trace, simulate
-from stgt.engines.job import prepare
 from stgt.engines.reference import OPS
 from stgt.experiments.spec import Made
 from stgt.problems.base import Problem
+from stgt.setting import fitting
 from stgt.topology import Topology
 
 
@@ -78,7 +78,7 @@ def count(made: Made, period: int) -> Counted:
         counts.append(model.count / n)
     steps, links = period * algorithm.tau, n * (1 if topology.has_server else topology.degree)
     last = traces[-1]
-    oracle = prepare([algorithm], problem, topology, 0, 1, dtype="float64").oracle
+    oracle = fitting(algorithm, problem, topology).oracle
     arrays = last.state | oracle.init(OPS, problem.model, problem.data, np.zeros((n, p)))
     return Counted(
         made=made,

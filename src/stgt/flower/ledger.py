@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stgt.algorithms import Algorithm, Local
+from stgt.algorithms.calls import begin, say
+from stgt.algorithms.declare import Fields
 from stgt.flower.fit import worker_fields
 from stgt.topology import Topology
 
@@ -110,8 +112,7 @@ class Ledger:
             if not 0.0 < reply.travelled.get(name, 0.0) < math.inf:
                 raise ValueError(f"{name} was trained with lr={reply.travelled.get(name)}: take one above 0.")
             start = self.views[self.at[worker]]["x"][name]
-            local = local_of(self.algorithm, start, reply, name, 0, self.topology.participation)
-            _check_finite(local.direction, f"{name} went too far to be tracked: take a smaller lr.")
+            _check_finite(direction_of(start, reply, name), f"{name} went too far to be tracked: take a smaller lr.")
 
     def take(self, r: int, replies: Mapping[int, Reply]) -> None:
         """Ends round r with the replies that came, at least one.
@@ -150,7 +151,7 @@ class Ledger:
             reply = replies[worker]
             state = state_of(algorithm, self.views[self.at[worker]], name)
             local = local_of(algorithm, state["x"], reply, name, r, share)
-            for key, value in algorithm.message(state, local).items():
+            for key, value in say(algorithm, _known(algorithm, state), local).items():
                 sums[key] = sums[key] + value if key in sums else value.astype(np.float64)
         silent = max(0, self.topology.sampled - len(replies))
         found = {}
@@ -180,17 +181,40 @@ class Ledger:
 
 def state_of(algorithm: Algorithm, view: View, name: str) -> Arrays:
     """What the view says of one parameter's state; where it has no more than x, the state before round 0."""
-    begun = algorithm.init(view["x"][name])
+    begun = begin(algorithm, view["x"][name])
     return begun | {field: view[field][name] for field in begun if field in view}
 
 
+def _known(algorithm: Algorithm, state: Arrays) -> Fields:
+    """What the server knows of a worker's state, and may be read in a message."""
+    names = [name for name in ("x", *algorithm.held) if name != "x" or "start" in algorithm.reads]
+    return Fields(
+        {name: state[name] for name in dict.fromkeys(names)},
+        algorithm.label,
+        lambda name: f"state[{name!r}] for its message, which the server does not know: say what a server can work out",
+    )
+
+
 @QUIET
+def direction_of(start: np.ndarray, reply: Reply, name: str) -> np.ndarray:
+    """The mean direction of a worker's round."""
+    return (
+        (start - reply.end[name]) / float(reply.travelled[name]) if reply.direction is None else reply.direction[name]
+    )
+
+
 def local_of(algorithm: Algorithm, start: np.ndarray, reply: Reply, name: str, r: int, share: float) -> Local:
     """A worker's round, as both the worker and the server work it out, to the last bit."""
-    end, travelled = reply.end[name], float(reply.travelled[name])
-    direction = (start - end) / travelled if reply.direction is None else reply.direction[name]
-    gamma = travelled / algorithm.tau
-    return Local(start=start, end=end, direction=direction, gamma=gamma, round=r, participation=share)
+    return Local(
+        algorithm.label,
+        algorithm.reads,
+        start=start,
+        end=reply.end[name],
+        direction=direction_of(start, reply, name),
+        gamma=float(reply.travelled[name]) / algorithm.tau,
+        round=r,
+        participation=share,
+    )
 
 
 def _check_finite(array: np.ndarray, sentence: str) -> None:

@@ -9,17 +9,37 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
 from stgt.algorithms import Algorithm, Local
+from stgt.algorithms.calls import hear, readable
+from stgt.algorithms.declare import VECTORS
 from stgt.flower.arrays import load_arrays, save_arrays
-from stgt.flower.fit import as_text, merge_reads, worker_fields
+from stgt.flower.fit import as_text, worker_fields
 from stgt.flower.ledger import NOTHING, QUIET, Arrays, Reply, View, local_of, state_of
 from stgt.flower.records import fingerprint, from_record, to_record
 
 KEPT, WAITING, NOTE = "stgt.kept.", "stgt.waiting.", "stgt.memory"
+
+
+class Unheard:
+    """Stands for what a worker has not heard when its round ends: it may be handed on, and nothing else."""
+
+    __array_ufunc__ = None  # NumPy leaves the arithmetic to this class
+
+    def __init__(self, label: str):
+        self._label = label
+
+    def _refuse(self, *_: object) -> Any:
+        raise ValueError(
+            f"{self._label} makes what a worker keeps depend on what was mixed, which the worker does not hear when a "
+            "server holds the model: keep it at the server, or make it from the worker's own round."
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _refuse
 
 
 class Memory:
@@ -81,15 +101,18 @@ class Memory:
             return
         kept: View = {}
         waiting: View = {}
-        reads = merge_reads(self.algorithm)
+        algorithm = self.algorithm
+        unheard = {sent.name: Unheard(algorithm.label) for sent in algorithm.exchanges}
         for name in reply.end:
             state = self.of(name)
-            local = local_of(self.algorithm, state["x"], reply, name, r, share)
-            if self.algorithm.held:
-                after = self.algorithm.merge(state, local, self.algorithm.message(state, local))
+            local = local_of(algorithm, state["x"], reply, name, r, share)
+            if (
+                algorithm.held
+            ):  # the worker is gone when the others' messages are there, so its own cannot wait for them
+                after = hear(algorithm, readable(algorithm, state), local, unheard)
                 later = {field: after[field] for field in self.fields}
             else:  # what comes of it depends on the mixture
-                later = {field: getattr(local, field) for field in reads}
+                later = {part: np.asarray(getattr(local, part)) for part in sorted(algorithm.reads)}
             for field, value in later.items():
                 waiting.setdefault(field, {})[name] = value
             for field in self.fields:
@@ -114,9 +137,11 @@ class Memory:
         for name in self.state[self.fields[0]]:
             before = {field: arrays[name] for field, arrays in self.state.items()}
             heard = {field: arrays[name] for field, arrays in self.view.items()}
-            vectors = {"start": None, "end": None, "direction": None}
-            vectors |= {field: arrays[name] for field, arrays in waiting.items()}
-            after = self.algorithm.merge(before, Local(**vectors, gamma=None), heard)
+            parts = {part: arrays[name] for part, arrays in waiting.items()}
+            parts = {part: array if part in VECTORS else array.item() for part, array in parts.items()}
+            before |= {"x": parts["start"]} if "start" in parts else {}
+            local = Local(self.algorithm.label, self.algorithm.reads, **parts)
+            after = hear(self.algorithm, readable(self.algorithm, before), local, heard)
             for field in self.fields:
                 settled[field][name] = after[field]
         return settled

@@ -10,8 +10,9 @@ import numpy as np
 from stgt.algorithms import STGT, Algorithm
 from stgt.checks import check_number
 from stgt.engines import simulate, sweep
-from stgt.engines.job import prepare
+from stgt.engines.costs import floats_a_round
 from stgt.problems.base import Problem
+from stgt.setting import fitting
 from stgt.theory.connectivity import rho
 from stgt.theory.local_model import LocalModel, local_model
 from stgt.theory.rates import Constants, stepsize
@@ -21,7 +22,6 @@ from stgt.topology import Topology, complete
 STABLE_BELOW = 1 - 1e-12
 PILOT_ROUNDS, PILOT_SEEDS = 400, 8
 LONGEST = 16384  # rounds to look for the target in
-DRAWS = 100  # rounds of a random schedule whose links are counted
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ def check(
         target: an E‖x̄ − x*‖² to reach.
         itemsize: bytes of a number on the wire.
     """
-    job = prepare([algorithm], problem, topology, 0, 1, dtype="float64")
+    setting = fitting(algorithm, problem, topology)
     target = None if target is None else check_number(target, "target", above=0)
     model = local_model(problem, noiseless=algorithm.oracle is not None)
     connectivity = rho(topology)
     found = _Findings(None, None, None, None, None)
     basis = "exact" if model.exact else "an estimate, from the quadratic model at the minimum"
     if model.problem is not None:
-        tossed = topology.random or ("coin" in algorithm.needs and algorithm.talks < 1)
+        tossed = topology.random or setting.tosses
         if tossed:
             basis = "an estimate, from short runs" + ("" if model.exact else " of the quadratic model at the minimum")
         found = (_tried if tossed else _exact)(algorithm, model.problem, topology, target)
@@ -94,7 +94,7 @@ def check(
         largest_gamma=found.largest_gamma,
         theorem_gamma=theorem,
         rounds_to_target=found.rounds,
-        bytes_a_round=_floats(job) * itemsize,
+        bytes_a_round=floats_a_round(setting) * itemsize,
         L=model.L,
         mu=model.mu,
         sigma2=model.sigma2,
@@ -178,19 +178,6 @@ def _theorem(model: LocalModel, topology: Topology, algorithm: Algorithm, worst:
         return None
     constants = Constants(L=model.L, mu=model.mu, sigma2=model.sigma2, n=topology.n, tau=algorithm.tau, rho=worst)
     return stepsize(constants, theorem=1 if model.mu > 0 else 2).limit
-
-
-def _floats(job: Any) -> float:
-    """Floats that a node sends in a round, on average over a period or over draws."""
-    import jax.numpy as jnp
-
-    from stgt.engines.mixing import links
-
-    topology = job.topology
-    rounds = topology.period or DRAWS
-    used = [float(links(topology.structure, topology.seed, jnp.int32(r))) for r in range(rounds)]
-    total = job.counts_of(np.array([used]))["floats"][0, -1]
-    return float(total) / (rounds * topology.n) * float(job.algorithm.talks)
 
 
 def _warnings(

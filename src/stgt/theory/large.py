@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, gcrotmk
 
-if TYPE_CHECKING:
-    from stgt.engines.job import Job
+from stgt.setting import Setting
 
 PROBES = 32  # random rows that estimate the consensus error
 MOST_VECTORS = 2000  # of a projection
@@ -27,13 +26,13 @@ DOUBLINGS = 60
 class LargeMap:
     """The rounds of a period as operators, and what follows from them."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, setting: Setting, x0: np.ndarray) -> None:
         from stgt.engines.affine import Rounds
 
-        self.job, self.rounds = job, Rounds(job)
+        self.setting, self.rounds = setting, Rounds(setting, x0)
         self.rounds.check()
-        self.period, self.noise = job.topology.period or 1, job.problem.noise
-        self.start, self.optimum = self.rounds.start, np.asarray(job.problem.optimum)
+        self.period, self.noise = setting.topology.period or 1, setting.problem.noise
+        self.start, self.optimum = self.rounds.start, np.asarray(setting.problem.optimum)
         self.advance, self.pull, self.start_spread = self.rounds.advance, self.rounds.pull, self.rounds.start_spread
         self._conserved = np.linalg.qr(self.rounds.conserved.T)[0].T
 
@@ -200,7 +199,8 @@ class LargeMap:
 
     @property
     def _name(self) -> str:
-        return f"{self.job.algorithm.label} with gamma={self.job.algorithm.gamma} on {self.job.topology.name}"
+        algorithm = self.setting.algorithm
+        return f"{algorithm.label} with gamma={algorithm.gamma} on {self.setting.topology.name}"
 
 
 class _Operator(LinearOperator):

@@ -7,7 +7,7 @@ a schedule of period T is the product of its T rounds. Small states have dense m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from scipy import linalg
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_count, check_number
-from stgt.engines.job import Job, prepare
+from stgt.engines.job import first_models
 from stgt.problems.base import Problem
+from stgt.setting import Setting, fitting
 from stgt.theory.large import ROOM, LargeMap, lyapunov
 from stgt.topology import Topology
 
@@ -168,13 +169,13 @@ def round_map(
     Raises:
         ValueError: the problem is not quadratic with additive noise, the schedule is random, or the state too large.
     """
-    job, entries = _accept(algorithm, problem, topology, x0)
+    setting, start, entries = _accept(algorithm, problem, topology, x0)
     if entries > LARGEST:
         raise ValueError(
             f"the state has {entries} entries: give a problem with n·p small enough for {LARGEST}, or use "
             "spectral_radius, steady_state or expected_curve, which need no dense map."
         )
-    return _dense(job, with_noise)
+    return _dense(setting, start, with_noise)
 
 
 def spectral_radius(algorithm: Algorithm, problem: Problem, topology: Topology) -> float:
@@ -206,7 +207,7 @@ def largest_stable_stepsize(
     top = check_number(below if below is not None else 2.0 / (problem.L or np.nan), "below", above=0)
 
     def stable(gamma: float) -> bool:
-        return spectral_radius(algorithm.bind(gamma=gamma), problem, topology) <= 1.0
+        return spectral_radius(replace(algorithm, gamma=gamma), problem, topology) <= 1.0
 
     low = top
     for _ in range(40):
@@ -269,19 +270,19 @@ def _find(
     algorithm: Algorithm, problem: Problem, topology: Topology, *, x0: Any = None, with_noise: bool = True
 ) -> RoundMap | LargeMap:
     """The rounds of a period, as dense maps or, if the state is large, as operators."""
-    job, entries = _accept(algorithm, problem, topology, x0)
+    setting, start, entries = _accept(algorithm, problem, topology, x0)
     most = min(HUGEST, ROOM // problem.p)
     if entries > most:
         raise ValueError(f"the state has {entries} entries: give a problem with n·p small enough for {most}.")
-    return LargeMap(job) if entries > LARGEST else _dense(job, with_noise)
+    return LargeMap(setting, start) if entries > LARGEST else _dense(setting, start, with_noise)
 
 
-def _accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) -> tuple[Job, int]:
-    """The job, if its rounds may be periodic affine maps, and the number of entries of its state."""
-    job = prepare([algorithm], problem, topology, 0, 1, dtype="float64", x0=x0)
+def _accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) -> tuple[Setting, np.ndarray, int]:
+    """The setting, if its rounds may be periodic affine maps, its first models, and how many entries its state has."""
+    setting = fitting(algorithm, problem, topology)
     if topology.period is None:
         raise ValueError(f"{topology.name} is random, so no single map describes a round: use one with a period.")
-    if "coin" in algorithm.needs and algorithm.talks < 1:
+    if setting.tosses:
         raise ValueError(f"{algorithm.label} with p={algorithm.talks:g} tosses a coin: give p=1 and tau.")
     if problem.optimum is None:
         raise ValueError(f"{problem.name} has no known optimum: the exact theory is for quadratics.")
@@ -289,12 +290,12 @@ def _accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any)
         raise ValueError(
             f"{problem.name} draws minibatches of {problem.batch}: the exact theory is for additive noise."
         )
-    fields = len(algorithm.init(job.x0, job.x0, job.x0)) + ("lookahead" in algorithm.needs)
-    return job, fields * problem.n * problem.p
+    fields = len(algorithm.state_fields) + bool(algorithm.exchanges_again)
+    return setting, first_models(x0, setting), fields * problem.n * problem.p
 
 
-def _dense(job: Job, with_noise: bool) -> RoundMap:
+def _dense(setting: Setting, x0: np.ndarray, with_noise: bool) -> RoundMap:
     from stgt.engines.affine import affine_round, layout
 
-    rounds = tuple(affine_round(job, r, with_noise) for r in range(job.topology.period or 1))
-    return RoundMap(rounds, layout(job), job.problem.noise, np.asarray(job.problem.optimum))
+    rounds = tuple(affine_round(setting, x0, r, with_noise) for r in range(setting.topology.period or 1))
+    return RoundMap(rounds, layout(setting, x0), setting.problem.noise, np.asarray(setting.problem.optimum))

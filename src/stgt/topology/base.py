@@ -74,6 +74,13 @@ class Topology:
             return self.structure.listening(r, self._run_seed(seed))
         return np.ones(self.n, dtype=bool)
 
+    def links(self, r: int, seed: int = 0) -> float:
+        """How many directed links carry a message in round r; with a server, the ways up and down of its workers."""
+        if self.has_server:
+            return 2.0 * self.sampled
+        W = self.matrix(r, seed)
+        return float(np.count_nonzero(W) - np.count_nonzero(np.diag(W)))
+
     @property
     def sampled(self) -> int:
         """How many nodes work in a round."""

@@ -1,21 +1,20 @@
 """Hiding latency: what a message says of the round's start is sent at the start.
 
-A method's message is linear in the start of the round and in its mean direction, and behind plain SGD the end is
-start − (Σ lr) · direction. So W · message = W · message(start, direction=0) + coefficient · W · direction: the first
-part travels while the node computes, and at the round's end only the direction is left to say. ST-GT then waits for one
-model at the boundary instead of two. It costs a model-sized buffer for each field sent early, and needs one lr for all.
+A method that declares what its message's fields are made of (`Sent.value`) says combinations of the round's start and
+its mean direction, and behind plain SGD the end is start − (Σ lr) · direction. So W · message = a · W · start +
+b · W · direction: the first part travels while the node computes, and at the round's end only the direction is left.
+ST-GT then waits for one model at the boundary instead of two. It costs a model-sized buffer for each field sent early,
+and needs one lr for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from stgt.algorithms import Algorithm, Local
-from stgt.engines.probe import uses
+from stgt.algorithms import Algorithm, Linear
 from stgt.torch.exchange import Exchange, Part
 from stgt.torch.local import Chunk, Steps
 from stgt.torch.routes import Route
@@ -27,27 +26,29 @@ class Early:
     @staticmethod
     def check(algorithm: Algorithm, plain: bool) -> None:
         """A ValueError if the method's message cannot be sent in two halves."""
-        asked, fields = uses(algorithm)
-        ahead, late = _early_fields(algorithm)
-        if algorithm.needs or algorithm.against or algorithm.held or len(ahead) + late > len(fields):
+        ahead, late = ahead_of(algorithm), late_of(algorithm)
+        declared = all(sent.value is not None and not sent.transposed for sent in algorithm.exchanges)
+        spoken = "direction" in algorithm.reads or not late
+        saves = len(ahead) + bool(late) <= len(algorithm.exchanges)
+        if not (declared and spoken and saves) or algorithm.starts_warm or algorithm.coin or algorithm.held:
             raise ValueError(
                 f"early=True: {algorithm.label} cannot send half of its message at a round's start; leave early out, "
                 "or use STGT, KGT, DIGing or DPSGD."
             )
-        if not plain and "direction" in asked:
+        if not plain and "direction" in algorithm.reads:
             raise ValueError("early=True needs plain SGD, whose steps add up to its mean direction: leave early out.")
 
     def __init__(self, steps: Steps, exchange: Exchange, tau: int):
         self.steps, self.exchange, self.tau = steps, exchange, tau
-        self.fields, self.late = _early_fields(steps.algorithm)
-        self.mixed = [{name: torch.empty_like(block.x) for name in self.fields} for block in steps.blocks]
+        self.ahead, self.late = ahead_of(steps.algorithm), late_of(steps.algorithm)
+        self.mixed = [{name: torch.empty_like(block.x) for name in self.ahead} for block in steps.blocks]
         self._walk: Iterator[None] = iter(())
         self._per_step = 1
 
     def start(self, chunks: Sequence[Chunk], routes: Mapping[str, Route]) -> None:
         """Gets ready to send; called when a round begins. Nothing is under way before its first step."""
         self.settle()  # a checkpoint may have been loaded in the middle of a round
-        parts = [_Ahead(chunk, self._where(chunk)) for chunk in chunks]
+        parts = [_Ahead(chunk, self._where(chunk), self.ahead) for chunk in chunks]
         self._per_step = -(-(len(parts) + 1) // self.tau)
         self._walk = self.exchange.walk(parts, routes)
 
@@ -75,7 +76,7 @@ class Early:
             self.exchange.run(others, way)
             return
         travelled = torch.tensor([block.travelled for block in self.steps.blocks], dtype=torch.float64)
-        late = [_Late(chunk, self._where(chunk)) for chunk in chunks]
+        late = [_Late(chunk, self._where(chunk), self.late) for chunk in chunks]
         self.exchange.run([_SameRate(travelled), *late, *others], way)
 
     def _where(self, chunk: Chunk) -> dict[str, Tensor]:
@@ -88,15 +89,12 @@ class _Ahead:
 
     exact = False
 
-    def __init__(self, chunk: Chunk, kept: dict[str, Tensor]):
-        self.chunk, self.kept = chunk, kept
+    def __init__(self, chunk: Chunk, kept: dict[str, Tensor], weights: Mapping[str, float]):
+        self.chunk, self.kept, self.weights = chunk, kept, weights
 
     def message(self) -> Mapping[str, Tensor]:
-        chunk = self.chunk
-        start = chunk.state["x"]  # kept apart from the model, which moves on while this travels
-        local = Local(start=start, end=start, direction=0.0, gamma=1.0, round=chunk.round, participation=chunk.share)
-        said = chunk.steps.algorithm.message(chunk.state, local)
-        return {name: said[name] for name in self.kept}
+        start = self.chunk.state["x"]  # kept apart from the model, which moves on while this travels
+        return {name: start if weight == 1.0 else weight * start for name, weight in self.weights.items()}
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
         for name, value in mixed.items():
@@ -108,8 +106,8 @@ class _Late:
 
     exact = False
 
-    def __init__(self, chunk: Chunk, early: Mapping[str, Tensor]):
-        self.chunk, self.early = chunk, early
+    def __init__(self, chunk: Chunk, early: Mapping[str, Tensor], values: Mapping[str, Linear]):
+        self.chunk, self.early, self.values = chunk, early, values
 
     def message(self) -> Mapping[str, Tensor]:
         self.chunk.message()
@@ -117,18 +115,13 @@ class _Late:
         return {"direction": self.chunk.local.direction}
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
-        chunk = self.chunk
-        assert chunk.local is not None
-        numbers = replace(chunk.local, start=0.0, end=-chunk.block.travelled, direction=1.0)
-        algorithm = chunk.steps.algorithm
-        coefficients = algorithm.message(dict.fromkeys(chunk.state, 0.0), numbers)
-        chunk.merge(
-            {
-                name: coefficient * mixed["direction"] + (self.early[name][where] if name in self.early else 0.0)
-                for name, coefficient in coefficients.items()
-            },
-            where,
-        )
+        chunk, heard = self.chunk, {}
+        for sent in chunk.steps.algorithm.exchanges:
+            value = self.values.get(sent.name, Linear())
+            weight = value.direction - value.moved * chunk.block.travelled
+            early = self.early[sent.name][where] if sent.name in self.early else 0.0
+            heard[sent.name] = weight * mixed["direction"] + early
+        chunk.merge(heard, where)
 
 
 class _SameRate:
@@ -149,10 +142,15 @@ class _SameRate:
             )
 
 
-def _early_fields(algorithm: Algorithm) -> tuple[tuple[str, ...], bool]:
-    """Which fields say something of the round's start, and whether anything is left to say of its direction."""
-    state = dict.fromkeys(algorithm.init(0.0, 0.0, 0.0), 1.0)
-    nothing = Local(start=0.0, end=0.0, direction=0.0, gamma=1.0, first=0.0, last=0.0, anchor=0.0)
-    begun = algorithm.message(state, replace(nothing, start=1.0, end=1.0))
-    done = algorithm.message(dict.fromkeys(state, 0.0), replace(nothing, end=-1.0, direction=1.0))
-    return tuple(name for name, value in begun.items() if value != 0.0), any(value != 0.0 for value in done.values())
+def ahead_of(algorithm: Algorithm) -> dict[str, float]:
+    """The fields that say something of the round's start, and how much of it."""
+    return {sent.name: sent.value.start for sent in algorithm.exchanges if sent.value and sent.value.start}
+
+
+def late_of(algorithm: Algorithm) -> dict[str, Linear]:
+    """The fields of which something is left to say at the round's end."""
+    return {
+        sent.name: sent.value
+        for sent in algorithm.exchanges
+        if sent.value and (sent.value.moved or sent.value.direction)
+    }

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_choice
-from stgt.engines.job import check_fit
+from stgt.setting import check_algorithm_object, check_fit, check_topology_object
 from stgt.topology import CONSTRUCTORS, Topology
 
 
@@ -31,20 +31,17 @@ def topology_of(topology: Topology | str, nodes: int) -> Topology:
             raise ValueError(
                 f"topology={topology!r} needs more than a name: give stgt.topology.{topology}({nodes}, …)."
             ) from None
-    if not isinstance(topology, Topology):
-        raise ValueError(f"topology={topology!r}: give a Topology, or the name of one such as 'exponential'.")
+    check_topology_object(topology, "a Topology, or the name of one such as 'exponential'")
     if topology.n != nodes:
         raise ValueError(f"topology has {topology.n} nodes, but {nodes} processes run: make them equal.")
     return topology
 
 
 def usable(algorithm: Algorithm, topology: Topology) -> Algorithm:
-    if not isinstance(algorithm, Algorithm):
-        raise ValueError(f"algorithm={algorithm!r}: give an instance, such as stgt.STGT(tau=25).")
+    check_algorithm_object(algorithm, "stgt.STGT(tau=25)")
     if algorithm.gamma is not None:
         raise ValueError(f"gamma={algorithm.gamma}: leave it out of {algorithm.label}, it is the optimiser's lr.")
-    hindrance = algorithm.needs & {"anchor", "lookahead"}
-    if hindrance or algorithm.oracle is not None:
+    if "anchor" in algorithm.reads or algorithm.exchanges_again or algorithm.oracle is not None:
         raise ValueError(
             f"{algorithm.label} takes gradients that a training loop does not have: use STGT, KGT, FlexGT, DSGT, "
             "DIGing, DPSGD, FedAvg, FedProx, Scaffold (option II), ScaffoldPlus or ProxSkip."

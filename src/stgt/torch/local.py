@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from stgt.algorithms import Algorithm, Local
-from stgt.engines.probe import uses
+from stgt.algorithms.calls import begin, hear, readable, say
 from stgt.torch.exchange import RING
 from stgt.torch.flat import PIECE, Block, Stretch
 
@@ -21,9 +20,9 @@ from stgt.torch.flat import PIECE, Block, Stretch
 class _Views:
     """A stretch of a block's buffers, as views that are made once: making one costs as much as a small operation."""
 
-    def __init__(self, block: Block, stretch: Stretch):
+    def __init__(self, algorithm: Algorithm, block: Block, stretch: Stretch):
         self.stretch = stretch
-        self.x, self.state = block.x[stretch.part], _cut(block.state, stretch.part)
+        self.x, self.state = block.x[stretch.part], readable(algorithm, _cut(block.state, stretch.part))
         self.xs = stretch.split(self.x)
         self.first = None if block.first is None else stretch.split(block.first[stretch.part])
         self.total = None if block.total is None else stretch.split(block.total[stretch.part])
@@ -45,28 +44,28 @@ class Steps:
 
     def __init__(self, algorithm: Algorithm, blocks: list[Block], plain: bool):
         self.algorithm, self.blocks, self.plain = algorithm, blocks, plain
-        self.uses, self.fields = uses(algorithm)
-        self.keeps_start = bool(self.uses & {"start", "x"}) or (plain and "direction" in self.uses)
-        self.keeps_first = "first" in algorithm.needs
-        self.sums = not plain and "direction" in self.uses
+        reads = algorithm.reads
+        self.keeps_start = "start" in reads or (plain and "direction" in reads)
+        self.keeps_first = "first" in reads
+        self.sums = not plain and "direction" in reads
         self._scratch: dict[Any, Tensor] = {}
         self.corrected = False  # do the gradients hold the corrections now?
         for block in blocks:
-            block.state = dict(algorithm.init(block.x, block.x, block.x))
-            if "initial" in algorithm.needs:
-                block.state = {name: value if name == "x" else 0 * block.x for name, value in block.state.items()}
+            if algorithm.starts_warm:  # it waits for the first gradients
+                block.state = {name: block.x if name == "x" else 0 * block.x for name in algorithm.state_fields}
+            else:
+                block.state = begin(algorithm, block.x)
             if self.keeps_start:
                 block.state["x"] = block.x.clone()
             block.first = torch.zeros_like(block.x) if self.keeps_first else None
             block.total = torch.zeros_like(block.x) if self.sums else None
-        self.tracks = algorithm.tracker(dict.fromkeys(blocks[0].state, 0.0)) is not None
         self._stretches = [
-            [_Views(block, stretch) for stretch in block.stretches(self._length(block))] for block in blocks
+            [_Views(algorithm, block, stretch) for stretch in block.stretches(self._length(block))] for block in blocks
         ]
 
     def _length(self, block: Block) -> int:
         """How much a local step works on at once: all, where one operation does it without temporaries."""
-        state = _cut(block.state, slice(0, 1))
+        state = readable(self.algorithm, _cut(block.state, slice(0, 1)))
         correction = self.algorithm.correction(state, block.x[:1])
         made = isinstance(correction, Tensor) and not any(correction is kept for kept in state.values())
         return block.size if self.plain and not made else PIECE
@@ -104,7 +103,7 @@ class Steps:
         found = block.last(part)
         if not self.corrected:
             return found
-        return found - self.algorithm.correction(_cut(block.state, part), block.x[part])
+        return found - self._correction(block, part)
 
     def scratch(self, number: int, like: Tensor) -> Tensor:
         """Room for a chunk's direction, used again some chunks later: fresh memory costs more than the arithmetic."""
@@ -119,14 +118,17 @@ class Steps:
 
     def end_round(self) -> None:
         """Takes the corrections out of the gradients before they change, for whoever looks at the gradients later."""
-        if not (self.corrected and self.tracks):
+        if not (self.corrected and self.algorithm.tracks):
             return
         for block in self.blocks:
             for slot in block.slots:
                 gradient, part = slot.gradient(), slice(slot.offset, slot.offset + slot.size)
                 if gradient is not None:
-                    gradient.sub_(self.algorithm.correction(_cut(block.state, part), block.x[part]))
+                    gradient.sub_(self._correction(block, part))
         self.corrected = False
+
+    def _correction(self, block: Block, part: slice) -> Any:
+        return self.algorithm.correction(readable(self.algorithm, _cut(block.state, part)), block.x[part])
 
     def keep_end(self) -> None:
         """A round without communication: its end is where the next one starts."""
@@ -149,13 +151,15 @@ class Chunk:
         self.local: Local | None = None
 
     def message(self) -> Mapping[str, Tensor]:
+        algorithm = self.steps.algorithm
         self.local = self._local()
-        return self.steps.algorithm.message(self.state, self.local)
+        return say(algorithm, readable(algorithm, self.state), self.local)
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
         algorithm, state = self.steps.algorithm, _cut(self.state, where)
         assert self.local is not None
-        for name, value in algorithm.merge(state, _cut_local(self.local, where), mixed).items():
+        local = self.local.mapped(lambda vector: vector[where] if isinstance(vector, Tensor) else vector)
+        for name, value in hear(algorithm, readable(algorithm, state), local, mixed).items():
             if self.active or name in algorithm.held:
                 state[name].copy_(value)
                 if name == "x":
@@ -163,27 +167,29 @@ class Chunk:
 
     def _local(self) -> Local:
         steps, block, x = self.steps, self.block, self.block.x[self.part]
-        start = self.state["x"]
-        wants, travelled = steps.uses, block.travelled
+        start, algorithm = self.state["x"], steps.algorithm
+        reads, travelled = algorithm.reads, block.travelled
         direction: Any = 0.0
-        if "gamma" in wants and self.active and travelled == 0:
-            raise ValueError(f"lr=0 for a whole round: {steps.algorithm.label} divides by it; start a warm-up above 0.")
-        if "direction" in wants and self.active:
+        if "gamma" in reads and self.active and travelled == 0:
+            raise ValueError(f"lr=0 for a whole round: {algorithm.label} divides by it; start a warm-up above 0.")
+        if "direction" in reads and self.active:
             if block.total is not None:
                 direction = block.total[self.part] / self.taken
             elif travelled > 0:
                 direction = torch.sub(start, x, out=steps.scratch(self.number, x)).div_(travelled)
             else:  # a round at stepsize 0: the model has not moved, so its last gradient stands for the round
-                direction = block.last(self.part) + steps.algorithm.correction(self.state, x)
+                direction = block.last(self.part) + algorithm.correction(readable(algorithm, self.state), x)
         return Local(
+            algorithm.label,
+            reads,
             start=start,
             end=x,
             direction=direction,
-            gamma=travelled / steps.algorithm.tau,
+            gamma=travelled / algorithm.tau,
             round=self.round,
             participation=self.share,
             first=None if block.first is None else block.first[self.part],
-            last=steps.last(block, self.part) if "last" in steps.algorithm.needs and self.active else None,
+            last=steps.last(block, self.part) if "last" in reads and self.active else None,
         )
 
 
@@ -213,8 +219,3 @@ def _move(x: list[Tensor], gradient: list[Tensor], correction: list[Tensor] | No
 
 def _cut(state: Mapping[str, Tensor], where: slice) -> dict[str, Tensor]:
     return {name: value[where] for name, value in state.items()}
-
-
-def _cut_local(local: Local, where: slice) -> Local:
-    vectors = {name: getattr(local, name) for name in ("start", "end", "direction", "first", "last")}
-    return replace(local, **{name: one[where] for name, one in vectors.items() if isinstance(one, Tensor)})

@@ -15,10 +15,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from stgt.algorithms import Algorithm
+from stgt.algorithms.calls import begin
 from stgt.checks import check_choice, check_count, check_flag, check_seed
 from stgt.randomness import coin
 from stgt.topology import Topology
-from stgt.torch import checkpoint, fit, measure
+from stgt.torch import checkpoint, evaluation, fit
 from stgt.torch.buffers import Buffers, find_model
 from stgt.torch.early import Early
 from stgt.torch.exchange import Exchange, Part
@@ -106,7 +107,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         with self._watch.waiting():
             fit.agree(self._signature())
             self._share_start()
-        self._warm = "initial" not in algorithm.needs
+        self._warm = not algorithm.starts_warm
         self.active = True  # does this node work in this round?
         self._open_round()
 
@@ -146,7 +147,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.seconds_computing += time.perf_counter() - self._began
         self._steps.end_round()
         if self._talks():
-            routes = self._schedule.routes(self.round, self._steps.fields)
+            routes = self._schedule.routes(self.round)
             if self.active or (self.algorithm.held and self._schedule.listens(self.round)):
                 if self._early is None:
                     self._exchange.run(self._parts(), routes)
@@ -171,7 +172,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 mean = gradient.clone()
                 with self._watch.waiting():
                     dist.all_reduce(mean)
-                for name, value in self.algorithm.init(block.x[part], gradient, mean / self.nodes).items():
+                for name, value in begin(self.algorithm, block.x[part], gradient, mean / self.nodes).items():
                     if name != "x":
                         block.state[name][part] = value
         self._warm = True
@@ -195,15 +196,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def averaged(self) -> AbstractContextManager[None]:
         """Inside `with opt.averaged():` the model is the average of all nodes'. All nodes must enter."""
-        return measure.averaged(self)
+        return evaluation.averaged(self)
 
     def evaluate(self, function: Callable[[], float]) -> dict[str, Any]:
         """`function()` of the averaged model, the mean over nodes, and of each node's own. All nodes must call."""
-        return measure.evaluate(self, function)
+        return evaluation.evaluate(self, function)
 
     def metrics(self) -> dict[str, float]:
         """Consensus and tracking errors, bytes sent, and where the time went. All nodes must call."""
-        return measure.metrics(self)
+        return evaluation.metrics(self)
 
     # -- files ---------------------------------------------------------------------------------------------------
 
@@ -260,11 +261,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._watch.round = self.round
         self.active = bool(self._schedule.active(self.round)[self.rank])
         if self._early is not None and self.active:
-            routes = self._schedule.routes(self.round, self._steps.fields)
+            routes = self._schedule.routes(self.round)
             self._early.start(self._chunks(), routes)
 
     def _talks(self) -> bool:
-        if "coin" not in self.algorithm.needs:
+        if not self.algorithm.coin:
             return True
         return bool(coin(np, self.seed, self.round, self.algorithm.talks, np.float64))
 
@@ -282,7 +283,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _signature(self) -> dict[str, Any]:
         """What all nodes must agree on; each entry's name says what to change."""
         return {
-            "algorithm": repr(self.algorithm if "gamma" in self._steps.uses else replace(self.algorithm, tau=1)),
+            "algorithm": repr(self.algorithm if "gamma" in self.algorithm.reads else replace(self.algorithm, tau=1)),
             "topology": f"{self.topology.name}, seed {self.topology.seed}",
             "weights": self._schedule.digest(),
             "optimizer": "plain SGD" if self._steps.plain else type(self.base).__name__,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stgt.algorithms import Algorithm
+from stgt.algorithms import Algorithm, Sent
 from stgt.topology import Topology
 
 
@@ -81,14 +81,14 @@ class Schedule:
         """Does this node take over what the server holds at the end of round r?"""
         return bool(self._wanting(r)[self.node])
 
-    def routes(self, r: int, fields: tuple[str, ...]) -> dict[str, Route]:
+    def routes(self, r: int) -> dict[str, Route]:
         """The route of each message field in round r."""
-        return {field: self._route(r, self._kind(field)) for field in fields}
+        return {sent.name: self._route(r, self._kind(sent)) for sent in self.algorithm.exchanges}
 
-    def _kind(self, field: str) -> str:
-        if field in self.algorithm.held:
+    def _kind(self, sent: Sent) -> str:
+        if sent.name in self.algorithm.held:
             return "held"
-        return "against" if field in self.algorithm.against else "along"
+        return "against" if sent.transposed else "along"
 
     def _route(self, r: int, kind: str) -> Route:
         period = self.topology.period

@@ -70,7 +70,7 @@ def metrics(opt: DistributedOptimizer) -> dict[str, float]:
     """The measurements; written to the optimiser's writer as well, if it has one."""
     sums = torch.zeros(2, dtype=torch.float64)
     drift = 0.0
-    tracks, weight = opt._steps.tracks, _weight(opt)
+    tracks, weight = opt.algorithm.tracks, _weight(opt)
     with torch.no_grad(), opt._watch.waiting():
         for block in opt.blocks:
             for part in parts_of(block.size, opt._chunk):

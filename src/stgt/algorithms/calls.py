@@ -1,0 +1,101 @@
+"""A method's parts as an engine calls them: each gets what was declared and no more, and must give what it owes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stgt.algorithms.base import Algorithm
+from stgt.algorithms.declare import Fields, Local, Sent, State, Vector
+
+
+def readable(algorithm: Algorithm, state: State) -> Fields:
+    """The state as the method may read it in a round: what it keeps, and x, the round's start, if it declares that."""
+    names = [name for name in algorithm.state_fields if name != "x" or "start" in algorithm.reads]
+    return Fields({name: state[name] for name in names if name in state}, algorithm.label, _not_kept)
+
+
+def begin(algorithm: Algorithm, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
+    """The state before round 0."""
+    state = algorithm.init(x, gradient, mean)
+    _check_names(algorithm, "init", state, algorithm.state_fields)
+    return dict(state)
+
+
+def say(algorithm: Algorithm, state: State, local: Local) -> dict[str, Vector]:
+    """What a node says at the end of a round; `state` is `readable`."""
+    return _said(algorithm, "message", algorithm.message(state, local), algorithm.exchanges)
+
+
+def hear(algorithm: Algorithm, state: State, local: Local, mixed: Mapping[str, Vector]) -> dict[str, Vector]:
+    """The state after a node has heard the mixture; `state` is `readable`."""
+    merged = algorithm.merge(state, local, _heard(algorithm, mixed))
+    return _merged(algorithm, "merge", merged, mixed, algorithm.exchanges)
+
+
+def say_again(algorithm: Algorithm, state: State, gradient: Vector) -> dict[str, Vector]:
+    """What is said in the second exchange, given the gradient at the merged model."""
+    message = algorithm.second_message(_whole(algorithm, state), gradient)
+    return _said(algorithm, "second_message", message, algorithm.exchanges_again)
+
+
+def hear_again(algorithm: Algorithm, state: State, gradient: Vector, mixed: Mapping[str, Vector]) -> dict[str, Vector]:
+    """The state after the second exchange."""
+    merged = algorithm.second_merge(_whole(algorithm, state), gradient, _heard(algorithm, mixed))
+    return _merged(algorithm, "second_merge", merged, mixed, algorithm.exchanges_again)
+
+
+def _whole(algorithm: Algorithm, state: State) -> Fields:
+    return Fields(state, algorithm.label, _not_kept)
+
+
+def _heard(algorithm: Algorithm, mixed: Mapping[str, Vector]) -> Fields:
+    return Fields(
+        mixed, algorithm.label, lambda name: f"mixed[{name!r}], which it does not exchange: add Sent({name!r})"
+    )
+
+
+def _not_kept(name: str) -> str:
+    if name == "x":
+        return "state['x'], the round's start, which it does not declare: add 'start' to its reads"
+    return f"state[{name!r}], which is not there: add Kept({name!r}) to its keeps, if it is a node's own"
+
+
+def _said(
+    algorithm: Algorithm, part: str, message: Mapping[str, Vector], declared: tuple[Sent, ...]
+) -> dict[str, Vector]:
+    _check_names(algorithm, part, message, tuple(sent.name for sent in declared), "exchanges")
+    return {sent.name: message[sent.name] for sent in declared}
+
+
+def _merged(
+    algorithm: Algorithm,
+    part: str,
+    merged: Mapping[str, Vector],
+    mixed: Mapping[str, Vector],
+    declared: tuple[Sent, ...],
+) -> dict[str, Vector]:
+    _check_names(algorithm, part, merged, algorithm.state_fields)
+    for sent in declared:
+        if sent.replaces and sent.name in merged and merged[sent.name] is not mixed[sent.name]:
+            raise ValueError(
+                f"{algorithm.label}'s {part} does more with mixed[{sent.name!r}] than to put it in the field's place: "
+                f"leave replaces=True out of Sent({sent.name!r}) in its exchanges."
+            )
+    return {name: merged[name] for name in algorithm.state_fields}
+
+
+def _check_names(
+    algorithm: Algorithm, part: str, given: Mapping[str, Vector], wanted: tuple[str, ...], where: str = "keeps"
+) -> None:
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            f"{algorithm.label}'s {part} returns a {type(given).__name__}: return a dict of vectors by name."
+        )
+    for name in wanted:
+        if name not in given:
+            raise ValueError(f"{algorithm.label}'s {part} forgets {name!r}: it must return {', '.join(wanted)}.")
+    for name in given:
+        if name not in wanted:
+            raise ValueError(
+                f"{algorithm.label}'s {part} returns {name!r}, which it does not declare: add it to its {where}."
+            )

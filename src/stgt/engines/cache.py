@@ -1,0 +1,58 @@
+"""Compiled programs are kept on disk, so that the next process need not compile them again.
+
+They lie in the user's cache folder; STGT_CACHE=FOLDER moves them, and an empty STGT_CACHE= keeps none. A cache that the
+user has given JAX already stays what it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import jax
+
+LARGEST = 2**30  # bytes; beyond, the oldest programs go
+
+
+def keep_compiled() -> None:
+    """Has JAX keep what it compiles; where the folder cannot be written, it compiles anew each time."""
+    folder = _folder()
+    if folder is None or jax.config.jax_compilation_cache_dir is not None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _prune(folder)
+    except OSError:
+        return
+    if not os.access(folder, os.W_OK):
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def _folder() -> Path | None:
+    given = os.environ.get("STGT_CACHE")
+    if given is not None:
+        return Path(given).expanduser() if given else None
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "stgt" / "compiled"
+
+
+def _prune(folder: Path) -> None:
+    """Removes the programs used longest ago, until half of the room is free again."""
+    files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in folder.iterdir() if file.is_file())
+    total = sum(size for _, size, _ in files)
+    if total <= LARGEST:
+        return
+    for _, size, file in files:
+        file.unlink(missing_ok=True)
+        total -= size
+        if total <= LARGEST // 2:
+            return

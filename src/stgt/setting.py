@@ -1,0 +1,95 @@
+"""An algorithm on a problem over a topology, with its oracle: checked to fit together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stgt.algorithms import Algorithm
+from stgt.oracles import ORACLES, Oracle, default_oracle
+from stgt.problems.base import Problem
+from stgt.topology import Topology
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What is run or predicted."""
+
+    algorithm: Algorithm
+    problem: Problem
+    topology: Topology
+    oracle: Oracle
+
+    @property
+    def samples(self) -> float:
+        """How many samples a node holds, on average; 1 where f_i is not a sum."""
+        counts = self.problem.counts
+        return 1.0 if counts is None else float(counts.mean())
+
+    @property
+    def tosses(self) -> bool:
+        """May a round end without communication, by a coin?"""
+        return self.algorithm.coin and self.algorithm.talks < 1
+
+
+def fitting(algorithm: Any, problem: Any, topology: Any, oracle: Any = None) -> Setting:
+    """The setting, if its parts fit together; a ValueError says what is wrong and which argument to change."""
+    check_algorithm_object(algorithm, "stgt.STGT(gamma=0.1, tau=10)")
+    if not isinstance(problem, Problem):
+        raise ValueError(f"problem={problem!r}: give a Problem, made by a function of stgt.problems.")
+    check_topology_object(topology)
+    if algorithm.gamma is None:
+        raise ValueError(f"gamma was left out of {algorithm.label}: a simulation needs gamma > 0.")
+    if isinstance(algorithm.gamma, tuple) and len(algorithm.gamma) != problem.n:
+        raise ValueError(
+            f"gamma has {len(algorithm.gamma)} stepsizes: give one, or one for each of the {problem.n} nodes."
+        )
+    check_fit(algorithm, topology)
+    if problem.n != topology.n:
+        raise ValueError(f"topology has n={topology.n} nodes, but problem has n={problem.n}: make them equal.")
+    chosen = _choose_oracle(algorithm, problem, oracle)
+    chosen.check(problem)
+    return Setting(algorithm, problem, topology, chosen)
+
+
+def check_algorithm_object(algorithm: Any, example: str) -> None:
+    """A ValueError unless it is an instance of a method."""
+    if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
+        raise ValueError(f"algorithm is the class {algorithm.__name__}: give an instance, such as {example}.")
+    if not isinstance(algorithm, Algorithm):
+        raise ValueError(f"algorithm={algorithm!r}: give an instance, such as {example}.")
+
+
+def check_topology_object(topology: Any, wanted: str = "a Topology, made by a function of stgt.topology") -> None:
+    """A ValueError unless it is a topology."""
+    if isinstance(topology, Topology):
+        return
+    if isinstance(topology, np.ndarray):
+        raise ValueError(f"topology is an array of shape {topology.shape}: give stgt.topology.from_matrix(W).")
+    raise ValueError(f"topology={topology!r}: give {wanted}.")
+
+
+def check_fit(algorithm: Algorithm, topology: Topology) -> None:
+    """A ValueError if the method is wrong on this topology."""
+    allowed = {"never": False, "server": topology.has_server, "any": True}[algorithm.row_stochastic]
+    if not topology.doubly_stochastic and not allowed:
+        raise ValueError(
+            f"{algorithm.label} needs doubly stochastic W_r here, and {topology.name} is row-stochastic only: use "
+            "another topology, such as server(n, sampled=s); Scaffold and ScaffoldPlus run on relay, FedAvg on any."
+        )
+    algorithm.check(topology.participation)
+
+
+def _choose_oracle(algorithm: Algorithm, problem: Problem, oracle: Any) -> Oracle:
+    if oracle is not None and not isinstance(oracle, Oracle):
+        raise ValueError(f"oracle={oracle!r}: give an instance, such as stgt.oracles.Minibatch(8).")
+    if algorithm.oracle is None:
+        return default_oracle(problem) if oracle is None else oracle
+    required = ORACLES[algorithm.oracle](**algorithm.oracle_options)
+    if problem.counts is None and problem.noise == 0 and oracle is None:
+        return default_oracle(problem)  # one sample a node, f_i itself, of which the estimate is the exact gradient
+    if oracle is not None and oracle != required:
+        raise ValueError(f"oracle={oracle}: {algorithm.label} is made of {required}; leave oracle out.")
+    return required

@@ -1,0 +1,228 @@
+"""`check_algorithm`: what an algorithm must do on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stgt.algorithms import Algorithm
+from stgt.engines import Trace, simulate
+from stgt.oracles import Exact
+from stgt.problems import Problem, Quadratic, logistic
+from stgt.setting import check_algorithm_object, check_fit
+from stgt.testing.elsewhere import flower_difference, torch_difference
+from stgt.testing.report import Report, SkipError
+from stgt.theory import spectral_radius, steady_state
+from stgt.topology import Topology, complete, exponential, from_matrix, ring, sequence, server
+
+NODES, DIMENSION, ROUNDS = 6, 3, 10
+SAME = 1e-10  # relative to the largest entry: engines differ by the order of floating-point sums only
+
+
+def check_algorithm(algorithm: Algorithm) -> Report:
+    """Holds a method to what ours are held to.
+
+    The NumPy reference, the JAX simulator, the torch trainer and Flower agree; what sums to zero does so; a method that
+    tracks has the optimum as its fixed point; permuting the nodes permutes the result; costs are what is counted.
+
+    Args:
+        algorithm: an instance, with gamma or without (0.05 is then taken).
+
+    Returns:
+        The report, to print.
+
+    Raises:
+        CheckError: a check failed; its text is the report.
+    """
+    check_algorithm_object(algorithm, "MyMethod(gamma=0.05, tau=3)")
+    if algorithm.gamma is None:
+        algorithm = replace(algorithm, gamma=0.05)
+    report = Report(f"{algorithm.label} ({type(algorithm).__name__})")
+    report.run("runs on the reference, reads what it declares", lambda: _runs(algorithm))
+    if report.passed:
+        report.run("NumPy and JAX agree", lambda: _engines_agree(algorithm))
+        report.run(
+            "torch agrees", lambda: _within(torch_difference(algorithm, _problem(algorithm), ring(NODES), ROUNDS))
+        )
+        report.run(
+            "Flower agrees", lambda: _within(flower_difference(algorithm, _quadratic(), server(NODES, 3), ROUNDS))
+        )
+        report.run("what sums to zero does", lambda: _conserves(algorithm))
+        report.run("the optimum is a fixed point", lambda: _fixed_point(algorithm))
+        report.run("permuting nodes permutes the result", lambda: _permutes(algorithm))
+        report.run("costs are what is counted", lambda: _costs(algorithm))
+    return report.finish()
+
+
+def _runs(algorithm: Algorithm) -> str:
+    names = [_reference(algorithm, topology, ROUNDS).topology.name for topology in _topologies(algorithm)]
+    assert names, f"{algorithm.label} fits none of a ring, a directed graph, a schedule and a server"
+    return f"on {', '.join(names)}"
+
+
+def _engines_agree(algorithm: Algorithm) -> str:
+    worst = 0.0
+    for topology in _topologies(algorithm):
+        plain, fast = (_simulate(algorithm, topology, ROUNDS, engine=engine) for engine in ("numpy", "jax"))
+        for name in plain.state:
+            worst = max(worst, _difference(fast.state[name], plain.state[name]))
+    return _within(worst)
+
+
+def _conserves(algorithm: Algorithm) -> str:
+    if not algorithm.tracks:
+        raise SkipError("it declares nothing that sums to zero")
+    worst = 0.0
+    for topology in _topologies(algorithm):
+        trace = _reference(algorithm, topology, 4 * ROUNDS)
+        size = max(1.0, *(float(np.abs(value).sum()) for value in trace.state.values()))
+        if "sum_c" in trace:
+            worst = max(worst, float(trace["sum_c"].max()) / size)
+    assert worst <= 1e-11, f"‖Σ_i c_i‖ reaches {worst:.1e} of its parts: {algorithm.invariant}"
+    return f"‖Σ_i c_i‖ ≤ {worst:.1e} of its parts"
+
+
+def _fixed_point(algorithm: Algorithm) -> str:
+    if algorithm.coin and algorithm.talks < 1:
+        raise SkipError("a coin decides what a round is")
+    graph = next((one for one in (ring(NODES), complete(NODES)) if _fits(algorithm, one)), None)
+    if graph is None:
+        raise SkipError("it needs a server that samples, whose rounds differ")
+    problem, gamma = _quadratic(), np.asarray(algorithm.gamma, dtype=float)
+    for _ in range(12):
+        slower = replace(algorithm, gamma=gamma.tolist())
+        if spectral_radius(slower, problem, graph) < 1 - 1e-9:
+            steady = steady_state(slower, problem, graph)
+            if not algorithm.tracks:
+                return f"it does not track: ‖x̄ − x*‖² ends at {steady.bias:.1e} on different data"
+            assert steady.bias <= 1e-15, f"it tracks, but ‖x̄ − x*‖² ends at {steady.bias:.1e} on different data"
+            return f"‖x̄ − x*‖² ends at {steady.bias:.1e} on different data"
+        gamma = gamma / 2
+    raise AssertionError(f"it is unstable on {graph.name} down to gamma={gamma.max():.1e}")
+
+
+def _permutes(algorithm: Algorithm) -> str:
+    rng = np.random.default_rng(5)
+    order, x0 = rng.permutation(NODES), rng.normal(size=(NODES, DIMENSION))
+    A, b = _parts()
+    W = _mixture(rng)
+    if isinstance(algorithm.gamma, tuple):
+        raise SkipError("each node has a stepsize of its own")
+    graphs = from_matrix(W), from_matrix(W[np.ix_(order, order)])
+    if not _fits(algorithm, graphs[0]):
+        raise SkipError("it needs a server")
+    problems = Quadratic(A, b), Quadratic(A[order], b[order])
+    starts = x0, x0[order]
+    x, y = (
+        simulate(algorithm, problem, graph, ROUNDS, x0=start, engine="numpy", metrics=[]).x[0]
+        for problem, graph, start in zip(problems, graphs, starts, strict=True)
+    )
+    return _within(_difference(y, x[order]))
+
+
+def _costs(algorithm: Algorithm) -> str:
+    topology = next(_topologies(algorithm))
+    problem, counted = _problem(algorithm), []
+    for rounds in (0, ROUNDS):
+        model = _Counting(problem.model)
+        watched = replace(problem, model=model)
+        options: Any = {"engine": "numpy", "metrics": [], "oracle": Exact() if algorithm.oracle is None else None}
+        trace = simulate(algorithm, watched, topology, rounds, **options)
+        counted.append((model.count, float(trace["gradients"][0, -1])))
+    (before, said_before), (after, said_after) = counted
+    assert before == said_before, f"{before} gradients were computed before round 0, and {said_before:g} are counted"
+    assert abs((after - before) - (said_after - said_before)) < 1e-9, (
+        f"{after - before} gradients were computed in {ROUNDS} rounds, and {said_after - said_before:g} are counted"
+    )
+    cost = algorithm.cost(round(problem.counts.mean()) if problem.counts is not None else None)
+    said = len(algorithm.exchanges) + len(algorithm.exchanges_again)
+    assert cost.vectors == said, f"cost() says {cost.vectors} vectors a round, and it exchanges {said}"
+    return f"{(after - before) / NODES / ROUNDS:g} gradients, {said} vectors, {cost.buffers:g} buffers a node and round"
+
+
+class _Counting:
+    """A model that counts the gradients it is asked for, one for each node or sample."""
+
+    def __init__(self, model: Any):
+        self.model, self.count = model, 0
+
+    def losses(self, xp: Any, data: Any, x: Any) -> Any:
+        return self.model.losses(xp, data, x)
+
+    def gradients(self, xp: Any, data: Any, x: Any) -> Any:
+        self.count += int(np.count_nonzero(data["weight"])) if "weight" in data else len(x)
+        return self.model.gradients(xp, data, x)
+
+    def component_gradients(self, xp: Any, data: Any, x: Any) -> Any:
+        self.count += int(np.count_nonzero(data["weight"]))
+        return self.model.component_gradients(xp, data, x)
+
+    def sample_gradients(self, xp: Any, data: Any, x: Any, index: Any) -> Any:
+        self.count += int(index.size)
+        return self.model.sample_gradients(xp, data, x, index)
+
+
+def _topologies(algorithm: Algorithm) -> Iterator[Topology]:
+    """A graph of each kind that the method may run on."""
+    rng = np.random.default_rng(3)
+    schedule = sequence([_mixture(rng) for _ in range(3)])
+    for topology in (ring(NODES), exponential(NODES), schedule, server(NODES, sampled=3)):
+        if _fits(algorithm, topology):
+            yield topology
+
+
+def _fits(algorithm: Algorithm, topology: Topology) -> bool:
+    try:
+        check_fit(algorithm, topology)
+    except ValueError:
+        return False
+    return True
+
+
+def _mixture(rng: np.random.Generator) -> np.ndarray:
+    """A directed doubly stochastic matrix: the identity and permutations, mixed."""
+    weights = rng.dirichlet(np.ones(4))
+    parts = [np.eye(NODES)] + [np.eye(NODES)[rng.permutation(NODES)] for _ in range(3)]
+    return np.sum([weight * part for weight, part in zip(weights, parts, strict=True)], axis=0)
+
+
+def _parts() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(NODES, DIMENSION, DIMENSION)) / np.sqrt(DIMENSION)
+    return root @ root.transpose(0, 2, 1) + 0.3 * np.eye(DIMENSION), rng.normal(size=(NODES, DIMENSION))
+
+
+def _quadratic(noise: float = 0.0) -> Problem:
+    """Strongly convex, different at each node."""
+    return Quadratic(*_parts(), noise)
+
+
+def _problem(algorithm: Algorithm) -> Problem:
+    """One with noise; with samples for a method that is made of an oracle for them."""
+    if algorithm.oracle is None:
+        return _quadratic(noise=0.1)
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(4 * NODES, DIMENSION))
+    labels = np.arange(4 * NODES) % 2
+    parts = np.arange(4 * NODES).reshape(NODES, 4)
+    return logistic(features, labels, partition=list(parts), l2=0.1, batch=2)
+
+
+def _simulate(algorithm: Algorithm, topology: Topology, rounds: int, engine: str) -> Trace:
+    return simulate(algorithm, _problem(algorithm), topology, rounds, engine=engine, dtype="float64")
+
+
+def _reference(algorithm: Algorithm, topology: Topology, rounds: int) -> Trace:
+    return _simulate(algorithm, topology, rounds, "numpy")
+
+
+def _difference(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.abs(found - expected).max()) / max(1.0, float(np.abs(expected).max()))
+
+
+def _within(difference: float) -> str:
+    assert difference <= SAME, f"they differ by {difference:.1e} after {ROUNDS} rounds, and {SAME:.0e} is allowed"
+    return f"to {difference:.1e} after {ROUNDS} rounds"

@@ -1,0 +1,136 @@
+"""A method on torch's and Flower's code, in this process, against the reference."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stgt.algorithms import Algorithm
+from stgt.algorithms.calls import begin
+from stgt.engines import simulate
+from stgt.oracles import Exact
+from stgt.problems import Problem
+from stgt.randomness import coin
+from stgt.testing.report import SkipError
+from stgt.topology import Topology
+
+
+def torch_difference(algorithm: Algorithm, problem: Problem, topology: Topology, rounds: int) -> float:
+    """How far the trainer's local steps, messages and merges lead from the reference, all nodes in this process."""
+    if importlib.util.find_spec("torch") is None:
+        raise SkipError("PyTorch is not installed")
+    if isinstance(algorithm.gamma, tuple):
+        raise SkipError("a torch optimiser has one lr for all nodes")
+    from stgt.torch.fit import usable
+
+    try:
+        method = usable(replace(algorithm, gamma=None), topology)
+    except ValueError as error:
+        raise SkipError(str(error)) from None
+    found = _train(method, float(algorithm.gamma or 0.0), problem, topology, rounds)
+    trace = simulate(algorithm, problem, topology, rounds, engine="numpy", metrics=[], oracle=Exact())
+    return max(_apart(found[name], value[0]) for name, value in trace.state.items())
+
+
+def _train(method: Algorithm, gamma: float, problem: Problem, topology: Topology, rounds: int) -> dict[str, np.ndarray]:
+    """The state of all nodes, (n, p), by the trainer's own parts; the mixing is done here."""
+    import torch
+
+    from stgt.torch.flat import make_blocks
+    from stgt.torch.local import Chunk, Steps
+
+    n, p, tau = problem.n, problem.p, method.tau
+    parameters = [torch.nn.Parameter(torch.zeros(p, dtype=torch.float64)) for _ in range(n)]
+    groups = [{"params": [one], "lr": gamma, "weight_decay": 0.0} for one in parameters]
+    nodes = [Steps(method, make_blocks([group]), plain=True) for group in groups]
+    if method.starts_warm:
+        gradients = torch.from_numpy(problem.gradients(np.zeros(p)))
+        for i, node in enumerate(nodes):
+            block = node.blocks[0]
+            own, mean = (_padded(vector, block.size) for vector in (gradients[i], gradients.mean(dim=0)))
+            for name, value in begin(method, block.x, own, mean).items():
+                if name != "x":
+                    block.state[name].copy_(value)
+    with torch.no_grad():
+        for r in range(rounds):
+            for t in range(tau):
+                gradients = problem.gradients(np.stack([one.numpy() for one in parameters]))
+                for i, node in enumerate(nodes):
+                    parameters[i].grad = torch.from_numpy(gradients[i].copy())
+                    node.apply([groups[i]], first=t == 0)
+            if not method.coin or coin(np, 0, r, method.talks, np.float64):
+                whole = slice(0, nodes[0].blocks[0].size)
+                chunks = [Chunk(node, i, node.blocks[0], whole, tau, r, 1.0, True) for i, node in enumerate(nodes)]
+                said = [{name: value.clone() for name, value in chunk.message().items()} for chunk in chunks]
+                W = torch.from_numpy(topology.matrix(r))
+                for i, chunk in enumerate(chunks):
+                    heard = {}
+                    for sent in method.exchanges:
+                        row = W[:, i] if sent.transposed else W[i]
+                        heard[sent.name] = row @ torch.stack([message[sent.name] for message in said])
+                    chunk.merge(heard, slice(None))
+            else:
+                for node in nodes:
+                    node.keep_end()
+            for node in nodes:
+                node.start_round()
+    names = method.state_fields
+    blocks = [node.blocks[0] for node in nodes]
+    kept = {name: np.stack([block.state[name][:p].numpy() for block in blocks]) for name in names if name != "x"}
+    return kept | {"x": np.stack([block.x[:p].numpy() for block in blocks])}
+
+
+def _padded(vector: Any, size: int) -> Any:
+    import torch
+
+    return torch.nn.functional.pad(vector, (0, size - len(vector)))
+
+
+def flower_difference(algorithm: Algorithm, problem: Problem, topology: Topology, rounds: int) -> float:
+    """How far the server's model on Flower, with its clients in this process, is from the reference's mean model."""
+    if importlib.util.find_spec("flwr") is None or importlib.util.find_spec("torch") is None:
+        raise SkipError("Flower or PyTorch is not installed")
+    import logging
+
+    import torch
+    from flwr.app import ArrayRecord
+
+    from stgt.flower import Strategy, Task, client_app
+    from stgt.flower import simulate as in_process
+
+    try:
+        strategy = Strategy(replace(algorithm, gamma=None), topology)
+    except ValueError as error:
+        raise SkipError(str(error)) from None
+
+    class Point(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.x = torch.nn.Parameter(torch.zeros(problem.p, dtype=torch.float64))
+
+    def setup(context: Any, config: Any) -> Task:
+        i, model = int(context.node_config["partition-id"]), Point()
+
+        def loss(model: Any, batch: Any) -> Any:
+            gradient = problem.gradients(model.x.detach().numpy())[i]
+            return (model.x * torch.from_numpy(gradient)).sum()  # whose gradient is that of f_i
+
+        optimizer = torch.optim.SGD(model.parameters(), lr=float(algorithm.gamma or 0.0))  # pyright: ignore
+        return Task(model, optimizer, [None] * algorithm.tau, loss)
+
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        result = in_process(strategy, client_app(setup), ArrayRecord(Point().state_dict()), num_rounds=rounds)
+    finally:
+        logger.setLevel(level)
+    trace = simulate(algorithm, problem, topology, rounds, engine="numpy", metrics=[], oracle=Exact())
+    return _apart(result.arrays["x"].numpy(), trace.x[0].mean(axis=0))
+
+
+def _apart(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.abs(found - expected).max()) / max(1.0, float(np.abs(expected).max()))

@@ -1,0 +1,62 @@
+"""What was checked and what came of it, to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+MARKS = {True: "ok    ", False: "FAILED", None: "-     "}
+
+
+class CheckError(AssertionError):
+    """Some check failed; its text is the whole report."""
+
+    def __init__(self, report: Report):
+        super().__init__(str(report))
+        self.report = report
+
+
+class SkipError(Exception):
+    """A check that does not apply, and why."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: did it hold (None: it does not apply), and the numbers or the reason."""
+
+    name: str
+    holds: bool | None
+    detail: str
+
+
+@dataclass
+class Report:
+    """The checks of one object, in order."""
+
+    subject: str
+    checks: list[Check] = field(default_factory=list)
+
+    def run(self, name: str, check: Callable[[], str]) -> None:
+        """Adds a check: a function that returns what it found, or raises an AssertionError or a ValueError."""
+        try:
+            self.checks.append(Check(name, True, check()))
+        except SkipError as why:
+            self.checks.append(Check(name, None, str(why)))
+        except (AssertionError, ValueError, TypeError, NotImplementedError) as fault:
+            words = " ".join(str(fault).split()) or type(fault).__name__
+            self.checks.append(Check(name, False, words))
+
+    @property
+    def passed(self) -> bool:
+        return all(check.holds is not False for check in self.checks)
+
+    def finish(self) -> Report:
+        """The report, or a `CheckError` if a check failed."""
+        if not self.passed:
+            raise CheckError(self)
+        return self
+
+    def __str__(self) -> str:
+        width = max((len(check.name) for check in self.checks), default=0)
+        rows = [f"  {MARKS[check.holds]} {check.name:<{width}}  {check.detail}" for check in self.checks]
+        return "\n".join([f"{self.subject}: {'all checks passed' if self.passed else 'NOT as it should be'}", *rows])

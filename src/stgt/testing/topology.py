@@ -1,0 +1,121 @@
+"""`check_topology`: a schedule is what it says it is, on every engine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stgt.setting import check_topology_object
+from stgt.testing.report import Report, SkipError
+from stgt.topology import Topology, check_matrix, contraction, period_contraction
+
+DRAWS = 20  # rounds of a schedule without a period that are looked at
+MOST_NODES = 2000  # whose matrices are written out
+SAME = 1e-12
+
+
+def check_topology(topology: Topology) -> Report:
+    """Holds a topology to what ours are held to.
+
+    Each W_r is stochastic as declared; symmetry, period and degree are as declared; NumPy's matrices and JAX's kernels
+    agree, also transposed; links are counted right; and the nodes come to agree.
+
+    Args:
+        topology: of up to 2,000 nodes; of a schedule without a period the first rounds of two runs are looked at.
+
+    Returns:
+        The report, to print.
+
+    Raises:
+        CheckError: a check failed; its text is the report.
+    """
+    check_topology_object(topology)
+    if topology.n > MOST_NODES:
+        raise ValueError(f"topology has {topology.n} nodes: give one of the same kind with at most {MOST_NODES}.")
+    report = Report(topology.name)
+    report.run("every W_r is stochastic", lambda: _stochastic(topology))
+    if report.passed:
+        report.run("symmetric, period and degree as declared", lambda: _flags(topology))
+        report.run("NumPy and JAX agree", lambda: _kernels(topology))
+        report.run("links are what W_r says", lambda: _links(topology))
+        report.run("the nodes come to agree", lambda: _mixes(topology))
+    return report.finish()
+
+
+def _rounds(topology: Topology) -> list[tuple[int, int]]:
+    """(r, seed) of the rounds looked at."""
+    if topology.period is None:
+        return [(r, seed) for seed in (0, 7) for r in range(DRAWS)]
+    return [(r, 0) for r in range(topology.period)]
+
+
+def _stochastic(topology: Topology) -> str:
+    for r, seed in _rounds(topology):
+        W = topology.matrix(r, seed)
+        assert W.shape == (topology.n, topology.n), f"W_{r} has shape {W.shape}, and there are {topology.n} nodes"
+        check_matrix(W, f"W_{r}", row_stochastic=not topology.doubly_stochastic)
+    return f"{'doubly' if topology.doubly_stochastic else 'row-'} stochastic, {len(_rounds(topology))} rounds"
+
+
+def _flags(topology: Topology) -> str:
+    matrices = [topology.matrix(r, seed) for r, seed in _rounds(topology)]
+    if topology.symmetric:
+        worst = max(float(np.abs(W - W.T).max()) for W in matrices)
+        assert worst <= SAME, f"it says symmetric=True, and W_r is off its transpose by {worst:.1e}"
+    heard = max(int((np.count_nonzero(W, axis=1) - (np.diag(W) != 0)).max()) for W in matrices)
+    assert heard <= topology.degree, f"it says degree={topology.degree}, and a node hears {heard}"
+    if topology.period is not None:
+        for r, W in enumerate(matrices):
+            off = float(np.abs(topology.matrix(r + topology.period) - W).max())
+            assert off == 0, f"it says period={topology.period}, and W_{r + topology.period} is off W_{r} by {off:.1e}"
+    else:
+        again = [topology.matrix(r, seed) for r, seed in _rounds(topology)]
+        assert all(np.array_equal(*pair) for pair in zip(matrices, again, strict=True)), "W_r differs when asked again"
+    return f"degree {topology.degree}, period {topology.period}"
+
+
+def _kernels(topology: Topology) -> str:
+    if topology.has_server:
+        raise SkipError("a server's mean is a part of the method's round")
+    import jax
+    import jax.numpy as jnp
+
+    from stgt.engines.mixing import as_leaves, mix
+
+    v = np.random.default_rng(0).normal(size=(topology.n, 2))
+    worst = 0.0
+    with jax.enable_x64(True):
+        structure = as_leaves(topology.structure, np.dtype(np.float64))
+        for back in (False, True):
+            kernel = jax.jit(lambda s, seed, r, v, back=back: mix(s, seed, r, v, back))
+            for r, seed in _rounds(topology):
+                W = topology.matrix(r, seed)
+                graph_seed = jnp.uint32((topology.seed + seed) % 2**32)
+                found = np.asarray(kernel(structure, graph_seed, jnp.int32(r), jnp.asarray(v)))
+                worst = max(worst, float(np.abs(found - (W.T if back else W) @ v).max()))
+    assert worst <= SAME, f"W_r v differs by {worst:.1e}"
+    return f"to {worst:.1e}, W_r and its transpose"
+
+
+def _links(topology: Topology) -> str:
+    for r, seed in _rounds(topology):
+        W = topology.matrix(r, seed)
+        expected = 2.0 * topology.sampled
+        if not topology.has_server:
+            expected = float(np.count_nonzero(W) - np.count_nonzero(np.diag(W)))
+        found = topology.links(r, seed)
+        assert found == expected, f"it counts {found:g} links in round {r}, and W_{r} has {expected:g}"
+    return f"{expected:g} in the last round"
+
+
+def _mixes(topology: Topology) -> str:
+    if topology.period is not None:
+        left = period_contraction(topology)
+        assert left < 1 - 1e-12, "some nodes never hear of others: the product over a period is not connected"
+        return f"a period leaves {left:.3g} of the disagreement"
+    product = np.eye(topology.n)
+    for r in range(50 * topology.n):
+        product = topology.matrix(r) @ product
+        left = float(np.linalg.norm(product - product.mean(axis=0), 2))
+        if left < 0.1:
+            return f"to a tenth after {r + 1} rounds of run 0; ρ = {contraction(topology):.3g}"
+    raise AssertionError(f"after {50 * topology.n} rounds of run 0, {left:.2g} of the disagreement is left")
