@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,8 @@ from stgt.engines.metrics import LYAPUNOV_PARTS, MEASURED
 from stgt.engines.trace import Trace
 from stgt.oracles import ORACLES, Oracle, default_oracle
 from stgt.problems.base import Problem, check_array
+from stgt.progress import Progress
 from stgt.topology import Topology
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)

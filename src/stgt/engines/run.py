@@ -12,10 +12,11 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_choice
-from stgt.engines.job import Progress, prepare
+from stgt.engines.job import prepare
 from stgt.engines.trace import Trace
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
+from stgt.progress import Progress
 from stgt.topology import Topology
 
 ENGINES = {"jax": "jax", "numpy": "numpy", "simulator": "jax", "reference": "numpy"}
