@@ -45,7 +45,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console(markup=False)  # brackets in names, paths and sentences are just brackets
+console = Console(markup=False, emoji=False)  # brackets in names, paths and sentences are just brackets
 
 
 @app.command()

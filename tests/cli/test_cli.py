@@ -112,14 +112,14 @@ def test_what_is_printed_keeps_its_brackets(capsys):
     ("command", "sentence", "expected"),
     [
         ("check", "data_dir was left out: give a folder.", "--data-dir was left out: give a folder."),
-        ("demo", "out a is not empty: give b, or force=True to go on.", "--out a is not empty: give b, or --force to go on."),
+        ("demo", "out a is not empty: give force=True to go on.", "--out a is not empty: give --force to go on."),
         ("reproduce", "readings='x': choose from 'y'.", "--reading='x': choose from 'y'."),
         ("reproduce", "name='x': choose from 'y'.", "NAME='x': choose from 'y'."),
         ("stgt.train", "spec x.toml cannot be read.", "--spec x.toml cannot be read."),
-        ("train", "/a is cut short: put another copy into data_dir.", "/a is cut short: put another copy into --data-dir."),
+        ("train", "/a is cut short: put another into data_dir.", "/a is cut short: put another into --data-dir."),
         # Words of another command, of English, and of paths stay as they are.
         ("check", "rounds=9 of tau=3 steps: give fewer.", "rounds=9 of tau=3 steps: give fewer."),
-        ("reproduce", "scale means nothing to topology: leave it out.", "--scale means nothing to topology: leave it out."),
+        ("reproduce", "scale means nothing here: leave it out.", "--scale means nothing here: leave it out."),
         ("demo", "outer is no folder, /my/out is.", "outer is no folder, /my/out is."),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from stgt.experiments.outcome import Claim, Outcome
 from stgt.experiments.spec import RunSpec, Spec, make
 from stgt.progress import Progress
 from stgt.report import Figure, Line, Panel
-from stgt.theory import Complexity, Constants, Start, fit_power_law, rounds
+from stgt.theory import Complexity, Constants, Start, fit_power_law, table1_rounds
 
 NODES, SAMPLES, DIMENSION, TAU, PERIOD, GAMMA = 4, 20, 3, 5, 10, 0.1
 CONSTANTS = Constants(L=1.0, mu=0.05, sigma2=1.0, n=32, tau=10, rho=4 / 9, sampled=4, samples=100)
@@ -120,7 +120,7 @@ def _rounds(
     row: Method, objective: str, constants: Constants = CONSTANTS, epsilon: float = EPSILON, as_printed: bool = False
 ) -> Complexity:
     options: dict[str, Any] = {"start": START, "as_printed": as_printed}
-    return rounds(epsilon, constants, row.algorithm["name"], objective == "SC", **options)
+    return table1_rounds(epsilon, constants, row.algorithm["name"], objective == "SC", **options)
 
 
 def _costs(counted: dict[str, Counted]) -> list[Claim]:
