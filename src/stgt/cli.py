@@ -130,9 +130,8 @@ def train(
     from stgt.files import read_table
 
     runs = load_training(spec)
-    options = {"data_dir": data_dir, "download": download, "max_restarts": max_restarts}
     with _progress("rounds") as tick:
-        launch(runs, nodes, out, progress=tick, **options)
+        launch(runs, nodes, out, data_dir=data_dir, download=download, max_restarts=max_restarts, progress=tick)
     table = Table("run", "rounds", "training loss", "test accuracy", "own models", "MB a node sent")
     for run in runs.runs:
         row = read_table(out / run.folder / "curve.csv")[-1]

@@ -14,6 +14,7 @@ from stgt.experiments.cifar10 import cifar10
 from stgt.experiments.directed import directed
 from stgt.experiments.federated import SCALES as FEDERATED_SCALES
 from stgt.experiments.federated import federated
+from stgt.experiments.heterogeneity import DATA as HETEROGENEITY_DATA
 from stgt.experiments.heterogeneity import heterogeneity
 from stgt.experiments.mnist import SCALES as MNIST_SCALES
 from stgt.experiments.mnist import mnist
@@ -26,7 +27,6 @@ from stgt.problems.datasets import find_libsvm
 from stgt.problems.images import load_images
 from stgt.progress import Progress
 
-HETEROGENEITY_DATA = ("a9a", "w8a", "mushrooms")
 EXPERIMENTS: dict[str, Callable[..., Outcome]] = {
     "convergence": convergence,
     "local-updates": local_updates,
