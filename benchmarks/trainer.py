@@ -26,7 +26,7 @@ from torch import nn
 
 import stgt
 import stgt.torch
-from stgt.train.models import resnet18
+from stgt.experiments.training.models import resnet18
 
 LARGE, MODEL, SMALL = 100_000_000, 10_000_000, 1_000_000
 ROUNDS = 1000

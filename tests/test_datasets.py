@@ -5,7 +5,7 @@ import bz2
 import numpy as np
 import pytest
 
-from stgt.experiments.spec import Run, make
+from stgt.experiments.spec import RunSpec, make
 from stgt.problems import datasets, load_libsvm
 
 ROWS, COLUMNS = 12, 4
@@ -23,7 +23,7 @@ def folder(tmp_path, monkeypatch):
 def problem(folder, **options):
     part = {"name": "logistic", "data": "a9a", "n": 2, "l2": 0.1, **options}
     run = {"algorithm": {"name": "STGT", "gamma": 0.1}, "problem": part, "topology": {"name": "ring"}}
-    return make(Run.model_validate(run), folder).problem
+    return make(RunSpec.model_validate(run), folder).problem
 
 
 def test_features_and_labels(folder):
@@ -48,7 +48,7 @@ def test_what_is_wrong_is_said(folder):
     (folder / "phishing.bz2").write_bytes(bz2.compress(TEXT.encode())[:40])
     for name, where, words in (
         ("iris", folder, "choose from 'a9a'"),
-        ("a9a", None, "--data-dir was left out"),
+        ("a9a", None, "^data_dir was left out"),
         ("ijcnn1", folder, "holds no ijcnn1 or ijcnn1.bz2"),
         ("w8a", folder, "has 12 rows where w8a has 49749"),
         ("mushrooms", folder, "is not a whole file in LIBSVM's format"),

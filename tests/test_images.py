@@ -171,7 +171,7 @@ def test_what_is_missing_is_said(cifar10, tmp_path):
     (cifar10 / "test_batch").unlink()
     for name, where, words in (
         ("imagenet", tmp_path, "data='imagenet': choose from 'cifar10', 'mnist'"),
-        ("cifar10", None, "--data-dir was left out"),
+        ("cifar10", None, "^data_dir was left out"),
         ("cifar10", cifar10, "does not hold all files of cifar10"),
         ("mnist", tmp_path / "nowhere", "does not hold all files of mnist"),
     ):
@@ -222,7 +222,7 @@ def test_mnist_is_downloaded_file_by_file(mnist, server, tmp_path):
 def test_a_download_that_fails_leaves_nothing_behind(cifar10, mnist, server, tmp_path, monkeypatch, name):
     folder, _ = server
     new = tmp_path / "new"
-    with pytest.raises(ValueError, match=r"cannot be fetched \(HTTP Error 404.*bring the files yourself.*--data-dir"):
+    with pytest.raises(ValueError, match=r"cannot be fetched \(HTTP Error 404.*bring the files yourself.*data_dir"):
         load_images(name, new, download=True)
     (folder / "mnist").mkdir()
     for file in ("cifar.tar.gz", "mnist/train-images-idx3-ubyte.gz"):

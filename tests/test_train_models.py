@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from stgt.train.models import MODELS, make_model, mlp, resnet18
+from stgt.experiments.training.models import MODELS, make_model, mlp, resnet18
 
 
 def parameters(model):

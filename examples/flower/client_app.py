@@ -6,8 +6,8 @@ import torch
 from task import images, model, parts
 from torch.nn.functional import cross_entropy
 
+from stgt.experiments.training.batches import Batches
 from stgt.flower import Task, client_app
-from stgt.train.batches import Batches
 
 
 def loss(net, batch):

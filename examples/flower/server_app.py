@@ -6,10 +6,9 @@ from flwr.serverapp import ServerApp
 from task import images, method, model, parts, path
 
 import stgt
+from stgt.experiments.training.batches import normalised
 from stgt.files import read_table, write_table
 from stgt.flower import Strategy
-from stgt.train.batches import normalised
-from stgt.train.loop import measured
 
 app = ServerApp()
 
@@ -26,7 +25,7 @@ def main(grid, context) -> None:
     def evaluate(done: int, arrays: ArrayRecord) -> MetricRecord:
         net.load_state_dict(arrays.to_torch_state_dict())
         net.eval()
-        loss, correct = measured(net, *test)
+        loss, correct = evaluate(net, *test)
         found = {"test_accuracy": correct / len(data.y_test), "test_loss": loss / len(data.y_test)}
         if out is not None:
             before = read_table(out) if done and out.exists() else []  # of a run that goes on

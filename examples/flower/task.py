@@ -8,9 +8,9 @@ from torch import nn
 
 import stgt
 from stgt.checks import check_choice
+from stgt.experiments.training.models import make_model
+from stgt.experiments.training.spec import Data
 from stgt.problems.images import Images, load_images
-from stgt.train.models import make_model
-from stgt.train.spec import Data
 
 METHODS = {
     "scaffold-plus": lambda c: stgt.ScaffoldPlus(tau=c["tau"], gamma_g=c["gamma-g"], gamma_c=c["gamma-c"]),

@@ -4,27 +4,48 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.markup import escape
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
 from rich.table import Table
+from typer.core import TyperGroup
+
+from stgt.flags import in_flags
+from stgt.progress import Progress
 
 if TYPE_CHECKING:
-    from stgt.experiments.spec import Run
+    from click import Context
+
+    from stgt.experiments import RunSpec
     from stgt.theory import Advice
 
+
+class Commands(TyperGroup):
+    """The commands, whose errors speak of the flags of the one that was called."""
+
+    def invoke(self, ctx: Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ValueError as error:
+            called = self.commands[str(ctx.invoked_subcommand)]
+            raise ValueError(in_flags(str(error), called)) from error
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Decentralised and federated optimisation with local updates.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console()
+console = Console(markup=False, emoji=False)  # brackets in names, paths and sentences are just brackets
 
 
 @app.command()
@@ -36,7 +57,8 @@ def demo(
     from stgt.experiments import demo as run
     from stgt.experiments import summary
     from stgt.experiments.ridge_demo import TITLE
-    from stgt.report import curves, output_folder
+    from stgt.files import output_folder
+    from stgt.report import curves
 
     folder = output_folder(out, force)
     with _progress("rounds of all runs") as tick:
@@ -68,17 +90,20 @@ def reproduce(
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for the results; NAME if left out.")] = None,
     force: Annotated[bool, typer.Option(help="Overwrite what the folder holds.")] = False,
-    reading: Annotated[list[str] | None, typer.Option(help="A reading of the paper; repeat for more.")] = None,
+    readings: Annotated[
+        list[str] | None, typer.Option("--reading", help="A reading of the paper; repeat for more.")
+    ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data, where some is needed.")] = None,
     scale: Annotated[str | None, typer.Option(help="small, paper (cifar10 only) or grid.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds to train, instead of the scale's own.", min=1)] = None,
     batch: Annotated[int | None, typer.Option(help="Images a batch, for cifar10.", min=1)] = None,
 ) -> None:
     """Run one of the paper's experiments: figures, results.csv, the spec it ran, and claims.json."""
+    from stgt.experiments import write_outcome
     from stgt.experiments.reproduce import prepared, works_in
-    from stgt.report import output_folder, write_outcome
+    from stgt.files import output_folder
 
-    experiment = prepared(name, reading, data_dir, scale=scale, rounds=rounds, batch=batch)
+    experiment = prepared(name, readings, data_dir, scale=scale, rounds=rounds, batch=batch)
     folder = output_folder(out or Path(name), force)
     with _progress(name) as tick:
         outcome = experiment(progress=tick, **works_in(name, folder / "runs"))
@@ -92,7 +117,7 @@ def reproduce(
 
 @app.command()
 def train(
-    spec: Annotated[Path, typer.Argument(help="TOML file with one run, or several as [[runs]].")],
+    spec: Annotated[Path, typer.Argument(help=escape("TOML file with one run, or several as [[runs]]."))],
     out: Annotated[Path, typer.Option(help="Folder for curves, checkpoints and models; an unfinished one goes on.")],
     nodes: Annotated[int, typer.Option(help="How many processes, each a node.", min=1)] = 8,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set.")] = None,
@@ -100,20 +125,13 @@ def train(
     max_restarts: Annotated[int, typer.Option(help="How often to go on after a process has died.", min=0)] = 0,
 ) -> None:
     """Train image classifiers in several processes of this machine; for more machines see `torchrun -m stgt.train`."""
+    from stgt.experiments.training.launch import launch
+    from stgt.experiments.training.spec import load_training
     from stgt.files import read_table
-    from stgt.parts import make_algorithm, make_topology
-    from stgt.problems.images import load_images
-    from stgt.train.launch import launch
-    from stgt.train.spec import load_training
 
     runs = load_training(spec)
-    for run in runs.runs:
-        make_algorithm(run.algorithm)
-        make_topology(run.topology.model_dump(), nodes)
-    for name in {run.data.name for run in runs.runs}:
-        load_images(name, data_dir, download)
     with _progress("rounds") as tick:
-        launch(runs, nodes, out, data_dir=data_dir, max_restarts=max_restarts, progress=tick)
+        launch(runs, nodes, out, data_dir=data_dir, download=download, max_restarts=max_restarts, progress=tick)
     table = Table("run", "rounds", "training loss", "test accuracy", "own models", "MB a node sent")
     for run in runs.runs:
         row = read_table(out / run.folder / "curve.csv")[-1]
@@ -131,7 +149,9 @@ def train(
 
 @app.command()
 def check(
-    spec: Annotated[Path, typer.Argument(help="TOML file with [algorithm], [problem], [topology]; target = 1e-3.")],
+    spec: Annotated[
+        Path, typer.Argument(help=escape("TOML file with [algorithm], [problem], [topology]; target = 1e-3."))
+    ],
     data_dir: Annotated[Path | None, typer.Option(help="Folder with LIBSVM's files, if the problem needs one.")] = None,
 ) -> None:
     """Say before a run whether it is stable, its error in the long run, the largest safe gamma, and what it sends."""
@@ -150,13 +170,14 @@ def check(
 @app.command(name="list")
 def list_names() -> None:
     """Name the algorithms and topologies there are."""
-    from stgt import list_algorithms, list_topologies
+    from stgt.algorithms import list_algorithms
+    from stgt.topology import list_topologies
 
     console.print("algorithms:", ", ".join(list_algorithms()))
     console.print("topologies:", ", ".join(list_topologies()))
 
 
-def _advice_table(title: str, advice: Advice, run: Run) -> Table:
+def _advice_table(title: str, advice: Advice, run: RunSpec) -> Table:
     answer = {True: "yes", False: "NO", None: "unknown"}[advice.stable]
     rows = {
         "stable": answer if advice.radius is None else f"{answer}, spectral radius {advice.radius:.6f}",
@@ -180,10 +201,10 @@ def _number(value: float | None) -> str:
 
 
 @contextmanager
-def _progress(words: str) -> Iterator[Callable[[float, float], None]]:
+def _progress(words: str) -> Iterator[Progress]:
     """A bar with the time to come, and nothing where there is no terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with ProgressBar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(words, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

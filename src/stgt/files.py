@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and tables in them. Standard library only."""
+"""Files written whole or not at all, tables in them, and the folder they go into. Standard library only."""
 
 from __future__ import annotations
 
@@ -47,3 +47,18 @@ def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file, as text."""
     with path.open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
+
+
+def output_folder(out: Path, force: bool = False) -> Path:
+    """A folder to write results into: new or empty, unless `force` allows to overwrite what it holds."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"out {out} is a file: give a folder.")
+    if out.exists() and any(out.iterdir()) and not force:
+        raise ValueError(f"out {out} is not empty: give another folder, or force=True to overwrite what is there.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise ValueError(f"out {out} cannot be written ({error.strerror}): give another folder.") from None
+    return out

@@ -5,11 +5,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.text import Text
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import stgt
+from stgt import cli, train
 from stgt.cli import app
 from stgt.experiments import ridge_demo
+from stgt.flags import in_flags
 from stgt.report import curves
 
 STGT = Path(sys.executable).with_name("stgt")
@@ -73,3 +77,76 @@ def test_a_diverging_run_can_be_drawn(tmp_path):
     assert trace.diverged.all()
     written = curves({"D-PSGD": trace}, tmp_path / "picture")
     assert [path.name for path in written] == ["picture.png", "picture.pdf"]
+
+
+COMMANDS = {**get_command(cli.app).commands, "stgt.train": get_command(train.app)}
+
+
+@pytest.mark.parametrize(
+    ("application", "arguments", "words"),
+    [
+        (cli.app, ["train"], "TOML file with one run, or several as [[runs]]."),
+        (cli.app, ["check"], "TOML file with [algorithm], [problem], [topology]; target = 1e-3."),
+        (train.app, [], "TOML file with one run, or several as [[runs]]."),
+    ],
+)
+def test_help_prints_brackets(application, arguments, words):
+    result = CliRunner().invoke(application, [*arguments, "--help"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    assert words in " ".join(result.output.split())
+
+
+def test_no_help_is_read_as_markup():
+    """What is in brackets is either escaped or printed as it stands."""
+    for command in COMMANDS.values():
+        for text in (command.help, *(parameter.help for parameter in command.params)):
+            assert Text.from_markup(text).plain == text.replace("\\[", "[")
+
+
+def test_what_is_printed_keeps_its_brackets(capsys):
+    cli.console.print("pip install 'stgt[torch]' and [bold] [[runs]]")
+    assert capsys.readouterr().out == "pip install 'stgt[torch]' and [bold] [[runs]]\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence", "expected"),
+    [
+        ("check", "data_dir was left out: give a folder.", "--data-dir was left out: give a folder."),
+        ("demo", "out a is not empty: give force=True to go on.", "--out a is not empty: give --force to go on."),
+        ("reproduce", "readings='x': choose from 'y'.", "--reading='x': choose from 'y'."),
+        ("reproduce", "name='x': choose from 'y'.", "NAME='x': choose from 'y'."),
+        ("stgt.train", "spec x.toml cannot be read.", "--spec x.toml cannot be read."),
+        ("train", "/a is cut short: put another into data_dir.", "/a is cut short: put another into --data-dir."),
+        # Words of another command, of English, and of paths stay as they are.
+        ("check", "rounds=9 of tau=3 steps: give fewer.", "rounds=9 of tau=3 steps: give fewer."),
+        ("reproduce", "scale means nothing here: leave it out.", "--scale means nothing here: leave it out."),
+        ("demo", "outer is no folder, /my/out is.", "outer is no folder, /my/out is."),
+    ],
+)  # fmt: skip
+def test_a_sentence_of_the_library_names_the_flag(command, sentence, expected):
+    assert in_flags(sentence, COMMANDS[command]) == expected
+
+
+def test_demo_and_check_work_without_torch(tmp_path):
+    (tmp_path / "run.toml").write_text(
+        'algorithm = {name = "STGT", gamma = 0.1}\nproblem = {name = "ridge", n = 4}\ntopology = {name = "ring"}\n'
+    )
+    code = "import sys; sys.modules['torch'] = sys.modules['flwr'] = None\n"
+    code += "from stgt.cli import main; from stgt.experiments import ridge_demo; ridge_demo.ROUNDS = 4; main()"
+    for arguments, words in (
+        (["demo", "--out", "here"], "convergence.png"),
+        (["check", "run.toml"], "spectral radius"),
+    ):
+        command = [sys.executable, "-c", code, *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert words in result.stdout
+
+
+def test_training_without_torch_is_one_sentence(tmp_path):
+    code = "import sys; sys.modules['torch'] = None\nfrom stgt.cli import main; main()"
+    spec = Path(__file__).parents[2] / "examples" / "mnist.toml"
+    command = [sys.executable, "-c", code, "train", str(spec), "--out", str(tmp_path / "out")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr == "stgt: training needs PyTorch: pip install 'stgt[torch]'.\n"

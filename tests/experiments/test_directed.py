@@ -5,7 +5,7 @@ import pytest
 
 import stgt
 from stgt.experiments.directed import directed, widest_angle
-from stgt.report.outcome import write_outcome
+from stgt.experiments.outcome import write_outcome
 
 PROBLEM = stgt.problems.ridge(n=8, p=1, mu=0.1)
 GAMMA = 30 / (50 * PROBLEM.L)

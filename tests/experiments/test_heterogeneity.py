@@ -11,8 +11,8 @@ from stgt.experiments import heterogeneity as package
 from stgt.experiments import load_spec
 from stgt.experiments.cell import Cell
 from stgt.experiments.heterogeneity import APART, METHODS, PARTITIONS, heterogeneity
+from stgt.experiments.outcome import write_outcome
 from stgt.problems import datasets
-from stgt.report import write_outcome
 
 ROWS, COLUMNS = 1000, 4
 

@@ -5,7 +5,7 @@ import pytest
 
 import stgt
 from stgt.experiments import load_spec, make, spec_text
-from stgt.experiments.spec import Run, Spec
+from stgt.experiments.spec import RunSpec, Spec
 
 RUN = {
     "algorithm": {"name": "STGT", "gamma": 0.1, "tau": 3},
@@ -43,7 +43,7 @@ def test_a_file_names_the_objects(tmp_path):
 
 
 def test_what_is_written_is_read_back(tmp_path):
-    spec = Spec(experiment="mine", runs=(Run.model_validate(RUN), Run.model_validate({**RUN, "x0": "optimum"})))
+    spec = Spec(experiment="mine", runs=(RunSpec.model_validate(RUN), RunSpec.model_validate({**RUN, "x0": "optimum"})))
     path = tmp_path / "spec.toml"
     path.write_text(spec_text(spec))
     assert load_spec(path) == spec
@@ -51,7 +51,9 @@ def test_what_is_written_is_read_back(tmp_path):
 
 def test_given_matrices(tmp_path):
     W = [[0.5, 0.5], [0.5, 0.5]]
-    run = Run.model_validate({**RUN, "problem": {"name": "ridge", "n": 2}, "topology": {"name": "from_matrix", "W": W}})
+    run = RunSpec.model_validate(
+        {**RUN, "problem": {"name": "ridge", "n": 2}, "topology": {"name": "from_matrix", "W": W}}
+    )
     np.testing.assert_array_equal(make(run).topology.matrix(0), W)
 
 
@@ -66,13 +68,13 @@ def test_given_matrices(tmp_path):
         ({"topology": {"name": "server", "sampled": 9}}, "sampled=9"),
         ({"topology": {"name": "circulant"}}, "topology.hops was left out"),
         ({"problem": {"name": "logistic", "n": 4}}, "problem.data was left out"),
-        ({"problem": {"name": "logistic", "n": 4, "data": "a9a"}}, "--data-dir was left out"),
+        ({"problem": {"name": "logistic", "n": 4, "data": "a9a"}}, "data_dir was left out"),
         ({"problem": {"name": "logistic", "n": 4, "data": "a10a"}}, "data='a10a': choose from"),
     ],
 )
 def test_a_wrong_entry_is_named(change, words):
     with pytest.raises(ValueError, match=words) as caught:
-        make(Run.model_validate({**RUN, **change}))
+        make(RunSpec.model_validate({**RUN, **change}))
     assert str(caught.value).endswith(".")
 
 

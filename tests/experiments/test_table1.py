@@ -6,9 +6,9 @@ import pytest
 
 from stgt.experiments import load_spec
 from stgt.experiments.counting import count
-from stgt.experiments.spec import Run, make
+from stgt.experiments.outcome import write_outcome
+from stgt.experiments.spec import RunSpec, make
 from stgt.experiments.table1 import CONSTANTS, EPSILON, PERIOD, ROWS, SAMPLES, TAU, table1
-from stgt.report import write_outcome
 
 
 @pytest.fixture(scope="module")
@@ -58,4 +58,4 @@ def test_counting_follows_option_i():
     """Scaffold's option I computes one more gradient a round."""
     given = next(run for run in table1().spec.runs if run.label == "Scaffold").model_dump()
     given["algorithm"]["option"] = "I"
-    assert count(make(Run.model_validate(given)), PERIOD).gradients == pytest.approx((TAU + 1) / TAU)
+    assert count(make(RunSpec.model_validate(given)), PERIOD).gradients == pytest.approx((TAU + 1) / TAU)

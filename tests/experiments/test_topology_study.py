@@ -5,10 +5,10 @@ import pytest
 
 import stgt
 from stgt.experiments import load_spec, spec_text, topology_study
-from stgt.experiments.measured import Measured, Prediction
+from stgt.experiments.outcome import write_outcome
+from stgt.experiments.simulated import Prediction, SimulatedRun
 from stgt.experiments.spec import make
 from stgt.experiments.topology_study import GRAPHS, METHODS, mixing_rounds, topology
-from stgt.report.outcome import write_outcome
 
 # E‖x̄ − x*‖² by graph and method, in the moderate regime: n = 32, p = 4 (found by a NumPy transcription of the rounds).
 ERRORS = {
@@ -30,9 +30,9 @@ def told(monkeypatch):
         error = ERRORS[graph][list(METHODS).index(run.label)]
         grows = (graph, run.label) in unstable
         predicted = Prediction(1.01, np.inf, np.inf) if grows else Prediction(0.9, error, 0.1)
-        return Measured(run, make(run), trace, predicted)
+        return SimulatedRun(run, make(run), trace, predicted)
 
-    monkeypatch.setattr(topology_study, "measure_all", lambda runs, progress: [one(run) for run in runs])
+    monkeypatch.setattr(topology_study, "simulate_runs", lambda runs, progress: [one(run) for run in runs])
     return unstable
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stgt.experiments import training
 from stgt.experiments.cifar10 import CHOSEN, GRID, _claims, _run
 from stgt.experiments.mnist import METHODS
 from stgt.experiments.mnist import _claims as mnist_claims
-from stgt.experiments.outcome import Outcome
+from stgt.experiments.outcome import Outcome, write_outcome
+from stgt.experiments.training import comparison
+from stgt.experiments.training.spec import TrainingSpec
 from stgt.parts import make_algorithm, make_topology
-from stgt.report import write_outcome
-from stgt.train.spec import TrainingSpec
 
 STGT = Path(sys.executable).with_name("stgt")
 
@@ -42,8 +41,8 @@ def test_claims_follow_the_last_three_measurements():
     given = rows("ST-GT", [2.3, 1.2, 1.1, 1.0], [0.1, 0.5, 0.6, 0.7])
     for method, (loss, accuracy) in steady.items():
         given += rows(method, [loss] * 4, [accuracy] * 4)
-    curves = training.by_method(given)
-    assert training.last(curves["ST-GT"], "train_loss")[0] == pytest.approx(1.1)
+    curves = comparison.by_method(given)
+    assert comparison.last(curves["ST-GT"], "train_loss")[0] == pytest.approx(1.1)
     assert [claim.holds for claim in _claims(curves)] == [True, True, True]
     swapped = {**curves, "Scaffold": curves["FlexGT"], "FlexGT": curves["Scaffold"]}
     assert [claim.holds for claim in _claims(swapped)] == [True, True, False]
@@ -52,11 +51,11 @@ def test_claims_follow_the_last_three_measurements():
 def test_a_run_that_left_the_finite_numbers_wins_nothing(tmp_path):
     given = rows("ST-GT", [2.3, np.nan, np.nan], [0.1, 0.1, 0.1])
     given += rows("Scaffold", [2.3, 2.0, 1.5], [0.1, 0.3, 0.5]) + rows("FlexGT", [2.3, 2.2, 2.1], [0.1, 0.2, 0.2])
-    curves = training.by_method(given)
+    curves = comparison.by_method(given)
     claims = _claims(curves)
     assert [claim.holds for claim in claims] == [False, False, False]
     spec = TrainingSpec(runs=tuple(_run(method, rate, 8, 32, 2, 1) for method, rate in CHOSEN.items()))
-    outcome = Outcome(spec, training.summary(curves), claims, [training.figure("c", curves, 25, "t")], given)
+    outcome = Outcome(spec, comparison.summary(curves), claims, [comparison.figure("c", curves, 25, "t")], given)
     write_outcome(outcome, tmp_path)
     assert json.loads((tmp_path / "claims.json").read_text())[0]["figures"]["train_loss"]["ST-GT"] is None
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
@@ -68,19 +67,21 @@ def test_verdicts_on_mnist_use_intervals_over_seeds():
     for method, accuracy in accuracies.items():
         for seed, shift in enumerate((-0.001, 0.0, 0.001)):
             given += rows(method, [0.1] * 3, [accuracy + shift] * 3, seed)
-    curves = training.by_method(given)
-    mean, half = training.last(curves["FedAvg"], "test_accuracy")
+    curves = comparison.by_method(given)
+    mean, half = comparison.last(curves["FedAvg"], "test_accuracy")
     assert mean == pytest.approx(0.95)
     assert half == pytest.approx(4.302652730 * 0.001 / 3**0.5)  # Student's t with two degrees of freedom, 95 %
     assert [claim.holds for claim in mnist_claims(curves, 240)] == [True, True]
-    near = training.by_method([row | ({"test_accuracy": 0.968} if row["method"] == "FedAvg" else {}) for row in given])
+    near = comparison.by_method(
+        [row | ({"test_accuracy": 0.968} if row["method"] == "FedAvg" else {}) for row in given]
+    )
     assert [claim.holds for claim in mnist_claims(near, 240)] == [True, False]
 
 
 def test_the_grid_names_the_lowest_loss_first():
     given = rows("A", [2.0, 1.0], [0.1, 0.5], lr=0.1) + rows("A", [2.0, np.nan], [0.1, 0.1], lr=0.2)
     given += rows("A", [2.0, 0.5], [0.1, 0.4], lr=0.05)
-    assert [row["lr"] for row in training.by_stepsize(given)] == [0.05, 0.1, 0.2]
+    assert [row["lr"] for row in comparison.by_stepsize(given)] == [0.05, 0.1, 0.2]
 
 
 def test_what_the_experiments_run_exists():

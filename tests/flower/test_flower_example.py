@@ -69,5 +69,5 @@ def test_what_is_wrong_with_the_config_is_said_in_one_sentence(monkeypatch):
         task.method({"method": "adam"})
     with pytest.raises(ValueError, match="data-dir='data': give an absolute path"):
         task.images({"data": "mnist", "data-dir": "data"})
-    with pytest.raises(ValueError, match="--data-dir was left out"):
+    with pytest.raises(ValueError, match="data_dir was left out"):
         task.images({"data": "mnist", "data-dir": ""})

@@ -6,12 +6,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from stgt.experiments.federated import CHOSEN, FEDAVG, GRID, PLUS, SCAFFOLD, SCALES, _claims, _run
-from stgt.experiments.training import by_method
-from stgt.flower.training import federate
+from stgt.experiments.training.batches import Batches, normalised
+from stgt.experiments.training.comparison import by_method
+from stgt.experiments.training.federate import federate
+from stgt.experiments.training.models import make_model
+from stgt.experiments.training.spec import Training
 from stgt.problems.images import Images
-from stgt.train.batches import Batches, normalised
-from stgt.train.models import make_model
-from stgt.train.spec import Training
 
 CLIENTS, ROUNDS = 3, 4
 
@@ -37,10 +37,10 @@ def test_fed_avg_with_one_step_is_sgd_on_all_batches():
             "seed": 7,
         }
     )
-    ticks = []
-    rows = federate(spec, data, CLIENTS, ticks.append)
+    seen = []
+    rows = federate(spec, data, CLIENTS, lambda done, total: seen.append((done, total)))
     assert [row["round"] for row in rows] == [0, 3, ROUNDS]
-    assert ticks == list(range(ROUNDS + 1))
+    assert seen == [(r, ROUNDS) for r in range(ROUNDS + 1)]
 
     torch.manual_seed(7)
     model = make_model("mlp", data.x_train.shape, data.classes, hidden=5)

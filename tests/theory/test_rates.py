@@ -86,7 +86,7 @@ def test_promised_rounds_keep_their_promise(epsilon):
 )  # fmt: skip
 def test_table_1_by_hand(algorithm, convex, printed, expected):
     """epsilon = 0.01, L = 4, μ = 0.5, σ² = 0.3, n = 8, τ = 5, ρ = 0.36, s = 2, m = 50, f − f* = 3, ‖Υ_0‖² = 12."""
-    found = theory.rounds(0.01, K, algorithm, convex, start=START, as_printed=printed)
+    found = theory.table1_rounds(0.01, K, algorithm, convex, start=START, as_printed=printed)
     assert found.terms == pytest.approx(expected)
     assert found.total == pytest.approx(max(expected.values()) if "samples" in expected else sum(expected.values()))
     assert found.dominant == max(expected, key=expected.get)
@@ -94,10 +94,25 @@ def test_table_1_by_hand(algorithm, convex, printed, expected):
     assert found.words.endswith(".")
 
 
+def test_rounds_takes_the_constants_from_the_objects():
+    problem, graph = stgt.problems.ridge(n=8, p=3, mu=0.5, noise=0.1), stgt.topology.ring(8)
+    k, first = theory.constants(problem, graph, 5), theory.start(problem, [1.0, 0.0, 2.0])
+    assert theory.rounds(stgt.STGT(tau=5), problem, graph, 0.01) == theory.table1_rounds(0.01, k, "STGT")
+    found = theory.rounds(stgt.KGT(tau=5), problem, graph, 0.01, convex=False, x0=[1.0, 0.0, 2.0], as_printed=True)
+    assert found == theory.table1_rounds(0.01, k, "KGT", False, start=first, as_printed=True)
+    louder = theory.rounds(stgt.STGT(tau=5), problem, graph, 0.01, sigma2=4 * k.sigma2, L=2 * k.L, mu=0.25, rho=0.3)
+    other = theory.constants(problem, graph, 5, sigma2=4 * k.sigma2, L=2 * k.L, mu=0.25, rho=0.3)
+    assert louder == theory.table1_rounds(0.01, other, "STGT")
+    server = theory.rounds(stgt.Scaffold(tau=5), problem, stgt.topology.server(8, 2), 0.01)
+    assert server.terms["sampling"] == 8 / 2
+    data = logistic(4)  # minibatches, of which the variance-reduced methods have no noise
+    assert theory.rounds(stgt.GTSAGA(), data, stgt.topology.ring(4), 0.01).terms["samples"] == data.counts.max()
+
+
 def test_how_table_1_scales():
     def terms(algorithm, convex=True, **changed):
         k = theory.Constants(**{**K.__dict__, **changed})
-        return theory.rounds(0.01, k, algorithm, convex, start=START).terms
+        return theory.table1_rounds(0.01, k, algorithm, convex, start=START).terms
 
     def ratio(name, *arguments, **changed):
         return terms(*arguments, **changed)[name] / terms(*arguments)[name]
@@ -156,13 +171,22 @@ def test_bad_input():
         (lambda: theory.constants(logistic(4), ring, 3), "sigma2="),
         (lambda: theory.Constants(L=1.0, mu=2.0, n=4, tau=1, rho=0.1), "above L"),
         (lambda: theory.start(problem, [1.0, 2.0, 3.0]), "x0 has shape"),
-        (lambda: theory.rounds(0.1, k, "KGT"), "no KGT strongly convex: it has STGT"),
-        (lambda: theory.rounds(0.1, k, "DSGT"), "no DSGT"),
-        (lambda: theory.rounds(0.1, k, "STGT", convex=False), "lowest="),
-        (lambda: theory.rounds(0.1, k, "GTSAGA"), "samples is not known"),
-        (lambda: theory.rounds(0.1, flat), "mu is not known"),
-        (lambda: theory.rounds(0.1, theory.Constants(L=1.0, mu=0.5, n=4, tau=1, rho=0.1), "Scaffold"), "sampled=None"),
-        (lambda: theory.rounds(0.1, theory.Constants(L=1.0, mu=0.5, n=4, tau=1, rho=1.8)), "Assumption 1"),
+        (lambda: theory.rounds(stgt.KGT(), problem, ring, 0.1), "no KGT strongly convex: it has STGT"),
+        (lambda: theory.rounds("STGT", problem, ring, 0.1), "algorithm='STGT': give an instance"),
+        (lambda: theory.rounds(stgt.STGT(), problem, ring, 0.1, convex=False, lowest=1e9), "lowest="),
+        (lambda: theory.rounds(stgt.GTSAGA(), problem, ring, 0.1), "samples is not known"),
+        (lambda: theory.rounds(stgt.STGT(), quadratic(2, 2), one_way, 0.1), "doubly stochastic"),
+        (lambda: theory.rounds(stgt.STGT(), problem, ring, 0), "epsilon=0"),
+        (lambda: theory.table1_rounds(0.1, k, "KGT"), "no KGT strongly convex: it has STGT"),
+        (lambda: theory.table1_rounds(0.1, k, "DSGT"), "no DSGT"),
+        (lambda: theory.table1_rounds(0.1, k, "STGT", convex=False), "lowest="),
+        (lambda: theory.table1_rounds(0.1, k, "GTSAGA"), "samples is not known"),
+        (lambda: theory.table1_rounds(0.1, flat), "mu is not known"),
+        (
+            lambda: theory.table1_rounds(0.1, theory.Constants(L=1.0, mu=0.5, n=4, tau=1, rho=0.1), "Scaffold"),
+            "sampled=None",
+        ),
+        (lambda: theory.table1_rounds(0.1, theory.Constants(L=1.0, mu=0.5, n=4, tau=1, rho=1.8)), "Assumption 1"),
     ):
         with pytest.raises(ValueError, match=words) as caught:
             attempt()

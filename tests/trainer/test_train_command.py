@@ -109,7 +109,7 @@ def test_the_example_of_ones_own_model_runs():
 
 
 def test_the_example_specs_are_valid():
-    from stgt.train.spec import load_training
+    from stgt.experiments.training.spec import load_training
 
     for path in (ROOT / "examples").glob("*.toml"):
         assert load_training(path).runs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,9 @@ from stgt.checks import check_choice, check_count, check_seed
 from stgt.engines.metrics import choose_metrics
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem, check_array
+from stgt.progress import Progress
 from stgt.setting import Setting, fitting
 from stgt.topology import Topology
-
-Progress = Callable[[float, float], None]
 
 
 @dataclass(frozen=True, eq=False)

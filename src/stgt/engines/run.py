@@ -13,11 +13,12 @@ import numpy as np
 from stgt.algorithms import Algorithm
 from stgt.checks import check_choice
 from stgt.engines.costs import counts
-from stgt.engines.job import Job, Progress, Result, prepare
+from stgt.engines.job import Job, Result, prepare
 from stgt.engines.trace import Trace
 from stgt.hyper import real_fields
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
+from stgt.progress import Progress
 from stgt.topology import Topology
 
 ENGINES = {"jax": "jax", "numpy": "numpy", "simulator": "jax", "reference": "numpy"}

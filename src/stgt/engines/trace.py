@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import stdtrit
 
 from stgt.algorithms import Algorithm
 from stgt.engines.metrics import LYAPUNOV_PARTS, lyapunov_coefficients
@@ -24,17 +23,6 @@ MEANING = {
     "messages": "messages sent by all nodes so far",
     "floats": "floats sent by all nodes so far",
 }
-
-
-def mean_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """The mean over seeds, the first axis, and the half-width of its confidence interval by Student's t."""
-    count = len(values)
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = values.mean(axis=0)
-    if count < 2:
-        return mean, np.full_like(mean, np.nan)
-    with np.errstate(over="ignore", invalid="ignore"):  # a diverging run is a result
-        return mean, stdtrit(count - 1, 0.5 + confidence / 2) * values.std(axis=0, ddof=1) / np.sqrt(count)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,22 @@
 """Comparisons that are ready to run."""
 
+from stgt.experiments.outcome import Claim, Outcome, write_outcome
 from stgt.experiments.reproduce import EXPERIMENTS, reproduce
 from stgt.experiments.ridge_demo import demo, summary
-from stgt.experiments.spec import Spec, load_spec, make
+from stgt.experiments.spec import RunSpec, Spec, load_spec, make
 from stgt.parts import spec_text
 
-__all__ = ["EXPERIMENTS", "Spec", "demo", "load_spec", "make", "reproduce", "spec_text", "summary"]
+__all__ = [
+    "EXPERIMENTS",
+    "Claim",
+    "Outcome",
+    "RunSpec",
+    "Spec",
+    "demo",
+    "load_spec",
+    "make",
+    "reproduce",
+    "spec_text",
+    "summary",
+    "write_outcome",
+]

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from stgt.engines import Trace
-from stgt.engines.trace import mean_interval
-from stgt.experiments.spec import Run
+from stgt.experiments.outcome import finite
+from stgt.experiments.spec import RunSpec
+from stgt.statistics import mean_interval
 
 EVERY = 10  # rounds between the rows of a curve
 
@@ -20,7 +21,7 @@ EVERY = 10  # rounds between the rows of a curve
 class Cell:
     """A method on a partition of a data set: one run for each draw of the partition."""
 
-    runs: list[Run]
+    runs: list[RunSpec]
     traces: list[Trace]
 
     @cached_property
@@ -101,8 +102,3 @@ def _spread(trace: Trace) -> float | None:
     if trace.problem.optimum is None:
         return None
     return float((trace.problem.gradients(trace.problem.optimum) ** 2).sum(axis=1).mean())
-
-
-def finite(value: Any) -> float | None:
-    """A float, None if it is not finite: JSON has no infinity."""
-    return float(value) if np.isfinite(value) else None

@@ -10,10 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from stgt.checks import check_choice
-from stgt.experiments.outcome import Claim, Outcome, Progress
-from stgt.experiments.training import Curves, last, trained, written
+from stgt.experiments.outcome import Claim, Outcome
+from stgt.experiments.training.comparison import Curves, last, trained, written
+from stgt.experiments.training.spec import Data, Training
 from stgt.parts import Part
-from stgt.train.spec import Data, Training
+from stgt.progress import Progress
 
 NODES, TAU = 8, 25
 METHODS = {

@@ -11,10 +11,12 @@ import numpy as np
 
 from stgt import theory
 from stgt.checks import check_choice
-from stgt.engines.trace import mean_interval
-from stgt.experiments.measured import AT_ONCE, Measured, Prediction, finite, measure, predict
-from stgt.experiments.outcome import Claim, Figure, Line, Outcome, Panel, Progress
-from stgt.experiments.spec import Run, Spec, make
+from stgt.experiments.outcome import Claim, Outcome, finite
+from stgt.experiments.simulated import AT_ONCE, Prediction, SimulatedRun, predict, simulate_run
+from stgt.experiments.spec import RunSpec, Spec, make
+from stgt.progress import Progress, split_progress
+from stgt.report import Figure, Line, Panel
+from stgt.statistics import mean_interval
 from stgt.topology import Topology, one_peer_exponential, sequence
 
 TAU, MU = 50, 0.1
@@ -44,17 +46,17 @@ SLOWER = 0.95  # nor is a rate down to so many times another called slower
 class Point:
     """ST-GT on one graph with one stepsize: what is exact, and the run where there was one."""
 
-    run: Run
+    run: RunSpec
     reach: float  # γτL
     exact: Prediction
-    measured: Measured | None
+    simulated: SimulatedRun | None
 
     @property
     def growth(self) -> float:
         """The error of the last quarter of the rounds over that of the second, infinite if a run was lost."""
-        if self.measured is None:
+        if self.simulated is None:
             return np.nan
-        values, quarter = self.measured.trace.residual.astype(np.float64), self.measured.trace.rounds // 4
+        values, quarter = self.simulated.trace.residual.astype(np.float64), self.simulated.trace.rounds // 4
         with np.errstate(over="ignore", invalid="ignore"):  # a diverging run is a result
             ratio = values[:, 3 * quarter :].mean() / values[:, quarter : 2 * quarter].mean()
         return float(ratio) if np.isfinite(ratio) else np.inf
@@ -84,27 +86,24 @@ def directed(
     problem = {"name": "ridge", "n": n, "p": p, "mu": MU, "scale": "sqrt_p", "noise": 0.1, "seed": 0}
     L = make(_run({"name": "ring"}, "plain", 1.0, problem)).problem.L or np.nan
 
-    def over_grid(graph: dict[str, Any], form: str, rounds: int = 0) -> list[Run]:
+    def over_grid(graph: dict[str, Any], form: str, rounds: int = 0) -> list[RunSpec]:
         sizes = [{"rounds": rounds if i in places else 0, "seeds": seeds} for i in range(len(reaches))]
         gammas = [reach / (TAU * L) for reach in reaches]
         return [_run(graph, form, gamma, problem, **size) for gamma, size in zip(gammas, sizes, strict=True)]
 
     runs = {(graph, form): over_grid(GRAPHS[graph], form, rounds) for graph in names for form in FORMS}
     runs["complete", "plain"] = over_grid({"name": "complete"}, "plain")
-    done = 0
 
-    def study(group: list[Run]) -> list[Point]:
-        nonlocal done
+    def study(group: list[RunSpec], tick: Progress) -> list[Point]:
         points = []
         for run, reach in zip(group, reaches, strict=True):
             points.append(_point(run, reach))
-            done += 1
-            if progress is not None:
-                progress(done, len(runs) * len(reaches))
+            tick(len(points), len(group))
         return points
 
+    ticks = split_progress(progress, [len(reaches)] * len(runs))
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        studied = dict(zip(runs, pool.map(study, runs.values()), strict=True))
+        studied = dict(zip(runs, pool.map(study, runs.values(), ticks), strict=True))
         limits = dict(zip(runs, pool.map(_limit, studied.values()), strict=True))
     best = np.array([point.exact.error for point in studied["complete", "plain"]])
     found: Found = {graph: {form: studied[graph, form] for form in FORMS} for graph in names}
@@ -125,18 +124,18 @@ def widest_angle(topology: Topology) -> float:
     return float(np.degrees(np.abs(np.angle(away[np.abs(away) > 1e-9])).max()))
 
 
-def _run(topology: dict[str, Any], form: str, gamma: float, problem: dict[str, Any], **size: int) -> Run:
+def _run(topology: dict[str, Any], form: str, gamma: float, problem: dict[str, Any], **size: int) -> RunSpec:
     """A run; without rounds it is only predicted."""
     algorithm = {"name": "STGT", "gamma": gamma, "tau": TAU, "adjoint": FORMS[form]}
     parts = {"algorithm": algorithm, "problem": problem, "topology": topology}
-    return Run.model_validate({"label": form, **parts, "x0": "optimum", "rounds": 0, **size})
+    return RunSpec.model_validate({"label": form, **parts, "x0": "optimum", "rounds": 0, **size})
 
 
-def _point(run: Run, reach: float) -> Point:
-    measured = measure(run) if run.rounds else None
-    exact = predict(make(run)) if measured is None else measured.predicted
+def _point(run: RunSpec, reach: float) -> Point:
+    simulated = simulate_run(run) if run.rounds else None
+    exact = predict(make(run)) if simulated is None else simulated.predicted
     assert exact is not None
-    return Point(run, reach, exact, measured)
+    return Point(run, reach, exact, simulated)
 
 
 def _limit(points: list[Point]) -> float | None:
@@ -151,7 +150,7 @@ def _limit(points: list[Point]) -> float | None:
     return above.reach * limit / gamma
 
 
-def _held_twice(runs: list[Run]) -> list[float]:
+def _held_twice(runs: list[RunSpec]) -> list[float]:
     """The spectral radii on the one-peer schedule in which every matrix is used for two rounds."""
     problem = make(runs[0]).problem
     peers = one_peer_exponential(problem.n)
@@ -237,11 +236,11 @@ def _simulated(found: Found) -> Judged:
     figures, right = {}, []
     runs = [(graph, form, point) for graph, by in found.items() for form, of in by.items() for point in of]
     for graph, form, point in runs:
-        if point.measured is None:
+        if point.simulated is None:
             continue
         told = {"radius": point.exact.radius, "growth": finite(point.growth)}
         if point.exact.stable:
-            mean, half = (float(value) / point.exact.error for value in mean_interval(point.measured.errors, 0.999))
+            mean, half = (float(value) / point.exact.error for value in mean_interval(point.simulated.errors, 0.999))
             told |= {"simulated/exact": mean, "half-width": half}
             right.append(abs(mean - 1) <= half)
         elif point.exact.radius**point.run.rounds > GROWN**2:
@@ -269,10 +268,10 @@ def _row(graph: str, form: str, point: Point, best: float) -> dict[str, Any]:
         "exact_complete": best,
         "rounds": point.run.rounds,
     }
-    if point.measured is not None:
-        mean, half = (float(value) for value in mean_interval(point.measured.errors))
+    if point.simulated is not None:
+        mean, half = (float(value) for value in mean_interval(point.simulated.errors))
         row |= {"error": finite(mean), "low": finite(mean - half), "high": finite(mean + half)}
-        row |= {"diverged": int(point.measured.trace.diverged.sum()), "growth": finite(point.growth)}
+        row |= {"diverged": int(point.simulated.trace.diverged.sum()), "growth": finite(point.growth)}
     return row
 
 
@@ -308,8 +307,8 @@ def _error_lines(form: str, points: list[Point], best: np.ndarray) -> list[Line]
     stable = np.isfinite(exact)
     mean, half = np.full((2, len(points)), np.nan)
     for i, point in enumerate(points):
-        if point.measured is not None and point.exact.stable:
-            mean[i], half[i] = mean_interval(point.measured.errors / best[i])
+        if point.simulated is not None and point.exact.stable:
+            mean[i], half[i] = mean_interval(point.simulated.errors / best[i])
     low = np.where(stable, np.nan, UNSTABLE_AT[style])
     return [
         Line(form, x, np.where(stable, exact, np.nan), style=style),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from stgt.checks import check_choice
-from stgt.engines.trace import mean_interval
-from stgt.experiments.measured import finite
-from stgt.experiments.outcome import Claim, Outcome, Progress
-from stgt.experiments.training import Curves, Row, judged, names_of, written
+from stgt.experiments.outcome import Claim, Outcome, TableRow, finite
+from stgt.experiments.training.comparison import Curves, judged, names_of, written
+from stgt.experiments.training.spec import Data, Training
 from stgt.parts import Part
 from stgt.problems.images import load_images
-from stgt.train.spec import Data, Training
+from stgt.progress import Progress, split_progress
+from stgt.statistics import mean_interval
 
 CLIENTS, CALLED, TAU, BATCH = 20, 4, 20, 32
 PLUS, SCAFFOLD, FEDAVG = "Scaffold⁺", "Scaffold", "FedAvg"
@@ -68,17 +68,12 @@ def federated(
     return judged(name, runs, rows, TAU, title, _claims, grid=grid, ends=ENDS)
 
 
-def _train(runs: list[Training], data_dir: Path | None, progress: Progress | None) -> list[Row]:
-    from stgt.flower.training import federate
+def _train(runs: list[Training], data_dir: Path | None, progress: Progress | None) -> list[TableRow]:
+    from stgt.experiments.training.federate import federate
 
     images, rows = load_images("mnist", data_dir), []
-    total = sum(run.rounds for run in runs)
-    for number, run in enumerate(runs):
-
-        def tick(r: int, before: int = number * runs[0].rounds) -> None:
-            if progress is not None:
-                progress(before + r, total)
-
+    ticks = split_progress(progress, [run.rounds for run in runs])
+    for run, tick in zip(runs, ticks, strict=True):
         rows += [names_of(run) | row for row in federate(run, images, CLIENTS, tick)]
     return rows
 

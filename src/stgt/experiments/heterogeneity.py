@@ -11,16 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from stgt.engines import Trace, simulate
-from stgt.engines.trace import MEANING, mean_interval
-from stgt.experiments.cell import Cell, finite
-from stgt.experiments.outcome import Claim, Figure, Line, Outcome, Panel, Progress, long_band
-from stgt.experiments.spec import Run, Spec, make
+from stgt.engines.trace import MEANING
+from stgt.experiments.cell import Cell
+from stgt.experiments.outcome import Claim, Outcome, finite
+from stgt.experiments.spec import RunSpec, Spec, make
+from stgt.progress import Progress, split_progress
+from stgt.report import Figure, Line, Panel, long_band
+from stgt.statistics import mean_interval
 
 NODES, TAU, ROUNDS, ROWS = 10, 5, 700, 1200
 DATA = ("a9a", "w8a", "mushrooms")
@@ -121,11 +123,11 @@ def _shared(data: str, rows: int, settings: Sequence[Setting], data_dir: Path | 
     return {**shared, "gamma": 1.0 / max(smoothness), "widths": widths}
 
 
-def _run(setting: Setting, shared: dict[str, Any], partition: str, draw: int, method: str) -> Run:
+def _run(setting: Setting, shared: dict[str, Any], partition: str, draw: int, method: str) -> RunSpec:
     algorithm, topology = METHODS[method]
     width = {"width": shared["widths"][partition]} if shared["widths"] else {}
     problem = {"name": "logistic", "data": shared["data"], "rows": shared["rows"], "n": NODES, "seed": draw}
-    return Run.model_validate(
+    return RunSpec.model_validate(
         {
             "label": method,
             "reading": f"{shared['data']}, {setting.name}, {partition}",
@@ -138,24 +140,19 @@ def _run(setting: Setting, shared: dict[str, Any], partition: str, draw: int, me
     )
 
 
-def _simulate(runs: Sequence[Run], data_dir: Path | None, progress: Progress | None) -> list[Trace]:
+def _simulate(runs: Sequence[RunSpec], data_dir: Path | None, progress: Progress | None) -> list[Trace]:
     """All runs, two at a time: most of the time goes into compiling, which leaves a second core idle."""
-    done, lock = 0, Lock()
 
-    def one(run: Run) -> Trace:
-        nonlocal done
+    def one(run: RunSpec, tick: Progress) -> Trace:
         made = make(run, data_dir)
         metrics = ["gradient_norm"] if made.problem.batch is None else ["gradient_norm", "loss"]
         trace = simulate(*made.objects, run.rounds, run.seeds, metrics=metrics, dtype=DTYPE)
-        with lock:
-            done += 1
-            if progress is not None:
-                progress(done, len(runs))
+        tick(1, 1)
         return trace
 
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
-        return list(pool.map(one, runs))
+        return list(pool.map(one, runs, split_progress(progress, [1] * len(runs))))
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from stgt.checks import check_choice
-from stgt.experiments.outcome import Claim, Outcome, Progress
-from stgt.experiments.training import Curves, last, trained, written
+from stgt.experiments.outcome import Claim, Outcome
+from stgt.experiments.training.comparison import Curves, last, trained, written
+from stgt.experiments.training.spec import Data, Training
 from stgt.parts import Part
-from stgt.train.spec import Data, Training
+from stgt.progress import Progress
 
 NODES, TAU, BATCH = 8, 5, 32
 CENTRAL = "centralised"

@@ -1,64 +1,21 @@
-"""What an experiment found: rows of numbers, claims judged, and what to draw. Plain data, for `report` to write."""
+"""What an experiment found: rows of numbers, claims judged, and what to draw; and the files they are written to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from itertools import pairwise
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stgt.engines.trace import Trace, mean_interval
 from stgt.experiments.spec import Spec
-from stgt.train.spec import TrainingSpec
+from stgt.experiments.training.spec import TrainingSpec
+from stgt.files import write_table, write_text
+from stgt.parts import spec_text
+from stgt.report import Figure, draw
 
-Progress = Callable[[float, float], None]  # (done, total)
-
-
-@dataclass(frozen=True, eq=False)
-class Line:
-    """A curve with its band. `style` is the number of its colour, dash and mark; None for the next one.
-
-    `backdrop` draws it wide and grey behind the others: what they are compared with. Without `joined` only its marks
-    and bars are drawn.
-    """
-
-    label: str
-    x: np.ndarray
-    y: np.ndarray
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
-    style: int | None = None
-    marked: bool = False
-    backdrop: bool = False
-    joined: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class Panel:
-    """One pair of axes. `levels` are horizontal lines by name; above `ymax` curves leave the frame."""
-
-    title: str
-    xlabel: str
-    ylabel: str
-    lines: tuple[Line, ...]
-    xlog: bool = False
-    ylog: bool = True
-    levels: dict[str, float] = field(default_factory=dict)
-    ymax: float | None = None
-    ticks: tuple[str, ...] = ()  # names of the places 0, 1, … on the x axis
-
-
-@dataclass(frozen=True, eq=False)
-class Figure:
-    """Panels side by side, in rows of `columns`, all with one y axis if `shared`."""
-
-    name: str
-    panels: tuple[Panel, ...]
-    columns: int = 2
-    title: str = ""
-    shared: bool = True
+TableRow = dict[str, Any]  # a row of a table, by the names of its columns
 
 
 @dataclass(frozen=True)
@@ -78,48 +35,28 @@ class Outcome:
     """The whole result. `rows` is the tidy table; `curves` has one row for each run and round."""
 
     spec: Spec | TrainingSpec
-    rows: list[dict[str, Any]]
+    rows: list[TableRow]
     claims: list[Claim]
     figures: list[Figure]
-    curves: list[dict[str, Any]] = field(default_factory=list)
+    curves: list[TableRow] = field(default_factory=list)
 
 
-def band(label: str, trace: Trace, metric: str = "residual", **style: Any) -> Line:
-    """A trace as a curve: the mean over its seeds and its 95 % interval, as far as all seeds are finite."""
-    values = trace[metric].astype(np.float64)
-    seen = np.isfinite(values).all(axis=0)
-    mean, half = mean_interval(values[:, seen])
-    return Line(label, np.arange(values.shape[1])[seen], mean, mean - half, mean + half, **style)
+def write_outcome(outcome: Outcome, folder: Path) -> list[Path]:
+    """Writes figures, results.csv, curves.csv, spec.toml and claims.json, each whole or not at all; claims.json last.
 
-
-def long_band(label: str, trace: Trace, metric: str = "residual", **style: Any) -> Line:
-    """A trace for a logarithmic axis of rounds: means over windows that grow with the round, and their intervals.
-
-    Round r stands for itself up to 8, then for a window of about r/8 rounds. Round 0 has no place on such an axis.
+    Returns:
+        The files written.
     """
-    values = trace[metric].astype(np.float64)
-    ends = [1]
-    while ends[-1] < values.shape[1]:
-        ends.append(ends[-1] + max(1, ends[-1] // 8))
-    ends[-1] = values.shape[1]
-    windows = list(pairwise(ends))
-    with np.errstate(over="ignore", invalid="ignore"):  # a diverging run is a result
-        means = np.stack([values[:, start:end].mean(axis=1) for start, end in windows], axis=1)
-    seen = np.isfinite(means).all(axis=0)
-    x = np.array([(start + end - 1) / 2 for start, end in windows])
-    mean, half = mean_interval(means[:, seen])
-    return Line(label, x[seen], mean, mean - half, mean + half, **style)
+    written = [path for figure in outcome.figures for path in draw(figure, folder / figure.name)]
+    written.append(write_table(folder / "results.csv", outcome.rows))
+    if outcome.curves:
+        written.append(write_table(folder / "curves.csv", outcome.curves))
+    written.append(write_text(folder / "spec.toml", spec_text(outcome.spec)))
+    claims = json.dumps([asdict(claim) for claim in outcome.claims], indent=2, ensure_ascii=False, allow_nan=False)
+    written.append(write_text(folder / "claims.json", claims + "\n"))
+    return written
 
 
-def parts(total: float, weights: Iterable[float], progress: Progress | None) -> list[Progress]:
-    """A callback for each part of a job, which together count up to `total`."""
-    made, before = [], 0.0
-    for weight in weights:
-
-        def tick(done: float, whole: float, before: float = before, weight: float = weight) -> None:
-            if progress is not None:
-                progress(before + weight * done / whole, total)
-
-        made.append(tick)
-        before += weight
-    return made
+def finite(value: Any) -> float | None:
+    """A number for a file; None where it is none, or not finite: JSON has no infinity."""
+    return float(value) if value is not None and np.isfinite(value) else None

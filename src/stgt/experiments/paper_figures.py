@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from stgt.engines.trace import MEANING
-from stgt.experiments.measured import TIE, Measured, finite, lower, measure_all
-from stgt.experiments.outcome import Claim, Figure, Outcome, Panel, Progress, long_band
+from stgt.experiments.outcome import Claim, Outcome, finite
 from stgt.experiments.readings import Reading, choose_readings
-from stgt.experiments.spec import Run, Spec
+from stgt.experiments.simulated import TIE, SimulatedRun, lower, simulate_runs
+from stgt.experiments.spec import RunSpec, Spec
+from stgt.progress import Progress
+from stgt.report import Figure, Panel, long_band
 from stgt.theory import fit_power_law
 
 SAMPLED = (4, 16)
@@ -95,13 +97,13 @@ def local_updates(
     return Outcome(spec, rows, claims, figures, curves)
 
 
-def _frame(of: dict[str, Measured]) -> float | None:
+def _frame(of: dict[str, SimulatedRun]) -> float | None:
     """A top for the axis that shows the bounded curves well, whatever others do."""
     bounded = [float(one.errors.max()) for one in of.values() if not one.growing]
     return 300 * max(bounded) if bounded else None
 
 
-def _convergence_runs(reading: Reading, s: int, graph: Any, rounds: int, seeds: int) -> list[Run]:
+def _convergence_runs(reading: Reading, s: int, graph: Any, rounds: int, seeds: int) -> list[RunSpec]:
     hyper = {"gamma": reading.gamma(TAU), "tau": TAU}
     size = {"rounds": rounds, "seeds": seeds}
     return [
@@ -112,13 +114,13 @@ def _convergence_runs(reading: Reading, s: int, graph: Any, rounds: int, seeds: 
     ]
 
 
-def _grouped(groups: Sequence[Sequence[Run]], progress: Progress | None) -> list[dict[str, Measured]]:
+def _grouped(groups: Sequence[Sequence[RunSpec]], progress: Progress | None) -> list[dict[str, SimulatedRun]]:
     """All runs, by label within their group."""
-    found = iter(measure_all([run for group in groups for run in group], progress))
+    found = iter(simulate_runs([run for group in groups for run in group], progress))
     return [{run.label: next(found) for run in group} for group in groups]
 
 
-def _convergence_claims(reading: Reading, by_s: dict[int, dict[str, Measured]], picture: str) -> list[Claim]:
+def _convergence_claims(reading: Reading, by_s: dict[int, dict[str, SimulatedRun]], picture: str) -> list[Claim]:
     figures = {f"s={s}": {label: one.summary() for label, one in of.items()} for s, of in by_s.items()}
     lowest = all(lower(of["ST-GT"], of[other]) for of in by_s.values() for other in METHODS[1:])
     below = all(lower(of["Scaffold"], of["FlexGT"]) for of in by_s.values())
@@ -141,17 +143,17 @@ def _convergence_claims(reading: Reading, by_s: dict[int, dict[str, Measured]], 
     ]
 
 
-def _distance(of: dict[str, Measured], method: str) -> float:
+def _distance(of: dict[str, SimulatedRun], method: str) -> float:
     """How far the method's error is from the centralised one, in logarithms; a tie is a tie."""
     return max(TIE, abs(float(np.log(of[method].level / of["centralised"].level))))
 
 
-def _spread(of: dict[str, Measured]) -> float:
+def _spread(of: dict[str, SimulatedRun]) -> float:
     errors = [of[method].level for method in METHODS]
     return float(max(errors) / min(errors)) if np.isfinite(errors).all() else np.inf
 
 
-def _exponent(of: list[Measured]) -> dict[str, Any]:
+def _exponent(of: list[SimulatedRun]) -> dict[str, Any]:
     """The exponent of the error in τ, from the exact errors; the simulated ones with their interval beside it."""
     found: dict[str, Any] = {one.run.label: one.summary() for one in of}
     if any(one.growing for one in of):

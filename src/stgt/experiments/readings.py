@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from stgt import theory
 from stgt.checks import check_choice
-from stgt.experiments.spec import Run, make
+from stgt.experiments.spec import RunSpec, make
 from stgt.parts import Part
 
 NODES, DIMENSION, NOISE = 32, 10, 0.1
@@ -57,9 +57,9 @@ class Reading:
         """The paper's γ = 0.8, 0.4, 0.2 for τ = 25, 50, 100, or the theorem's limit, which also keeps γτ."""
         return 20.0 / tau if self.stepsize == "printed" else _theorem_gamma_tau(self) / tau
 
-    def run(self, label: str, algorithm: dict[str, Any], topology: Part | dict[str, Any], **options: Any) -> Run:
+    def run(self, label: str, algorithm: dict[str, Any], topology: Part | dict[str, Any], **options: Any) -> RunSpec:
         """A run on this reading's problem."""
-        return Run.model_validate(
+        return RunSpec.model_validate(
             {
                 "label": label,
                 "reading": self.name,
@@ -93,7 +93,7 @@ READINGS = {
 
 def choose_readings(names: Iterable[str] | None = None) -> list[Reading]:
     """The readings of these names, or all."""
-    return [READINGS[check_choice(name, "--reading", READINGS)] for name in names or READINGS]
+    return [READINGS[check_choice(name, "readings", READINGS)] for name in names or READINGS]
 
 
 @lru_cache(maxsize=8)

@@ -14,18 +14,19 @@ from stgt.experiments.cifar10 import cifar10
 from stgt.experiments.directed import directed
 from stgt.experiments.federated import SCALES as FEDERATED_SCALES
 from stgt.experiments.federated import federated
+from stgt.experiments.heterogeneity import DATA as HETEROGENEITY_DATA
 from stgt.experiments.heterogeneity import heterogeneity
 from stgt.experiments.mnist import SCALES as MNIST_SCALES
 from stgt.experiments.mnist import mnist
-from stgt.experiments.outcome import Outcome, Progress
+from stgt.experiments.outcome import Outcome
 from stgt.experiments.paper_figures import convergence, local_updates
 from stgt.experiments.readings import choose_readings
 from stgt.experiments.table1 import table1
 from stgt.experiments.topology_study import topology
 from stgt.problems.datasets import find_libsvm
 from stgt.problems.images import load_images
+from stgt.progress import Progress
 
-HETEROGENEITY_DATA = ("a9a", "w8a", "mushrooms")
 EXPERIMENTS: dict[str, Callable[..., Outcome]] = {
     "convergence": convergence,
     "local-updates": local_updates,
@@ -67,7 +68,7 @@ def prepared(
     name: str, readings: Iterable[str] | None = None, data_dir: Path | str | None = None, **options: Any
 ) -> Callable[..., Outcome]:
     """The experiment with its options, checked, still to be called with `progress`; None stands for the default."""
-    experiment = EXPERIMENTS[check_choice(name, "NAME", EXPERIMENTS)]
+    experiment = EXPERIMENTS[check_choice(name, "name", EXPERIMENTS)]
     taken = inspect.signature(experiment).parameters
     given = {option: value for option, value in options.items() if value is not None}
     if readings:
@@ -76,9 +77,9 @@ def prepared(
         given["data_dir"] = Path(data_dir)
     for option in given:
         if option not in taken:
-            raise ValueError(f"--{option.removesuffix('s').replace('_', '-')} means nothing to {name}: leave it out.")
+            raise ValueError(f"{option} means nothing to {name}: leave it out.")
     if "scale" in given:
-        check_choice(given["scale"], "--scale", SCALES[name])
+        check_choice(given["scale"], "scale", SCALES[name])
     if name == "heterogeneity":
         for data in HETEROGENEITY_DATA:
             find_libsvm(data, given.get("data_dir"))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from stgt import problems, topology
 from stgt.algorithms import STGT, FlexGT, Scaffold
 from stgt.engines import Trace, simulate
-from stgt.engines.trace import mean_interval
+from stgt.progress import Progress, split_progress
+from stgt.statistics import mean_interval
 
 NODES, NEIGHBOURS, TAU, GAMMA, SEEDS, ROUNDS = 32, 3, 50, 0.4, 20, 700
 TITLE = f"{NODES} nodes, {NEIGHBOURS} neighbours or {NEIGHBOURS + 1} sampled workers"
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the demo's table."""
+class MethodSummary:
+    """How a method did: one line of the demo's table."""
 
     method: str
     graph: str
@@ -26,7 +26,7 @@ class Row:
     diverged: str
 
 
-def demo(progress: Callable[[int, int], None] | None = None) -> dict[str, Trace]:
+def demo(progress: Progress | None = None) -> dict[str, Trace]:
     """Runs the methods on 32 nodes with three neighbours each, and Scaffold with four sampled workers, 20 seeds.
 
     The paper leaves some choices open. This is the reading θ/√p, μ = 0.5, x_0 = 0, symmetric hops {±1, 16}, and both
@@ -42,24 +42,20 @@ def demo(progress: Callable[[int, int], None] | None = None) -> dict[str, Trace]
         (Scaffold(gamma=GAMMA, tau=TAU), server),
     ]
     traces: dict[str, Trace] = {}
-    for done, (algorithm, where) in enumerate(runs):
-
-        def tick(part: int, whole: int, done: int = done) -> None:
-            if progress is not None:
-                progress(done * whole + part, len(runs) * whole)
-
+    ticks = split_progress(progress, [ROUNDS] * len(runs))
+    for (algorithm, where), tick in zip(runs, ticks, strict=True):
         traces[algorithm.label] = simulate(algorithm, problem, where, ROUNDS, SEEDS, progress=tick)
     return traces
 
 
-def summary(traces: dict[str, Trace]) -> list[Row]:
+def summary(traces: dict[str, Trace]) -> list[MethodSummary]:
     """The steady-state error of each trace, its mean over the last quarter of the rounds, with its interval."""
     rows = []
     for method, trace in traces.items():
         error = trace.tail("residual")
         mean, half_width = mean_interval(error)
         rows.append(
-            Row(
+            MethodSummary(
                 method=method,
                 graph=trace.topology.name,
                 error=float(mean),

@@ -26,7 +26,7 @@ PROBLEMS: dict[str, Callable[..., Problem]] = {
 }
 
 
-class Run(BaseModel):
+class RunSpec(BaseModel):
     """One algorithm on one problem over one topology."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,12 +47,12 @@ class Spec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     experiment: str = ""
     options: dict[str, Any] = {}
-    runs: tuple[Run, ...] = Field(min_length=1)
+    runs: tuple[RunSpec, ...] = Field(min_length=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """The objects that a `Run` names."""
+    """The objects that a `RunSpec` names."""
 
     algorithm: Algorithm
     problem: Problem
@@ -63,7 +63,7 @@ class Made:
         return self.algorithm, self.problem, self.topology
 
 
-def make(run: Run, data_dir: Path | None = None) -> Made:
+def make(run: RunSpec, data_dir: Path | None = None) -> Made:
     """The algorithm, problem and topology of a run; a ValueError names the entry to change."""
     problem = _problem(json.dumps(run.problem.model_dump(), sort_keys=True), data_dir)
     topology = make_topology(run.topology.model_dump(), problem.n)

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from stgt.experiments.counting import Counted, count, reference
-from stgt.experiments.outcome import Claim, Figure, Line, Outcome, Panel, Progress
-from stgt.experiments.spec import Run, Spec, make
-from stgt.theory import Complexity, Constants, Start, fit_power_law, rounds
+from stgt.experiments.outcome import Claim, Outcome
+from stgt.experiments.spec import RunSpec, Spec, make
+from stgt.progress import Progress
+from stgt.report import Figure, Line, Panel
+from stgt.theory import Complexity, Constants, Start, fit_power_law, table1_rounds
 
 NODES, SAMPLES, DIMENSION, TAU, PERIOD, GAMMA = 4, 20, 3, 5, 10, 0.1
 CONSTANTS = Constants(L=1.0, mu=0.05, sigma2=1.0, n=32, tau=10, rho=4 / 9, sampled=4, samples=100)
@@ -22,7 +24,7 @@ STYLES = {"ST-GT": 0, "FlexGT": 1, "Scaffold": 2, "K-GT": 3, "GT-SAGA": 4}
 
 
 @dataclass(frozen=True)
-class Row:
+class Method:
     """A method of Table 1. What the paper prints is text: m is the number of samples of a node.
 
     Attributes:
@@ -44,12 +46,14 @@ class Row:
 
 
 ROWS = (
-    Row("Scaffold", {"name": "Scaffold", "tau": TAU}, SERVER, ("SC", "NC"), "1", "6", ("x_i", "x", "c − c_i", "g")),
-    Row("FlexGT", {"name": "FlexGT", "tau": TAU}, GRAPH, ("SC",), "1", "4", ("x", "c", "g", "the round's first g")),
-    Row("K-GT", {"name": "KGT", "tau": TAU}, GRAPH, ("NC",), "1", "5", ("x", "the round's start", "c", "g")),
-    Row("GT-SAGA", {"name": "GTSAGA"}, GRAPH, ("SC",), "1", "4 + m", ("x", "c", "v", "mean of the table", "m × table")),
-    Row("GT-SVRG", {"name": "GTSVRG", "period": PERIOD}, GRAPH, ("SC",), "m", "4", ("x", "c", "v", "x̃", "∇f_i(x̃)")),
-    Row("ST-GT", {"name": "STGT", "tau": TAU}, GRAPH, ("SC", "NC"), "1", "5", ("x", "the round's start", "c", "g")),
+    Method("Scaffold", {"name": "Scaffold", "tau": TAU}, SERVER, ("SC", "NC"), "1", "6", ("x_i", "x", "c − c_i", "g")),
+    Method("FlexGT", {"name": "FlexGT", "tau": TAU}, GRAPH, ("SC",), "1", "4", ("x", "c", "g", "the round's first g")),
+    Method("K-GT", {"name": "KGT", "tau": TAU}, GRAPH, ("NC",), "1", "5", ("x", "the round's start", "c", "g")),
+    Method(
+        "GT-SAGA", {"name": "GTSAGA"}, GRAPH, ("SC",), "1", "4 + m", ("x", "c", "v", "mean of the table", "m × table")
+    ),
+    Method("GT-SVRG", {"name": "GTSVRG", "period": PERIOD}, GRAPH, ("SC",), "m", "4", ("x", "c", "v", "x̃", "∇f_i(x̃)")),
+    Method("ST-GT", {"name": "STGT", "tau": TAU}, GRAPH, ("SC", "NC"), "1", "5", ("x", "the round's start", "c", "g")),
 )
 
 
@@ -69,12 +73,12 @@ def table1(progress: Progress | None = None) -> Outcome:
     return Outcome(spec, rows, _costs(counted) + _complexities(), [_figure()])
 
 
-def _run(label: str, algorithm: dict[str, Any], topology: dict[str, Any], batch: int | None = 1) -> Run:
+def _run(label: str, algorithm: dict[str, Any], topology: dict[str, Any], batch: int | None = 1) -> RunSpec:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(NODES * SAMPLES, DIMENSION)).round(3)
     labels = np.where(features @ np.ones(DIMENSION) + rng.normal(size=len(features)) > 0, 1.0, -1.0)
     problem = {"name": "logistic", "features": features.tolist(), "labels": labels.tolist(), "n": NODES, "l2": 0.1}
-    return Run.model_validate(
+    return RunSpec.model_validate(
         {
             "label": label,
             "algorithm": {**algorithm, "gamma": GAMMA},
@@ -86,7 +90,7 @@ def _run(label: str, algorithm: dict[str, Any], topology: dict[str, Any], batch:
     )
 
 
-def _row(row: Row, counted: Counted, objective: str) -> dict[str, Any]:
+def _row(row: Method, counted: Counted, objective: str) -> dict[str, Any]:
     cost = counted.made.algorithm.cost(SAMPLES)
     printed, corrected = (_rounds(row, objective, as_printed=flag) for flag in (True, False))
     return {
@@ -113,10 +117,10 @@ def _row(row: Row, counted: Counted, objective: str) -> dict[str, Any]:
 
 
 def _rounds(
-    row: Row, objective: str, constants: Constants = CONSTANTS, epsilon: float = EPSILON, as_printed: bool = False
+    row: Method, objective: str, constants: Constants = CONSTANTS, epsilon: float = EPSILON, as_printed: bool = False
 ) -> Complexity:
     options: dict[str, Any] = {"start": START, "as_printed": as_printed}
-    return rounds(epsilon, constants, row.algorithm["name"], objective == "SC", **options)
+    return table1_rounds(epsilon, constants, row.algorithm["name"], objective == "SC", **options)
 
 
 def _costs(counted: dict[str, Counted]) -> list[Claim]:
@@ -217,7 +221,7 @@ def _slope(x: Any, y: Any) -> float:
     return round(float(fit_power_law(x, y).value), 6)
 
 
-def _of(label: str) -> Row:
+def _of(label: str) -> Method:
     return next(row for row in ROWS if row.label == label)
 
 

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from stgt.checks import check_choice
-from stgt.engines.trace import MEANING, mean_interval
-from stgt.experiments.measured import Measured, Prediction, finite, measure_all
-from stgt.experiments.outcome import Claim, Figure, Line, Outcome, Panel, Progress
-from stgt.experiments.spec import Run, Spec
+from stgt.engines.trace import MEANING
+from stgt.experiments.outcome import Claim, Outcome, finite
+from stgt.experiments.simulated import Prediction, SimulatedRun, simulate_runs
+from stgt.experiments.spec import RunSpec, Spec
+from stgt.progress import Progress
+from stgt.report import Figure, Line, Panel
+from stgt.statistics import mean_interval
 from stgt.topology import Topology, contraction
 
 NODES, TAU = 32, 50
@@ -34,7 +37,7 @@ METHODS: dict[str, tuple[dict[str, Any], float]] = {  # the algorithm, and its s
 FLEXGT, KGT = ("FlexGT (first)", "FlexGT (last)"), "K-GT (½, 2γ)"
 AROUND = 2.0  # how many times 1/τ, or how many times less, is still about 1/τ
 
-Found = dict[str, dict[str, Measured]]  # by graph, the worst connected first, and by method
+Found = dict[str, dict[str, SimulatedRun]]  # by graph, the worst connected first, and by method
 Judged = tuple[str, str, bool, dict[str, Any]]
 
 
@@ -56,7 +59,7 @@ def topology(
         for method in METHODS
         for regime in REGIMES
     }
-    found = dict(zip(runs, measure_all(list(runs.values()), progress), strict=True))
+    found = dict(zip(runs, simulate_runs(list(runs.values()), progress), strict=True))
     by_name = {graph: found[graph, "ST-GT", "paper"].made.topology for graph in names}
     names.sort(key=lambda graph: -mixing_rounds(by_name[graph]))
     rows, claims, ordered = [], [], {}
@@ -83,10 +86,10 @@ def mixing_rounds(topology: Topology, left: float = 0.01) -> int:
     raise ValueError(f"{topology.name} does not average in 10000 rounds: give a connected topology.")
 
 
-def _run(graph: str, method: str, regime: str, rounds: int, seeds: int, p: int) -> Run:
+def _run(graph: str, method: str, regime: str, rounds: int, seeds: int, p: int) -> RunSpec:
     algorithm, times = METHODS[method]
     problem = {"name": "ridge", "n": NODES, "p": p, "mu": 0.5, "scale": "sqrt_p", "noise": 0.1, "seed": 0}
-    return Run.model_validate(
+    return RunSpec.model_validate(
         {
             "label": method,
             "reading": regime,
@@ -100,13 +103,13 @@ def _run(graph: str, method: str, regime: str, rounds: int, seeds: int, p: int) 
     )
 
 
-def exact(one: Measured) -> Prediction:
+def exact(one: SimulatedRun) -> Prediction:
     """What the theory says of a run on a graph that is not random."""
     assert one.predicted is not None
     return one.predicted
 
 
-def _level(one: Measured) -> float:
+def _level(one: SimulatedRun) -> float:
     """The exact error, or what the rounds show where there is none."""
     return exact(one).error if exact(one).stable else float(one.errors.mean())
 
@@ -175,7 +178,7 @@ def _schedules(of: Found) -> Judged:
     return "T6", words, holds, {graph: one.summary() for graph, one in found.items()}
 
 
-def _below(a: Measured, b: Measured) -> bool:
+def _below(a: SimulatedRun, b: SimulatedRun) -> bool:
     """Is a's error below b's? Exactly where both are stable; else as the rounds show, beyond the 95 % interval."""
     if exact(a).stable and exact(b).stable:
         return exact(a).error < exact(b).error
@@ -208,7 +211,7 @@ def _figures(ordered: dict[str, Found]) -> list[Figure]:
     return [Figure(name, tuple(of), title=titles[name], shared=False) for name, of in panels.items()]
 
 
-def _error_lines(style: int, method: str, of: list[Measured]) -> list[Line]:
+def _error_lines(style: int, method: str, of: list[SimulatedRun]) -> list[Line]:
     """The exact errors as a line and the simulated ones with their bars; an empty place where there is none."""
     x = np.arange(len(of))
     predicted = np.array([exact(one).error if exact(one).stable else np.nan for one in of])

@@ -34,22 +34,22 @@ def load_libsvm(name: str, data_dir: Path | str | None) -> tuple[np.ndarray, np.
         sparse, labels = load_svmlight_file(str(path), n_features=columns)
     except (OSError, EOFError, ValueError) as error:
         raise ValueError(
-            f"{path} is not a whole file in LIBSVM's format ({error}): put another copy into --data-dir."
+            f"{path} is not a whole file in LIBSVM's format ({error}): put another copy into data_dir."
         ) from None
     if len(labels) != rows:
-        raise ValueError(f"{path} has {len(labels)} rows where {name} has {rows}: put another copy into --data-dir.")
+        raise ValueError(f"{path} has {len(labels)} rows where {name} has {rows}: put another copy into data_dir.")
     features = np.asarray(sparse.todense())
     if not np.isfinite(features).all():
-        raise ValueError(f"{path} holds entries that are not finite: put another copy into --data-dir.")
+        raise ValueError(f"{path} holds entries that are not finite: put another copy into data_dir.")
     return features, labels
 
 
 def find_libsvm(name: str, data_dir: Path | str | None) -> Path:
     """The file of a data set in a folder; a ValueError if it is not there."""
     if data_dir is None:
-        raise ValueError(f"--data-dir was left out: give a folder that holds LIBSVM's {name} or {name}.bz2.")
+        raise ValueError(f"data_dir was left out: give a folder that holds LIBSVM's {name} or {name}.bz2.")
     folders = (Path(data_dir), Path(data_dir) / "libsvm")
     for path in (folder / file for folder in folders for file in (name, f"{name}.bz2")):
         if path.is_file():
             return path
-    raise ValueError(f"--data-dir {data_dir} holds no {name} or {name}.bz2: download it from LIBSVM's page into it.")
+    raise ValueError(f"data_dir {data_dir} holds no {name} or {name}.bz2: download it from LIBSVM's page into it.")

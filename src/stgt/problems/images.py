@@ -73,7 +73,7 @@ def load_images(name: str, data_dir: Path | str | None, download: bool = False) 
     check_choice(name, "data", FOLDERS)
     check_flag(download, "download")
     if data_dir is None:
-        raise ValueError(f"--data-dir was left out: give a folder that holds {FOLDERS[name][0]}, or is it.")
+        raise ValueError(f"data_dir was left out: give a folder that holds {FOLDERS[name][0]}, or is it.")
     find, fetch, read = (
         (_find_cifar10, _fetch_cifar10, _read_cifar10)
         if name == "cifar10"
@@ -85,7 +85,7 @@ def load_images(name: str, data_dir: Path | str | None, download: bool = False) 
         paths = find(Path(data_dir))
     if paths is None:
         raise ValueError(
-            f"--data-dir {data_dir} does not hold all files of {name} ({', '.join(_files(name))}): "
+            f"data_dir {data_dir} does not hold all files of {name} ({', '.join(_files(name))}): "
             "bring them there, or allow the download."
         )
     return Images(name, *read(paths), classes=CLASSES)
@@ -146,7 +146,7 @@ class _ArraysOnly(pickle.Unpickler):
         if (module_name, global_name) not in self.ALLOWED:
             raise ValueError(
                 f"a file of CIFAR-10 asks for {module_name}.{global_name}, which no genuine one does: "
-                "put another copy into --data-dir."
+                "put another copy into data_dir."
             )
         return self.ALLOWED[module_name, global_name]
 
@@ -167,15 +167,15 @@ def _read_idx(path: Path) -> np.ndarray:
     header = np.array([0x800 + len(shape), *shape], ">i4").tobytes()
     size = len(header) + int(np.prod(shape))
     if len(content) != size:
-        raise ValueError(f"{path} has {len(content)} bytes where MNIST has {size}: put another copy into --data-dir.")
+        raise ValueError(f"{path} has {len(content)} bytes where MNIST has {size}: put another copy into data_dir.")
     if not content.startswith(header):
         raise ValueError(
             f"{path} begins with {content[: len(header)].hex()} where MNIST has {header.hex()}: "
-            "put another copy into --data-dir."
+            "put another copy into data_dir."
         )
     array = np.frombuffer(content, np.uint8, offset=len(header)).reshape(shape).copy()
     if array.ndim == 1 and array.max() >= CLASSES:
-        raise ValueError(f"{path} holds the label {array.max()}, above 9: put another copy into --data-dir.")
+        raise ValueError(f"{path} holds the label {array.max()}, above 9: put another copy into data_dir.")
     return array
 
 
@@ -203,7 +203,7 @@ def _downloaded(address: str, checksum: str, data_dir: Path) -> Iterator[Path]:
         data_dir.mkdir(parents=True, exist_ok=True)
         temporary = tempfile.TemporaryDirectory(dir=data_dir, prefix=".download-")
     except OSError as error:
-        raise ValueError(f"--data-dir {data_dir} cannot be written ({error.strerror}): give another folder.") from None
+        raise ValueError(f"data_dir {data_dir} cannot be written ({error.strerror}): give another folder.") from None
     with temporary as folder:
         path = Path(folder) / address.rsplit("/", 1)[-1]
         try:
@@ -211,7 +211,7 @@ def _downloaded(address: str, checksum: str, data_dir: Path) -> Iterator[Path]:
                 shutil.copyfileobj(answer, file)
         except (OSError, http.client.HTTPException) as error:
             raise ValueError(
-                f"{address} cannot be fetched ({error}): bring the files yourself and give their folder by --data-dir."
+                f"{address} cannot be fetched ({error}): bring the files yourself and give their folder by data_dir."
             ) from None
         _check_sum(path.read_bytes(), checksum, address)
         yield path
@@ -227,5 +227,5 @@ def _check_sum(content: bytes, checksum: str, where: Path | str) -> None:
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != checksum:
         raise ValueError(
-            f"{where} has md5 {found} where the published file has {checksum}: put another copy into --data-dir."
+            f"{where} has md5 {found} where the published file has {checksum}: put another copy into data_dir."
         )

@@ -1,7 +1,6 @@
-"""Pictures, tables and files."""
+"""Pictures: what to draw, and drawing it."""
 
 from stgt.report.figures import curves, draw
-from stgt.report.files import output_folder
-from stgt.report.outcome import write_outcome
+from stgt.report.panels import Figure, Line, Panel, band, long_band
 
-__all__ = ["curves", "draw", "output_folder", "write_outcome"]
+__all__ = ["Figure", "Line", "Panel", "band", "curves", "draw", "long_band"]

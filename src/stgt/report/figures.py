@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from stgt.engines.trace import MEANING, Trace
-from stgt.experiments.outcome import Figure, Line, Panel, band
 from stgt.files import write_atomically
+from stgt.report.panels import Figure, Line, Panel, band
 
 # Okabe and Ito's palette, told apart with any colour vision; dashes and marks tell the curves apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")

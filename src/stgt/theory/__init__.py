@@ -23,7 +23,7 @@ from stgt.theory.stability import (
     spectral_radius,
     steady_state,
 )
-from stgt.theory.table1 import Complexity, rounds
+from stgt.theory.table1 import Complexity, rounds, table1_rounds
 
 __all__ = [
     "Advice",
@@ -54,6 +54,7 @@ __all__ = [
     "start",
     "steady_state",
     "stepsize",
+    "table1_rounds",
     "theorem1",
     "theorem2",
 ]

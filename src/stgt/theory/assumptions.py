@@ -76,7 +76,7 @@ class Constants:
     def convex(self) -> float:
         """μ, if it is known; else a ValueError."""
         if self.mu is None:
-            raise ValueError("mu is not known: give mu=… to constants, or use what is stated without convexity.")
+            raise ValueError("mu is not known: give mu=…, or use what is stated without convexity.")
         return self.mu
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from stgt.checks import check_count, check_number
-from stgt.engines.trace import mean_interval
+from stgt.statistics import mean_interval
 from stgt.topology import Topology, period_contraction
 from stgt.topology.spectra import DENSE_PRODUCT_UP_TO, norms, relayed_norm
 from stgt.topology.structure import Average, Gather, Matching, Relayed, Rolls, Sampled, Unreliable

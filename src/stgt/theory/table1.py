@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
+from stgt.algorithms import Algorithm
 from stgt.checks import check_flag, check_number
+from stgt.engines.job import check_fit
+from stgt.problems.base import Problem
 from stgt.theory.assumptions import Constants, Start
+from stgt.theory.assumptions import constants as constants_of
+from stgt.theory.assumptions import start as start_of
+from stgt.topology import Topology
 
 TOPOLOGY, CENTRAL, NETWORK = "topology", "noise, centralised", "noise, topology"
 CONDITION, SAMPLING, SAMPLES, FIRST = "conditioning", "sampling", "samples", "start"
@@ -36,6 +43,46 @@ class Complexity:
 
 
 def rounds(
+    algorithm: Algorithm,
+    problem: Problem,
+    topology: Topology,
+    epsilon: float,
+    *,
+    convex: bool = True,
+    x0: Any = None,
+    lowest: float | None = None,
+    L: float | None = None,
+    mu: float | None = None,
+    sigma2: float | None = None,
+    rho: float | None = None,
+    as_printed: bool = False,
+) -> Complexity:
+    """The rounds of Table 1 to E‖x̄ − x*‖² ≤ epsilon, or to a mean E‖∇f(x̄)‖² ≤ epsilon with convex=False.
+
+    As everywhere in Õ(·), constants and logarithms are left out: use it to compare and to see what dominates.
+    `promised_rounds` gives a number that is proven. The table knows the methods, not their options; of those only tau
+    counts, and gamma may be left out.
+
+    Args:
+        algorithm: an STGT, FlexGT, KGT, GTSAGA, GTSVRG or Scaffold.
+        problem, topology: what it runs on. GT-SAGA and GT-SVRG need a problem made of samples.
+        epsilon: the accuracy.
+        convex: strongly convex, or not convex at all.
+        x0, lowest: where the run starts and f*, or a bound below it, as in `start`; used with convex=False.
+        L, mu, sigma2, rho: instead of what problem and topology know, as in `constants`.
+        as_printed: see `table1_rounds`.
+    """
+    if not isinstance(algorithm, Algorithm):
+        raise ValueError(f"algorithm={algorithm!r}: give an instance, such as stgt.STGT(tau=10).")
+    check_fit(algorithm, topology)
+    if sigma2 is None and algorithm.oracle is not None:
+        sigma2 = 0.0  # the rounds of the variance-reduced methods have no noise in them
+    k = constants_of(problem, topology, algorithm.tau, L=L, mu=mu, sigma2=sigma2, rho=rho)
+    first = None if check_flag(convex, "convex") else start_of(problem, x0, lowest)
+    return table1_rounds(epsilon, k, type(algorithm).__name__, convex, start=first, as_printed=as_printed)
+
+
+def table1_rounds(
     epsilon: float,
     constants: Constants,
     algorithm: str = "STGT",
@@ -44,10 +91,7 @@ def rounds(
     start: Start | None = None,
     as_printed: bool = False,
 ) -> Complexity:
-    """The rounds of Table 1 to E‖x̄ − x*‖² ≤ epsilon, or to a mean E‖∇f(x̄)‖² ≤ epsilon with convex=False.
-
-    As everywhere in Õ(·), constants and logarithms are left out: use it to compare and to see what dominates.
-    `promised_rounds` gives a number that is proven.
+    """`rounds` from constants instead of objects: Table 1's formulas.
 
     Args:
         epsilon: the accuracy.
@@ -71,7 +115,9 @@ def rounds(
     if convex:
         constants.convex()
     elif start is None or start.gap is None or start.gap <= 0:
-        raise ValueError("convex=False needs f(x̄_0) − f* above 0: give start=start(problem), with lowest=… if unknown.")
+        raise ValueError(
+            "convex=False needs f(x̄_0) − f* above 0: start away from the minimum, or give lowest=…, below f*."
+        )
     formula, shrink = TABLE[algorithm, convex]
     terms = formula(constants, epsilon, start, check_flag(as_printed, "as_printed"))
     dominant = max(terms, key=terms.__getitem__)
@@ -133,13 +179,18 @@ def _stgt_nonconvex(k: Constants, epsilon: float, start: Start | None, printed: 
 def _variance_reduced(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
     h, condition = 1 - k.connected(), k.L / k.convex()
     if k.samples is None:
-        raise ValueError("samples is not known: GT-SAGA and GT-SVRG need m, the samples at a node; give samples=….")
+        raise ValueError(
+            "samples is not known: GT-SAGA and GT-SVRG need m, the samples at a node; give samples=… or a problem made "
+            "of samples."
+        )
     return {SAMPLES: float(k.samples), TOPOLOGY: condition ** (1 if printed else 2) / h**2}
 
 
 def _sampled(k: Constants) -> int:
     if k.sampled is None or k.sampled > k.n:
-        raise ValueError(f"sampled={k.sampled}: Scaffold needs s, how many of the n={k.n} workers a server calls.")
+        raise ValueError(
+            f"sampled={k.sampled}: Scaffold needs s, how many of the n={k.n} workers a server calls; give sampled=…."
+        )
     return k.sampled
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
@@ -14,27 +14,28 @@ from flwr.app import ArrayRecord, Context, MetricRecord
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from stgt.experiments.training.batches import Batches, normalised
+from stgt.experiments.training.models import make_model
+from stgt.experiments.training.node_training import evaluate, make_optimizer
+from stgt.experiments.training.spec import Training
 from stgt.flower.client import Task, client_app
 from stgt.flower.in_process import simulate
 from stgt.flower.strategy import Strategy
 from stgt.parts import make_algorithm, make_topology
 from stgt.problems.images import Images
-from stgt.train.batches import Batches, normalised
-from stgt.train.loop import make_optimizer, measured
-from stgt.train.models import make_model
-from stgt.train.spec import Training
+from stgt.progress import Progress
 
 TRAINING_SAMPLE = 2048  # training images on which the loss is measured
 
 
-def federate(spec: Training, images: Images, clients: int, tick: Callable[[int], None]) -> list[dict[str, Any]]:
+def federate(spec: Training, images: Images, clients: int, progress: Progress) -> list[dict[str, Any]]:
     """Trains to the last round; returns the curve, a row a measurement, with the columns of `stgt train`.
 
     Args:
         spec: its topology is a server.
         images: the data set, which the clients share out as `spec.data` says.
         clients: how many.
-        tick: called with the rounds done.
+        progress: called with the rounds done and in all.
     """
     algorithm = make_algorithm(spec.algorithm)
     strategy = Strategy(algorithm, make_topology(spec.topology.model_dump(), clients), seed=spec.seed)
@@ -56,7 +57,7 @@ def federate(spec: Training, images: Images, clients: int, tick: Callable[[int],
     model, rows = new_model(), []
 
     def look(r: int, arrays: ArrayRecord) -> MetricRecord | None:
-        tick(r)
+        progress(r, spec.rounds)
         if r % spec.evaluate_every and r != spec.rounds:
             return
         model.load_state_dict(arrays.to_torch_state_dict())
@@ -66,8 +67,8 @@ def federate(spec: Training, images: Images, clients: int, tick: Callable[[int],
                 "label": spec.name,
                 "round": r,
                 "steps": r * algorithm.tau,
-                "train_loss": measured(model, *train)[0] / len(train[1]),
-                "test_accuracy": measured(model, *test)[1] / len(test[1]),
+                "train_loss": evaluate(model, *train)[0] / len(train[1]),
+                "test_accuracy": evaluate(model, *test)[1] / len(test[1]),
                 "consensus_error": 0.0,
             }
         )

@@ -13,7 +13,7 @@ from torch.nn import functional
 from stgt.checks import check_choice, check_count
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two 3×3 convolutions and a way around them; `stride` 2 halves height and width in both ways."""
 
     def __init__(self, inputs: int, outputs: int, stride: int):
@@ -43,7 +43,7 @@ def resnet18(classes: int = 10, width: int = 64, channels: int = 3) -> nn.Sequen
     before = width
     for stage in range(4):
         after = width * 2**stage
-        layers += [Block(before, after, 1 if stage == 0 else 2), Block(after, after, 1)]
+        layers += [ResidualBlock(before, after, 1 if stage == 0 else 2), ResidualBlock(after, after, 1)]
         before = after
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes))
 

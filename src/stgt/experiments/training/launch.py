@@ -9,14 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
+from stgt.experiments.training.spec import TrainingSpec
 from stgt.files import write_text
-from stgt.parts import spec_text
-from stgt.train.spec import TrainingSpec
-
-Progress = Callable[[float, float], None]
+from stgt.parts import make_algorithm, make_topology, spec_text
+from stgt.problems.images import load_images
+from stgt.progress import Progress
 
 
 def launch(
@@ -32,6 +31,8 @@ def launch(
 ) -> None:
     """Runs a spec in `nodes` processes of one thread each; a ValueError has the words of what failed.
 
+    What can be checked without them is checked before they start.
+
     Args:
         spec: what to train.
         nodes: how many processes, each a node.
@@ -44,12 +45,16 @@ def launch(
     """
     if importlib.util.find_spec("torch") is None:
         raise ValueError("training needs PyTorch: pip install 'stgt[torch]'.")
+    for run in spec.runs:
+        make_algorithm(run.algorithm)
+        make_topology(run.topology.model_dump(), nodes)
+    for name in {run.data.name for run in spec.runs}:
+        load_images(name, data_dir, download)
     path = claim_folder(out, spec)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={nodes}"]
     command += [f"--max-restarts={max_restarts}", "-m", "stgt.train", "--spec", str(path), "--out", str(out)]
     command += ["--timeout", str(timeout)]
     command += ["--data-dir", str(data_dir)] if data_dir is not None else []
-    command += ["--download"] if download else []
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
@@ -73,11 +78,11 @@ def claim_folder(out: Path, runs: TrainingSpec) -> Path:
     try:
         if path.exists():
             if path.read_text(encoding="utf-8") != text:
-                raise ValueError(f"--out {out} holds the runs of another spec: give another folder.")
+                raise ValueError(f"out {out} holds the runs of another spec: give another folder.")
             return path
         return write_text(path, text)
     except OSError as error:
-        raise ValueError(f"--out {out} cannot be written ({error.strerror}): give another folder.") from None
+        raise ValueError(f"out {out} cannot be written ({error.strerror}): give another folder.") from None
 
 
 def _follow(path: Path, progress: Progress) -> None:

@@ -1,15 +1,15 @@
-"""Runs of a spec: measured once, predicted exactly, compared with care."""
+"""Runs of a spec: simulated once, predicted exactly, compared with care."""
 
 import numpy as np
 import pytest
 
 import stgt
-from stgt.experiments.measured import lower, measure, measure_all
-from stgt.experiments.spec import Run
+from stgt.experiments.simulated import lower, simulate_run, simulate_runs
+from stgt.experiments.spec import RunSpec
 
 
-def run(label="ST-GT", topology=None, gamma=0.1, **options) -> Run:
-    return Run.model_validate(
+def run(label="ST-GT", topology=None, gamma=0.1, **options) -> RunSpec:
+    return RunSpec.model_validate(
         {
             "label": label,
             "algorithm": {"name": "STGT", "gamma": gamma, "tau": 3},
@@ -23,7 +23,7 @@ def run(label="ST-GT", topology=None, gamma=0.1, **options) -> Run:
 
 
 def test_plain_matrices_are_the_same_run():
-    one = measure(run(topology={"name": "one_peer_exponential"}))
+    one = simulate_run(run(topology={"name": "one_peer_exponential"}))
     problem, topology = stgt.problems.ridge(n=6, p=2), stgt.topology.one_peer_exponential(6)
     trace = stgt.simulate(stgt.STGT(gamma=0.1, tau=3), problem, topology, 40, 3)
     np.testing.assert_allclose(one.trace.residual, trace.residual, rtol=1e-3, atol=1e-7)
@@ -37,7 +37,7 @@ def test_plain_matrices_are_the_same_run():
 def test_runs_that_differ_in_labels_only_are_run_once():
     seen = []
     runs = [run("a"), run("b", reading="other"), run("c", gamma=0.2)]
-    found = measure_all(runs, lambda done, total: seen.append(done / total))
+    found = simulate_runs(runs, lambda done, total: seen.append(done / total))
     assert [one.run for one in found] == runs
     assert found[0].trace is found[1].trace
     assert found[0].trace is not found[2].trace
@@ -49,13 +49,13 @@ def test_a_run_at_the_optimum_shows_noise_only():
     """Without noise it stays there, trackers and Scaffold alike."""
     quiet = {"problem": {"name": "ridge", "n": 6, "p": 2, "noise": 0.0}, "x0": "optimum"}
     for algorithm, topology in (("STGT", {"name": "ring"}), ("Scaffold", {"name": "server", "sampled": 2})):
-        one = measure(run(topology=topology, algorithm={"name": algorithm, "gamma": 0.1, "tau": 3}, **quiet))
+        one = simulate_run(run(topology=topology, algorithm={"name": algorithm, "gamma": 0.1, "tau": 3}, **quiet))
         assert one.trace.residual.max() < 1e-12
 
 
 def test_who_is_lower():
-    near, far = measure(run(gamma=0.05)), measure(run(gamma=0.2))
-    growing = measure(run(gamma=5.0))
+    near, far = simulate_run(run(gamma=0.05)), simulate_run(run(gamma=0.2))
+    growing = simulate_run(run(gamma=5.0))
     assert growing.growing
     assert growing.summary()["exact"] is None
     assert lower(near, far)
@@ -67,7 +67,7 @@ def test_who_is_lower():
 
 
 def test_a_random_topology_is_simulated_only():
-    sampled = measure(run(topology={"name": "server", "sampled": 2}, algorithm={"name": "FedAvg", "gamma": 0.1}))
+    sampled = simulate_run(run(topology={"name": "server", "sampled": 2}, algorithm={"name": "FedAvg", "gamma": 0.1}))
     assert sampled.exact is None
     assert sampled.level == pytest.approx(sampled.errors.mean())
     assert {"error", "low", "high", "diverged"} == set(sampled.summary())

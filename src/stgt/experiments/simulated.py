@@ -13,9 +13,10 @@ from threadpoolctl import threadpool_limits
 
 from stgt import theory
 from stgt.engines import Trace, simulate
-from stgt.engines.trace import mean_interval
-from stgt.experiments.outcome import Progress
-from stgt.experiments.spec import Made, Run, make
+from stgt.experiments.outcome import finite
+from stgt.experiments.spec import Made, RunSpec, make
+from stgt.progress import Progress, split_progress
+from stgt.statistics import mean_interval
 from stgt.topology import Topology
 from stgt.topology.structure import DENSE_UP_TO, Dense
 
@@ -47,10 +48,10 @@ def predict(made: Made) -> Prediction | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class SimulatedRun:
     """A run and what it showed. Errors are E‖x̄ − x*‖² in the long run: the last quarter of the rounds."""
 
-    run: Run
+    run: RunSpec
     made: Made
     trace: Trace
     predicted: Prediction | None
@@ -122,7 +123,7 @@ class Measured:
         ]
 
 
-def measure(run: Run, progress: Progress | None = None) -> Measured:
+def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun:
     """Simulates a run and predicts it."""
     made = make(run)
     start: dict[str, Any] = {}
@@ -132,33 +133,22 @@ def measure(run: Run, progress: Progress | None = None) -> Measured:
         start = {"x0": made.problem.optimum, "state0": _at_optimum(made, made.problem.optimum)}
     options = {"metrics": ["residual"], "progress": progress, **start}
     trace = simulate(made.algorithm, made.problem, _plain(made.topology), run.rounds, run.seeds, **options)
-    return Measured(run, made, replace(trace, topology=made.topology), predict(made))
+    return SimulatedRun(run, made, replace(trace, topology=made.topology), predict(made))
 
 
-def measure_all(runs: Sequence[Run], progress: Progress | None = None) -> list[Measured]:
+def simulate_runs(runs: Sequence[RunSpec], progress: Progress | None = None) -> list[SimulatedRun]:
     """All runs, two at a time; runs that differ in their labels only are run once."""
     keys = [run.model_copy(update={"label": "", "reading": ""}) for run in runs]
     different = {key.model_dump_json(): key for key in keys}
-    work = {
-        text: float(run.rounds * run.seeds * run.algorithm.arguments.get("tau", 1)) for text, run in different.items()
-    }
-    done = dict.fromkeys(different, 0.0)
-
-    def one(text: str) -> Measured:
-        def tick(part: float, whole: float) -> None:
-            done[text] = work[text] * part / whole
-            if progress is not None:
-                progress(sum(done.values()), sum(work.values()))
-
-        return measure(different[text], tick)
-
+    work = [run.rounds * run.seeds * run.algorithm.arguments.get("tau", 1) for run in different.values()]
+    ticks = split_progress(progress, work)
     # One thread of linear algebra for each: more would wait for each other.
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(AT_ONCE) as pool:
-        found = dict(zip(different, pool.map(one, different), strict=True))
+        found = dict(zip(different, pool.map(simulate_run, different.values(), ticks), strict=True))
     return [replace(found[key.model_dump_json()], run=run) for key, run in zip(keys, runs, strict=True)]
 
 
-def lower(a: Measured, b: Measured) -> bool:
+def lower(a: SimulatedRun, b: SimulatedRun) -> bool:
     """Is a's steady-state error below b's, beyond the 95 % interval of the difference?
 
     Exact errors are taken where they are known, and a lead below 0.1 % is a tie; seeds are shared where both are
@@ -171,11 +161,6 @@ def lower(a: Measured, b: Measured) -> bool:
     above, below = (one.errors if one.exact is None else np.full(len(one.errors), one.exact) for one in (b, a))
     mean, half = mean_interval(above - below)
     return bool(mean - half > 0)
-
-
-def finite(value: Any) -> float | None:
-    """A number for a file; None where it is none, or not finite."""
-    return float(value) if value is not None and np.isfinite(value) else None
 
 
 def _plain(topology: Topology) -> Topology:

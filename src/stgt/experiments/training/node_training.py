@@ -1,4 +1,4 @@
-"""One training run on this node."""
+"""A training run as one node makes it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 
+from stgt.experiments.training.batches import Batches, normalised
+from stgt.experiments.training.models import make_model
+from stgt.experiments.training.spec import Training
 from stgt.files import write_atomically, write_table
 from stgt.parts import call, make_algorithm, make_topology
 from stgt.problems.images import Images
 from stgt.torch import DistributedOptimizer
-from stgt.train.batches import Batches, normalised
-from stgt.train.models import make_model
-from stgt.train.spec import Training
 
 TRAINING_SAMPLE = 512  # images of each node on which the training loss is measured
 EVALUATION_BATCH = 250
 
 
-class Run:
-    """A run's model, data and optimiser on this node."""
+class NodeTraining:
+    """One node's part of a run: its model, data and optimiser."""
 
     def __init__(self, spec: Training, images: Images, device: torch.device):
         self.spec, self.device = spec, device
@@ -92,8 +92,8 @@ class Run:
         opt = self.opt
         self.model.eval()
         with opt.averaged():
-            loss, _ = measured(self.model, *self.sample)
-            _, correct = measured(self.model, *self.test)
+            loss, _ = evaluate(self.model, *self.sample)
+            _, correct = evaluate(self.model, *self.test)
         self.model.train()
         numbers = torch.tensor([loss / len(self.sample[1]), correct, len(self.test[1])], dtype=torch.float64)
         metrics = opt.metrics()
@@ -118,7 +118,7 @@ class Run:
     def _finish(self, folder: Path) -> None:
         """Each node's own accuracy on the whole test set's share it has, and the averaged model as a file."""
         self.model.eval()
-        _, correct = measured(self.model, *self.test)
+        _, correct = evaluate(self.model, *self.test)
         own = torch.tensor([correct / len(self.test[1])], dtype=torch.float64, device=self.device)
         dist.all_reduce(own)
         self.rows[-1]["own_accuracy"] = own.item() / self.nodes
@@ -138,7 +138,7 @@ class Run:
 
 
 @torch.inference_mode()
-def measured(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[float, int]:
+def evaluate(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[float, int]:
     """The summed loss and the number of right answers."""
     loss, correct, device = 0.0, 0, next(model.parameters()).device
     for images, labels in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):

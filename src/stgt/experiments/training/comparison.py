@@ -5,18 +5,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from stgt.engines.trace import mean_interval
-from stgt.experiments.measured import finite
-from stgt.experiments.outcome import Claim, Figure, Line, Outcome, Panel, Progress
+from stgt.experiments.outcome import Claim, Outcome, TableRow, finite
+from stgt.experiments.training.launch import launch
+from stgt.experiments.training.spec import Training, TrainingSpec
 from stgt.files import read_table
-from stgt.train.launch import launch
-from stgt.train.spec import Training, TrainingSpec
+from stgt.progress import Progress
+from stgt.report import Figure, Line, Panel
+from stgt.statistics import mean_interval
 
-Row = dict[str, Any]
 Curves = dict[str, np.ndarray]  # a column of the curves by name, (seeds, measurements)
 Claims = Callable[[dict[str, Curves]], list[Claim]]
 
@@ -41,7 +40,7 @@ def trained(
 def judged(
     name: str,
     runs: Sequence[Training],
-    rows: list[Row],
+    rows: list[TableRow],
     tau: int,
     title: str,
     claims: Claims,
@@ -59,7 +58,7 @@ def judged(
 
 def train_all(
     runs: Iterable[Training], nodes: int, folder: Path | None, data_dir: Path | None, progress: Progress | None
-) -> list[Row]:
+) -> list[TableRow]:
     """Trains all runs in one world of processes; the rows of all their curves, with the run's stepsize and seed.
 
     Args:
@@ -75,7 +74,7 @@ def train_all(
         with tempfile.TemporaryDirectory() as temporary:
             return train_all(spec.runs, nodes, Path(temporary), data_dir, progress)
     launch(spec, nodes, folder, data_dir=data_dir, progress=progress)
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for run in spec.runs:
         for row in read_table(folder / run.folder / "curve.csv"):
             numbers = {name: float(value) for name, value in row.items() if name != "label" and value != ""}
@@ -83,14 +82,14 @@ def train_all(
     return rows
 
 
-def names_of(run: Training) -> Row:
+def names_of(run: Training) -> TableRow:
     """What a run's rows are told apart by."""
     return {"method": run.label.split(" · ")[0], "lr": run.optimizer.arguments["lr"], "seed": run.seed}
 
 
-def by_method(rows: Iterable[Row]) -> dict[str, Curves]:
+def by_method(rows: Iterable[TableRow]) -> dict[str, Curves]:
     """The curves of each method, its seeds stacked."""
-    seeds: dict[str, dict[int, list[Row]]] = {}
+    seeds: dict[str, dict[int, list[TableRow]]] = {}
     for row in rows:
         seeds.setdefault(row["method"], {}).setdefault(row["seed"], []).append(row)
     return {
@@ -131,7 +130,7 @@ def _line(label: str, x: np.ndarray, values: np.ndarray, style: int) -> Line:
     return Line(label, x, values.mean(axis=0), values.min(axis=0), values.max(axis=0), style=style)
 
 
-def by_stepsize(rows: Sequence[Row], ends: int = 1) -> list[Row]:
+def by_stepsize(rows: Sequence[TableRow], ends: int = 1) -> list[TableRow]:
     """A grid's table: where each method stands with each stepsize over the last measurements, best first."""
     found = [
         {
@@ -146,7 +145,7 @@ def by_stepsize(rows: Sequence[Row], ends: int = 1) -> list[Row]:
     return sorted(found, key=lambda row: (row["method"], not np.isfinite(row["train_loss"]), row["train_loss"]))
 
 
-def summary(curves: dict[str, Curves], ends: int = 3) -> list[Row]:
+def summary(curves: dict[str, Curves], ends: int = 3) -> list[TableRow]:
     """A row for each method: what the last measurements say."""
     return [
         {

@@ -11,17 +11,23 @@ from typing import Annotated, Any
 import torch
 import torch.distributed as dist
 import typer
+from rich.markup import escape
+from typer.main import get_command
 
+from stgt.experiments.training.launch import claim_folder
+from stgt.experiments.training.node_training import NodeTraining
+from stgt.experiments.training.spec import TrainingSpec, load_training
 from stgt.files import write_text
+from stgt.flags import in_flags
 from stgt.problems.images import Images, load_images
 from stgt.torch import LostNodeError, init
-from stgt.train.launch import claim_folder
-from stgt.train.loop import Run
-from stgt.train.spec import TrainingSpec, load_training
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-def run_all(
-    spec: Annotated[Path, typer.Option(help="TOML file with one run, or several as [[runs]].")],
+@app.command()
+def train(
+    spec: Annotated[Path, typer.Option(help=escape("TOML file with one run, or several as [[runs]]."))],
     out: Annotated[Path, typer.Option(help="Folder for curves, checkpoints and models; an unfinished one goes on.")],
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set.")] = None,
     download: Annotated[bool, typer.Option(help="Fetch the data set into --data-dir if it is not there.")] = False,
@@ -50,7 +56,7 @@ def run_all(
                 if rank == 0:
                     write_text(out / "progress.json", json.dumps({"done": before + r, "total": total}))
 
-            Run(run, images[run.data.name], device).train(folder, tick)
+            NodeTraining(run, images[run.data.name], device).train(folder, tick)
         done += run.rounds
     dist.barrier()
     dist.destroy_process_group()
@@ -65,11 +71,11 @@ def main() -> None:
     """What the user can mend is one sentence and exit code 2; a lost node is one sentence and exit code 3."""
     rank = os.environ.get("RANK", "0")
     try:
-        typer.run(run_all)
+        app()
     except ValueError as error:
         # All processes of a host find the same fault before they have joined: one of them says it.
         if dist.is_initialized() or os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"stgt: {error}", file=sys.stderr, flush=True)
+            print(f"stgt: {in_flags(str(error), get_command(app))}", file=sys.stderr, flush=True)
         sys.exit(2)
     except LostNodeError as error:
         print(f"stgt: {error}", file=sys.stderr, flush=True)

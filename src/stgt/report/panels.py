@@ -1,0 +1,84 @@
+"""What to draw, as plain data: curves with their bands, on pairs of axes, side by side in a figure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from stgt.engines.trace import Trace
+from stgt.statistics import mean_interval
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A curve with its band. `style` is the number of its colour, dash and mark; None for the next one.
+
+    `backdrop` draws it wide and grey behind the others: what they are compared with. Without `joined` only its marks
+    and bars are drawn.
+    """
+
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    style: int | None = None
+    marked: bool = False
+    backdrop: bool = False
+    joined: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One pair of axes. `levels` are horizontal lines by name; above `ymax` curves leave the frame."""
+
+    title: str
+    xlabel: str
+    ylabel: str
+    lines: tuple[Line, ...]
+    xlog: bool = False
+    ylog: bool = True
+    levels: dict[str, float] = field(default_factory=dict)
+    ymax: float | None = None
+    ticks: tuple[str, ...] = ()  # names of the places 0, 1, … on the x axis
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """Panels side by side, in rows of `columns`, all with one y axis if `shared`."""
+
+    name: str
+    panels: tuple[Panel, ...]
+    columns: int = 2
+    title: str = ""
+    shared: bool = True
+
+
+def band(label: str, trace: Trace, metric: str = "residual", **style: Any) -> Line:
+    """A trace as a curve: the mean over its seeds and its 95 % interval, as far as all seeds are finite."""
+    values = trace[metric].astype(np.float64)
+    seen = np.isfinite(values).all(axis=0)
+    mean, half = mean_interval(values[:, seen])
+    return Line(label, np.arange(values.shape[1])[seen], mean, mean - half, mean + half, **style)
+
+
+def long_band(label: str, trace: Trace, metric: str = "residual", **style: Any) -> Line:
+    """A trace for a logarithmic axis of rounds: means over windows that grow with the round, and their intervals.
+
+    Round r stands for itself up to 8, then for a window of about r/8 rounds. Round 0 has no place on such an axis.
+    """
+    values = trace[metric].astype(np.float64)
+    ends = [1]
+    while ends[-1] < values.shape[1]:
+        ends.append(ends[-1] + max(1, ends[-1] // 8))
+    ends[-1] = values.shape[1]
+    windows = list(pairwise(ends))
+    with np.errstate(over="ignore", invalid="ignore"):  # a diverging run is a result
+        means = np.stack([values[:, start:end].mean(axis=1) for start, end in windows], axis=1)
+    seen = np.isfinite(means).all(axis=0)
+    x = np.array([(start + end - 1) / 2 for start, end in windows])
+    mean, half = mean_interval(means[:, seen])
+    return Line(label, x[seen], mean, mean - half, mean + half, **style)
