@@ -46,6 +46,12 @@ class Ops(Protocol):
     def put(self, table: Array, index: Array, value: Array) -> Array:
         """A copy of `table` (k, m, ...) with table[i, index[i]] = value[i]."""
 
+    def loop(self, count: int, step: Any, state: Any) -> Any:
+        """`step(k, state)` for k = 0, 1, … below `count`, each on what the one before has made of `state`."""
+
+    def switch(self, which: Array, branches: Any, *operands: Any) -> Any:
+        """`branches[which](*operands)`, without computing the other branches."""
+
 
 def threefry(key0: Array, key1: Array, counter0: Array, counter1: Array) -> tuple[Array, Array]:
     """Threefry-2x32-20: two uint32 words for a 64-bit key and a 64-bit counter (arrays that broadcast)."""

@@ -31,6 +31,14 @@ class NumpyOps:
         table[np.arange(len(table)), index] = value
         return table
 
+    def loop(self, count: int, step: Any, state: Any) -> Any:
+        for k in range(count):
+            state = step(k, state)
+        return state
+
+    def switch(self, which: Any, branches: Any, *operands: Any) -> Any:
+        return branches[int(which)](*operands)
+
 
 OPS = NumpyOps()
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from stgt.engines.job import Job
+from stgt.engines.mixing import as_pytree
 from stgt.engines.program import CHUNK, Carry, Inputs, Program, Static
 from stgt.engines.trace import Trace
 
@@ -72,7 +73,7 @@ def assemble(job: Job) -> tuple[Static, Inputs, Tree, Array]:
     inputs = Inputs(
         data=_cast(problem.data, dtype),
         counts=None if problem.counts is None else jnp.asarray(problem.counts, np.int32),
-        structure=_cast(topology.structure, dtype),
+        structure=_cast(as_pytree(topology.structure), dtype),
         topology_seed=jnp.asarray(topology.seed, np.uint32),
         oracle_hyper=_cast(job.oracle.hyper(), dtype),
         optimum=None if job.optimum is None else jnp.asarray(job.optimum, dtype),

@@ -182,13 +182,11 @@ def _theorem(model: LocalModel, topology: Topology, algorithm: Algorithm, worst:
 
 def _floats(job: Any) -> float:
     """Floats that a node sends in a round, on average over a period or over draws."""
-    import jax.numpy as jnp
-
-    from stgt.engines.mixing import links
+    from stgt.engines.reference import OPS
 
     topology = job.topology
     rounds = topology.period or DRAWS
-    used = [float(links(topology.structure, topology.seed, jnp.int32(r))) for r in range(rounds)]
+    used = [float(topology.structure.links(OPS, topology.seed, r)) for r in range(rounds)]
     total = job.counts_of(np.array([used]))["floats"][0, -1]
     return float(total) / (rounds * topology.n) * float(job.algorithm.talks)
 

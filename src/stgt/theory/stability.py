@@ -20,6 +20,7 @@ from stgt.engines.job import Job, prepare
 from stgt.problems.base import Problem
 from stgt.theory.large import ROOM, LargeMap, lyapunov
 from stgt.topology import Topology
+from stgt.topology.base import check_repeats
 
 if TYPE_CHECKING:
     from stgt.engines.affine import AffineRound, Layout
@@ -166,7 +167,7 @@ def round_map(
     `with_noise=False` leaves out how noise enters, which takes longest and is not needed for stability.
 
     Raises:
-        ValueError: the problem is not quadratic with additive noise, the schedule is random, or the state too large.
+        ValueError: the problem is not quadratic with additive noise, the schedule has no period, or the state is large.
     """
     job, entries = _accept(algorithm, problem, topology, x0)
     if entries > LARGEST:
@@ -279,6 +280,7 @@ def _find(
 def _accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) -> tuple[Job, int]:
     """The job, if its rounds may be periodic affine maps, and the number of entries of its state."""
     job = prepare([algorithm], problem, topology, 0, 1, dtype="float64", x0=x0)
+    check_repeats(topology)
     if topology.period is None:
         raise ValueError(f"{topology.name} is random, so no single map describes a round: use one with a period.")
     if "coin" in algorithm.needs and algorithm.talks < 1:
