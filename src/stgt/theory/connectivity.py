@@ -102,7 +102,7 @@ def spectral_gap(topology: Topology) -> float:
     graph's spectral gap (erratum 3); it is the second eigenvalue.
 
     Args:
-        topology: one with a period, or random with a known E[W_r]; up to 2000 nodes if directed, a schedule, or unreliable.
+        topology: one with a period or a known E[W_r]; up to 2000 nodes if it is directed, a schedule, or unreliable.
 
     Returns:
         The gap, in [0, 1].

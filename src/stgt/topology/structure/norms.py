@@ -60,7 +60,8 @@ def lists_norm(index: np.ndarray, weight: np.ndarray) -> float:
     if n <= DENSE_UP_TO:
         return dense_norm(W.toarray())
     transposed = W.T.tocsr()
-    deviation: Any = LinearOperator(
+    operator: Any = LinearOperator  # whose stub knows its subclasses' arguments only
+    deviation = operator(
         W.shape,
         matvec=lambda x: W @ x - x.mean(),
         rmatvec=lambda x: transposed @ x - x.mean(),

@@ -47,7 +47,8 @@ class Turns(Structure):
 
     def links(self, ops: Ops, seed: Array, r: Array) -> Array:
         def turn(k: int) -> Array:
-            return self.items[k].links(ops, self._seed(ops.xp, k, seed), self._round(k, r)).astype(float)
+            links = self.items[k].links(ops, self._seed(ops.xp, k, seed), self._round(k, r))
+            return ops.xp.asarray(links, float)
 
         return self._switch(ops, r, turn)
 
