@@ -257,6 +257,9 @@ def test_row_stochastic_items_and_functions_are_admitted_on_request() -> None:
 @pytest.mark.parametrize("name", ["matrix", "active", "listening", "called"])
 def test_a_topology_that_overrides_what_its_structure_knows_is_refused(name: str) -> None:
     """An override would be seen by the engines that call it, and silently not by the compiled one."""
-    with pytest.raises(ValueError, match=rf"class Mine changes Topology.{name}.* topology.schedule\(n, function\).*"):
+    words = rf"class Mine changes Topology.{name}, .* give topology.schedule\(n, function\), or write a Structure"
+    with pytest.raises(ValueError, match=words):
         type("Mine", (Topology,), {name: lambda self, r, seed=0: np.eye(self.n)})
+    with pytest.raises(ValueError, match=words):
+        type("Mine", (type("Mixin", (), {name: None}), Topology), {})
     type("Named", (Topology,), {"__repr__": lambda self: "mine"})

@@ -93,7 +93,7 @@ class Topology:
         return replace(self, seed=check_seed(seed))
 
     def __init_subclass__(cls) -> None:
-        changed = [name for name in ASKED_OF_STRUCTURE if name in cls.__dict__]
+        changed = [name for name in ASKED_OF_STRUCTURE if getattr(cls, name) is not getattr(Topology, name)]
         if changed:
             raise ValueError(
                 f"class {cls.__name__} changes Topology.{changed[0]}, which not all engines would see: give "

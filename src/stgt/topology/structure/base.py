@@ -22,6 +22,7 @@ class Structure(ABC):
     `matrix`, `product` and `links` must be written, and then every engine runs it; the rest has a default. `seed` is
     the run's: a random structure looks its draws up from (seed, r), see `stgt.randomness.words`. Methods that are given
     `xp` (numpy or jax.numpy) or `ops` compute with these only, as a compiler may then trace r and seed.
+    One with a server is a subclass of `Server`.
 
     Attributes:
         arrays: the fields that are numbers, arrays of them, or structures. All others are fixed when a program is
