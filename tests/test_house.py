@@ -87,6 +87,15 @@ def test_algorithms_import_no_array_library(path):
         assert name in allowed or name.split(".")[0] in allowed or name.startswith("stgt.algorithms"), name
 
 
+@pytest.mark.parametrize("path", sorted((SOURCE / "topology").rglob("*.py")), ids=lambda path: path.name)
+def test_topologies_load_numpy_and_nothing_else(path):
+    allowed = set(sys.stdlib_module_names) | {"numpy", "stgt"}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            assert {name.split(".")[0] for name in names} <= allowed, names
+
+
 def test_import_loads_no_heavy_library():
     code = "import sys, stgt; print(sorted({'jax', 'torch', 'matplotlib', 'networkx'} & set(sys.modules)))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

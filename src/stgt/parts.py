@@ -38,7 +38,7 @@ def make_algorithm(part: Part) -> Algorithm:
 def make_topology(given: Mapping[str, Any], n: int) -> Topology:
     """The topology of n nodes that a table names; another topology may stand among its arguments."""
     arguments = dict(given)
-    allowed = [name for name in CONSTRUCTORS if name != "from_networkx"]
+    allowed = [name for name in CONSTRUCTORS if name not in ("from_networkx", "schedule")]
     name = check_choice(arguments.pop("name"), "topology.name", allowed)
     arguments = {
         key: make_topology(value, n) if isinstance(value, Mapping) and "name" in value else value

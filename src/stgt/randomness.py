@@ -8,9 +8,11 @@ looked up. That makes a stochastic run comparable across engines, and a resumed 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+
+from stgt.ops import Ops
 
 Array = Any
 
@@ -28,23 +30,6 @@ STREAM_AUGMENT = 8  # how the images of a batch are cropped and flipped
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _STREAM_SHIFT = 28
-
-
-class Ops(Protocol):
-    """What generic code needs from an array library beyond operators; each engine supplies one."""
-
-    xp: Any  # numpy or jax.numpy
-
-    def erfinv(self, x: Array) -> Array: ...
-
-    def cond(self, flag: Array, change: Any, state: Any) -> Any:
-        """`change(state)` where `flag` holds, else `state`, without computing the change for nothing."""
-
-    def apart(self, make: Any, shape: tuple[int, ...], dtype: Any, step: Array) -> Array:
-        """`make(0)` of this shape and dtype, computed on its own and not fused into what uses it."""
-
-    def put(self, table: Array, index: Array, value: Array) -> Array:
-        """A copy of `table` (k, m, ...) with table[i, index[i]] = value[i]."""
 
 
 def threefry(key0: Array, key1: Array, counter0: Array, counter1: Array) -> tuple[Array, Array]:

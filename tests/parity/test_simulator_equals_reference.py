@@ -85,6 +85,16 @@ KERNELS = [
     stgt.topology.unreliable(stgt.topology.torus(7, 10), link=0.3, node=0.1),
     stgt.topology.unreliable(stgt.topology.complete(9), link=0.5),
     stgt.topology.complete(LARGE),
+    stgt.topology.sequence(
+        [
+            stgt.topology.random_matching(LARGE, seed=3),
+            stgt.topology.exponential(LARGE),
+            stgt.topology.unreliable(stgt.topology.torus(7, 10), link=0.3),
+            stgt.topology.one_peer_exponential(LARGE),
+        ]
+    ),
+    stgt.topology.sequence([stgt.topology.torus(7, 10), stgt.topology.hypercuboid(LARGE)]),
+    stgt.topology.schedule(9, lambda r: np.roll(np.eye(9), r % 4, axis=1) / 2 + np.eye(9) / 2, period=4),
 ]
 
 
@@ -98,6 +108,14 @@ def test_every_kernel(topology):
 @pytest.mark.sampled(2)
 def test_every_kernel_of_the_transpose(topology):
     assert_same(stgt.STGT(gamma=0.05, tau=3, adjoint=True), quadratic(topology.n, P, noise=0.1), topology)
+
+
+@pytest.mark.parametrize("name", ["STGT-adjoint", "LUGT"])
+def test_random_graphs_in_turn(name):
+    """Two equal random items, one with a cycle of its own, and a plain matrix."""
+    matching, failing = stgt.topology.random_matching(N, seed=4), stgt.topology.hypercuboid(N)
+    items = [matching, stgt.topology.unreliable(failing, link=0.2), matching, directed_schedule(N).matrix(0)]
+    assert_same(instances()[name], quadratic(N, P, noise=0.1), stgt.topology.sequence(items))
 
 
 @pytest.mark.parametrize("name", ["LUGT", "ScaffoldPlus", "ProxSkip", "GTSAGA"])

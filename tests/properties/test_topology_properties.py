@@ -33,6 +33,7 @@ from stgt.topology import (
     random_regular,
     relay,
     ring,
+    schedule,
     sequence,
     server,
     star,
@@ -106,6 +107,12 @@ def a_sequence(draw: Draw) -> Topology:
     return sequence([doubly_stochastic(n, seed, symmetric) for seed in seeds])
 
 
+def a_schedule(draw: Draw) -> Topology:
+    n, period, seed = draw(SIZES), draw(st.integers(1, 4)), draw(st.integers(0, 99))
+    symmetric = draw(st.booleans())
+    return schedule(n, lambda r: doubly_stochastic(n, seed + r % period, symmetric), period)
+
+
 def a_server(draw: Draw, make: Callable[..., Topology]) -> Topology:
     n = draw(SIZES)
     return make(n, draw(st.integers(1, n)), draw(SEEDS))
@@ -134,6 +141,7 @@ MAKERS: dict[str, Callable[[Draw], Topology]] = {
     "random_regular": a_random_regular,
     "relay": lambda draw: a_server(draw, relay),
     "ring": lambda draw: ring(draw(SIZES), draw(st.booleans())),
+    "schedule": a_schedule,
     "sequence": a_sequence,
     "server": lambda draw: a_server(draw, server),
     "star": lambda draw: star(draw(SIZES), draw(RULES)),
@@ -181,6 +189,34 @@ def test_a_topology_is_what_it_says(name: str, data: st.DataObject) -> None:
     assert topology.doubly_stochastic or name == "relay"
     assert str(topology.n) in topology.name or name in ("grid", "torus")
     assert repr(topology) == topology.name
+
+
+@settings(deadline=None, max_examples=50)
+@given(data=st.data(), n=st.integers(2, 9), run=SEEDS)
+def test_topologies_in_turn_are_what_they_say(data: st.DataObject, n: int, run: int) -> None:
+    makers = [
+        ring,
+        hypercuboid,
+        one_peer_exponential,
+        lambda n: random_matching(n, data.draw(SEEDS)),
+        lambda n: unreliable(hypercuboid(n), 0.4, seed=data.draw(SEEDS)),
+        lambda n: from_matrix(doubly_stochastic(n, data.draw(SEEDS), data.draw(st.booleans()))),
+    ]
+    items = [make(n) for make in data.draw(st.lists(st.sampled_from(makers), min_size=1, max_size=4))]
+    turns = sequence(items)
+    assert turns.random == any(item.random for item in items)
+    assert turns.symmetric == all(item.symmetric for item in items)
+    assert turns.degree == max(item.degree for item in items)
+    cycle = len(items) * math.lcm(*(item.period or 1 for item in items))
+    assert turns.period == (None if turns.random else cycle)
+    for r in range(12):
+        W, item = turns.matrix(r, run), items[r % len(items)]
+        check_matrix(W)
+        assert np.array_equal(W, turns.matrix(r, run))
+        if item.period is not None:
+            assert np.allclose(W, item.matrix(r // len(items)), rtol=0, atol=1e-15)
+        elif item.structure.phases == 1:
+            assert np.array_equal(W, item.matrix(r, run))
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stgt.torch.routes import route
+import stgt
+from stgt.torch.routes import Schedule, route
 
 
 def exchange(W: np.ndarray, messages: np.ndarray, chunk: int, hears: np.ndarray | None) -> dict[int, np.ndarray]:
@@ -74,6 +75,18 @@ def test_pairs_post_their_messages_in_one_order(W):
         for other in routes:
             shared = [mean for mean in one.joins if mean in other.joins]
             assert shared == [mean for mean in other.joins if mean in one.joins]
+
+
+def test_a_schedule_that_never_repeats_has_a_route_for_each_round():
+    def growing(r):
+        share = 1 / (r + 2)  # no two rounds are alike
+        return np.array([[1 - share, share], [share, 1 - share]])
+
+    mine = Schedule(stgt.topology.schedule(2, growing), stgt.DPSGD(tau=1), node=0, seed=0)
+    for r in (0, 1, 5, 2):
+        assert mine.routes(r, ("x",))["x"].hear == ((1, 1 / (r + 2)),)
+    assert mine.active(3).all()
+    assert mine.digest() == Schedule(mine.topology, mine.algorithm, node=1, seed=0).digest()
 
 
 def test_means_are_used_where_they_save_something():

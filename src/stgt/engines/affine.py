@@ -18,8 +18,9 @@ from stgt.algorithms import Algorithm
 from stgt.engines.program import Carry, Inputs, Program, Static
 from stgt.engines.simulator import assemble
 from stgt.engines.traced import single
+from stgt.ops import Ops
 from stgt.oracles import Oracle
-from stgt.randomness import STREAM_LOCAL, Clock, Ops
+from stgt.randomness import STREAM_LOCAL, Clock
 from stgt.setting import Setting
 
 Array = Any

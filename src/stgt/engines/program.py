@@ -20,14 +20,15 @@ from stgt.algorithms import Algorithm, Local, Sent
 from stgt.algorithms.calls import begin, hear, hear_again, readable, say, say_again
 from stgt.engines.cache import keep_compiled
 from stgt.engines.metrics import measure
-from stgt.engines.mixing import average, links, mix
+from stgt.engines.mixing import average, mix
 from stgt.oracles import Oracle
 from stgt.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
-from stgt.topology.structure import Average, Relayed, Server
+from stgt.topology.structure import Average
 
 Array = Any
 Tree = Any
 CHUNK = 256  # rounds whose measurements are kept on the device before they are fetched
+UNROLLED = 16  # turns of a short loop; longer ones stay loops, as unrolled they take long to compile
 DRAWN_AT_ONCE = 2**22  # numbers; a round that needs more draws them step by step
 
 
@@ -50,6 +51,12 @@ class JaxOps:
 
     def put(self, table: Array, index: Array, value: Array) -> Array:
         return table.at[jnp.arange(table.shape[0]), index].set(value)
+
+    def loop(self, count: int, step: Any, state: Any) -> Any:
+        return lax.fori_loop(0, count, step, state, unroll=count if count <= UNROLLED else 1)
+
+    def switch(self, which: Array, branches: Any, *operands: Any) -> Any:
+        return lax.switch(which, branches, *operands)
 
 
 OPS = JaxOps()
@@ -109,7 +116,7 @@ class Program:
         self.algorithm, self.oracle = algorithm, oracle
         self.graph_seed = inputs.topology_seed + seed
         self.structure = inputs.structure
-        if isinstance(self.structure, Server) and self.structure.size == self.structure.n:
+        if self.structure.sampled == static.n:
             self.structure = Average(static.n)  # a server that calls everybody
         gamma: Any = algorithm.gamma
         self.gamma: Any = gamma[:, None] if gamma.ndim else gamma
@@ -196,19 +203,20 @@ class Program:
         if rows is not None:
             return {name: average(value) for name, value in message.items()}
         return {
-            sent.name: mix(self.structure, self.graph_seed, r, message[sent.name], sent.transposed) for sent in declared
+            sent.name: mix(OPS, self.structure, self.graph_seed, r, message[sent.name], sent.transposed)
+            for sent in declared
         }
 
     def round(self, carry: Carry, r: Array) -> tuple[Carry, Array]:
         """One round; returns also the number of links it used."""
         algorithm, structure = self.algorithm, self.structure
-        rows = structure.active(jnp, self.graph_seed, r) if isinstance(structure, Server) else None
+        rows = structure.active(jnp, self.graph_seed, r)
         workers, old = self.workers(rows), _take(carry.state, rows)
         local, memory = self.local_steps(workers, old, _take(carry.memory, rows), _take(carry.ahead, rows), r)
         kept = readable(algorithm, old)
         message = say(algorithm, kept, local)
         new = hear(algorithm, kept, local, self.exchange(rows, r, message, algorithm.exchanges))
-        used = links(self.inputs.structure, self.graph_seed, r)
+        used = self.inputs.structure.links(OPS, self.graph_seed, r)
         if algorithm.coin:
             talk = coin(jnp, self.seed, r, algorithm.talks, self.dtype)
             new = jax.tree.map(partial(jnp.where, talk), new, {**old, "x": local.end})
@@ -227,9 +235,9 @@ class Program:
     def held(self, state: Tree, heard: Tree, kept: Tree, rows: Array, r: Array) -> dict[str, Array]:
         """Where the fields that a server holds go: to everybody, or by relay to the workers of the next round."""
         names = self.algorithm.held
-        if not isinstance(self.structure, Relayed):
+        following = self.structure.listening(jnp, self.graph_seed, r)
+        if following is None:
             return {name: jnp.broadcast_to(heard[name][0], state[name].shape) for name in names}
-        following = self.structure.active(jnp, self.graph_seed, r + 1)
         return {name: state[name].at[rows].set(kept[name]).at[following].set(heard[name]) for name in names}
 
     def measure(self, state: Tree) -> dict[str, Array]:

@@ -12,10 +12,12 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.engines.job import Job, Result
+from stgt.engines.mixing import as_pytree
 from stgt.engines.program import CHUNK, Carry, Inputs, Program, Static
 from stgt.engines.traced import single, stacked
 from stgt.oracles import Oracle
 from stgt.setting import Setting
+from stgt.topology import Structure
 
 Array = Any
 Tree = Any
@@ -87,12 +89,17 @@ def assemble(
     inputs = Inputs(
         data=_cast(problem.data, dtype),
         counts=None if problem.counts is None else jnp.asarray(problem.counts, np.int32),
-        structure=_cast(topology.structure, dtype),
+        structure=as_arrays(topology.structure, dtype),
         topology_seed=jnp.asarray(topology.seed, np.uint32),
         optimum=None if optimum is None else jnp.asarray(optimum, dtype),
         minimum=None if minimum is None else jnp.asarray(minimum, dtype),
     )
     return static, inputs, single(setting.oracle, dtype)
+
+
+def as_arrays(structure: Structure, dtype: np.dtype) -> Structure:
+    """The structure with its numbers as JAX arrays."""
+    return _cast(as_pytree(structure), dtype)
 
 
 def _run(job: Job) -> list[Result]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.engines import Trace, simulate
-from stgt.engines.reference import OPS
 from stgt.experiments.spec import Made
+from stgt.ops import NUMPY
 from stgt.problems.base import Problem
 from stgt.setting import fitting
 from stgt.topology import Topology
@@ -79,7 +79,7 @@ def count(made: Made, period: int) -> Counted:
     steps, links = period * algorithm.tau, n * (1 if topology.has_server else topology.degree)
     last = traces[-1]
     oracle = fitting(algorithm, problem, topology).oracle
-    arrays = last.state | oracle.init(OPS, problem.model, problem.data, np.zeros((n, p)))
+    arrays = last.state | oracle.init(NUMPY, problem.model, problem.data, np.zeros((n, p)))
     return Counted(
         made=made,
         gradients=(counts[2] - counts[1]) / steps,

@@ -11,8 +11,9 @@ from typing import Any
 
 from stgt.checks import check_count, check_number
 from stgt.hyper import Frozen
+from stgt.ops import Ops
 from stgt.problems.base import Problem
-from stgt.randomness import Clock, Ops
+from stgt.randomness import Clock
 
 Array = Any
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from stgt.checks import check_count
+from stgt.ops import Ops
 from stgt.oracles.stochastic import Oracle, needs_samples
 from stgt.problems.base import Problem
-from stgt.randomness import Clock, Ops
+from stgt.randomness import Clock
 
 Array = Any
 

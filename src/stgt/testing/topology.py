@@ -53,7 +53,7 @@ def _stochastic(topology: Topology) -> str:
         W = topology.matrix(r, seed)
         assert W.shape == (topology.n, topology.n), f"W_{r} has shape {W.shape}, and there are {topology.n} nodes"
         check_matrix(W, f"W_{r}", row_stochastic=not topology.doubly_stochastic)
-    return f"{'doubly' if topology.doubly_stochastic else 'row-'} stochastic, {len(_rounds(topology))} rounds"
+    return f"{'doubly ' if topology.doubly_stochastic else 'row-'}stochastic, {len(_rounds(topology))} rounds"
 
 
 def _flags(topology: Topology) -> str:
@@ -76,17 +76,21 @@ def _flags(topology: Topology) -> str:
 def _kernels(topology: Topology) -> str:
     if topology.has_server:
         raise SkipError("a server's mean is a part of the method's round")
+    if topology.period is None and not topology.random:
+        raise SkipError("it never repeats, so that it runs on NumPy and torch only")
     import jax
     import jax.numpy as jnp
 
-    from stgt.engines.mixing import as_leaves, mix
+    from stgt.engines.mixing import mix
+    from stgt.engines.program import OPS
+    from stgt.engines.simulator import as_arrays
 
     v = np.random.default_rng(0).normal(size=(topology.n, 2))
     worst = 0.0
     with jax.enable_x64(True):
-        structure = as_leaves(topology.structure, np.dtype(np.float64))
+        structure = as_arrays(topology.structure, np.dtype(np.float64))
         for back in (False, True):
-            kernel = jax.jit(lambda s, seed, r, v, back=back: mix(s, seed, r, v, back))
+            kernel = jax.jit(lambda s, seed, r, v, back=back: mix(OPS, s, seed, r, v, back))
             for r, seed in _rounds(topology):
                 W = topology.matrix(r, seed)
                 graph_seed = jnp.uint32((topology.seed + seed) % 2**32)

@@ -8,8 +8,10 @@ from scipy.special import gammaln
 from stgt.checks import check_count, check_number
 from stgt.statistics import mean_interval
 from stgt.topology import Topology, period_contraction
-from stgt.topology.spectra import DENSE_PRODUCT_UP_TO, norms, relayed_norm
+from stgt.topology.base import check_repeats
+from stgt.topology.spectra import DENSE_PRODUCT_UP_TO, norms
 from stgt.topology.structure import Average, Gather, Matching, Relayed, Rolls, Sampled, Unreliable
+from stgt.topology.structure.norms import relayed_norm
 
 __all__ = ["Rho", "period_contraction", "rho", "spectral_gap"]
 
@@ -55,11 +57,11 @@ def rho(topology: Topology, draws: int = 400, confidence: float = 0.95) -> Rho:
     """ρ = E‖W_r − J‖₂², how much of the disagreement a round leaves at worst; smaller is better connected.
 
     Exact for a finite schedule, as the mean over its period, and for matchings, servers and relays; an estimate with
-    Student's interval where links fail at random. A round in which the graph falls apart has ‖W_r − J‖ = 1, so ρ = 1
-    for the graphs of finite-time consensus: see `period_contraction` and `spectral_gap` for those.
+    Student's interval for other random ones. A round in which the graph falls apart has ‖W_r − J‖ = 1, so ρ = 1 for the
+    graphs of finite-time consensus: see `period_contraction` and `spectral_gap` for those.
 
     Args:
-        topology: any.
+        topology: any that has a period or is random.
         draws: rounds to draw for an estimate.
         confidence: of its interval.
 
@@ -72,6 +74,7 @@ def rho(topology: Topology, draws: int = 400, confidence: float = 0.95) -> Rho:
     draws = check_count(draws, "draws", 2)
     if not 0 < check_number(confidence, "confidence") < 1:
         raise ValueError(f"confidence={confidence:g}: give a number between 0 and 1, such as 0.95.")
+    check_repeats(topology)
     if topology.period is not None:
         squares = norms(topology, topology.period) ** 2
         return Rho(squares.mean(), worst=squares.max())
@@ -80,14 +83,12 @@ def rho(topology: Topology, draws: int = 400, confidence: float = 0.95) -> Rho:
             return Rho(norms(topology, 1)[0] ** 2)
         case Relayed(n, size):
             return Rho(_relayed(n, size))
-        case Unreliable(base):
-            phases = len(base.index) if isinstance(base, Gather) else 1
-        case _:
-            phases = 1
+    phases = topology.structure.phases
     squares = norms(topology, draws) ** 2
     mean, half = (float(value) for value in mean_interval(squares, confidence))
     worst = max(squares[phase::phases].mean() for phase in range(min(phases, draws)))
-    return Rho(mean, max(mean - half, 0.0), min(mean + half, 1.0), draws, worst)  # all these are doubly stochastic
+    most = 1.0 if topology.doubly_stochastic else np.inf
+    return Rho(mean, max(mean - half, 0.0), min(mean + half, most), draws, worst)
 
 
 def spectral_gap(topology: Topology) -> float:
@@ -101,11 +102,12 @@ def spectral_gap(topology: Topology) -> float:
     graph's spectral gap (erratum 3); it is the second eigenvalue.
 
     Args:
-        topology: any; up to 2000 nodes if it is directed, a schedule, or unreliable.
+        topology: one with a period or a known E[W_r]; up to 2000 nodes if it is directed, a schedule, or unreliable.
 
     Returns:
         The gap, in [0, 1].
     """
+    check_repeats(topology)
     match topology.structure:
         case Sampled(n, size):
             return (size - 1) / (n - 1) if n > 1 else 1.0

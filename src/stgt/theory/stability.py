@@ -21,6 +21,7 @@ from stgt.problems.base import Problem
 from stgt.setting import Setting, fitting
 from stgt.theory.large import ROOM, LargeMap, lyapunov
 from stgt.topology import Topology
+from stgt.topology.base import check_repeats
 
 if TYPE_CHECKING:
     from stgt.engines.affine import AffineRound, Layout
@@ -167,7 +168,7 @@ def round_map(
     `with_noise=False` leaves out how noise enters, which takes longest and is not needed for stability.
 
     Raises:
-        ValueError: the problem is not quadratic with additive noise, the schedule is random, or the state too large.
+        ValueError: the problem is not quadratic with additive noise, the schedule has no period, or the state is large.
     """
     setting, start, entries = _accept(algorithm, problem, topology, x0)
     if entries > LARGEST:
@@ -280,6 +281,7 @@ def _find(
 def _accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) -> tuple[Setting, np.ndarray, int]:
     """The setting, if its rounds may be periodic affine maps, its first models, and how many entries its state has."""
     setting = fitting(algorithm, problem, topology)
+    check_repeats(topology)
     if topology.period is None:
         raise ValueError(f"{topology.name} is random, so no single map describes a round: use one with a period.")
     if setting.tosses:

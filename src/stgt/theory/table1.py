@@ -9,8 +9,8 @@ from typing import Any
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_flag, check_number
-from stgt.engines.job import check_fit
 from stgt.problems.base import Problem
+from stgt.setting import check_fit
 from stgt.theory.assumptions import Constants, Start
 from stgt.theory.assumptions import constants as constants_of
 from stgt.theory.assumptions import start as start_of

@@ -1,14 +1,19 @@
 """Topologies: who hears whom at which round, with which weight."""
 
+from collections.abc import Callable
+
 from stgt.topology.base import Topology, check_matrix
 from stgt.topology.base_graph import base_graph
 from stgt.topology.circulant import circulant, complete, exponential, ring
+from stgt.topology.given import from_matrix, schedule, sequence
 from stgt.topology.graphs import erdos_renyi, from_networkx, grid, random_regular, star, torus
 from stgt.topology.sampled import random_matching, relay, server, unreliable
-from stgt.topology.schedules import de_bruijn, from_matrix, hypercuboid, one_peer_exponential, sequence
+from stgt.topology.schedules import de_bruijn, hypercuboid, one_peer_exponential
 from stgt.topology.spectra import contraction, period_contraction
+from stgt.topology.structure import Structure
 
 __all__ = [
+    "Structure",
     "Topology",
     "base_graph",
     "check_matrix",
@@ -29,14 +34,36 @@ __all__ = [
     "random_regular",
     "relay",
     "ring",
+    "schedule",
     "sequence",
     "server",
     "star",
     "torus",
     "unreliable",
 ]
-_TOOLS = ("Topology", "check_matrix", "contraction", "list_topologies", "period_contraction")
-CONSTRUCTORS = {name: globals()[name] for name in __all__ if name not in _TOOLS}
+CONSTRUCTORS: dict[str, Callable[..., Topology]] = {
+    "base_graph": base_graph,
+    "circulant": circulant,
+    "complete": complete,
+    "de_bruijn": de_bruijn,
+    "erdos_renyi": erdos_renyi,
+    "exponential": exponential,
+    "from_matrix": from_matrix,
+    "from_networkx": from_networkx,
+    "grid": grid,
+    "hypercuboid": hypercuboid,
+    "one_peer_exponential": one_peer_exponential,
+    "random_matching": random_matching,
+    "random_regular": random_regular,
+    "relay": relay,
+    "ring": ring,
+    "schedule": schedule,
+    "sequence": sequence,
+    "server": server,
+    "star": star,
+    "torus": torus,
+    "unreliable": unreliable,
+}
 
 
 def list_topologies() -> list[str]:

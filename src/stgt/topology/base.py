@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stgt.checks import check_seed
-from stgt.randomness import STREAM_SAMPLING, queue
+from stgt.ops import NUMPY
 from stgt.topology.structure import Server, Structure
+from stgt.topology.structure.turns import never_repeats
 
 TOLERANCE = 1e-6  # how far a row or column sum may be from one: what single precision leaves
 EXACT = 1e-13  # sums closer to one than this are left alone
+ASKED_OF_STRUCTURE = ("matrix", "active", "listening", "called")
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,10 +24,10 @@ class Topology:
     Attributes:
         name: how it was made, for tables and legends.
         n: number of nodes.
-        structure: its layout, from which an engine picks a kernel.
+        structure: its layout, which has the kernels of all engines.
         doubly_stochastic: do columns sum to one as well as rows?
         symmetric: is every W_r symmetric?
-        period: W_{r+period} = W_r; None for a random schedule.
+        period: W_{r+period} = W_r; None for a random schedule, or one that never repeats.
         degree: the most nodes that one node hears in a round.
         seed: the seed of a random schedule. Run number j of a simulation uses seed + j.
     """
@@ -47,44 +49,35 @@ class Topology:
         """
         if r < 0:
             raise ValueError(f"r={r}: rounds count from 0.")
-        at = (r, self._run_seed(seed))
-        if held and isinstance(self.structure, Server):
-            return self.structure.held_matrix(*at)
-        return self.structure.matrix(*at)
+        structure = self.structure
+        return (structure.held_matrix if held else structure.matrix)(r, self._run_seed(seed))
 
     def active(self, r: int, seed: int = 0) -> np.ndarray:
         """Which nodes work in round r, (n,) booleans: all, unless a server samples."""
-        if not isinstance(self.structure, Server):
-            return np.ones(self.n, dtype=bool)
-        flags = np.zeros(self.n, dtype=bool)
-        flags[self.structure.active(np, self._run_seed(seed), r)] = True
-        return flags
+        return self._flags(self.structure.active(np, self._run_seed(seed), r))
 
     def called(self, r: int, seed: int, present: Iterable[int]) -> list[int]:
         """Whom a server calls in round r of those who are present, sorted: with everybody present, the active ones."""
         if not isinstance(self.structure, Server):
             raise ValueError(f"{self} has no server: use server(n, sampled=s).")
         here = set(present)
-        line = queue(np, self._run_seed(seed), r, self.n, STREAM_SAMPLING)
+        line = self.structure.queue(np, self._run_seed(seed), r)
         return sorted([int(node) for node in line if node in here][: self.sampled])
 
     def listening(self, r: int, seed: int = 0) -> np.ndarray:
         """Which nodes see what the server holds after round r, (n,) booleans."""
-        if isinstance(self.structure, Server):
-            return self.structure.listening(r, self._run_seed(seed))
-        return np.ones(self.n, dtype=bool)
+        told = self._flags(self.structure.listening(np, self._run_seed(seed), r))
+        return told | self.active(r, seed)
 
     def links(self, r: int, seed: int = 0) -> float:
         """How many directed links carry a message in round r; with a server, the ways up and down of its workers."""
-        if self.has_server:
-            return 2.0 * self.sampled
-        W = self.matrix(r, seed)
-        return float(np.count_nonzero(W) - np.count_nonzero(np.diag(W)))
+        return float(self.structure.links(NUMPY, self._run_seed(seed), r))
 
     @property
     def sampled(self) -> int:
         """How many nodes work in a round."""
-        return self.structure.size if isinstance(self.structure, Server) else self.n
+        called = self.structure.sampled
+        return self.n if called is None else called
 
     @property
     def participation(self) -> float:
@@ -93,21 +86,43 @@ class Topology:
 
     @property
     def has_server(self) -> bool:
-        return isinstance(self.structure, Server)
+        return self.structure.sampled is not None
 
     @property
     def random(self) -> bool:
-        return self.period is None
+        """Is it drawn anew each round? If not and there is no period, it never repeats."""
+        return self.period is None and self.structure.drawn
 
     def with_seed(self, seed: int) -> Topology:
         """The same random schedule, drawn from another seed."""
         return replace(self, seed=check_seed(seed))
+
+    def __init_subclass__(cls) -> None:
+        changed = [name for name in ASKED_OF_STRUCTURE if getattr(cls, name) is not getattr(Topology, name)]
+        if changed:
+            raise ValueError(
+                f"class {cls.__name__} changes Topology.{changed[0]}, which not all engines would see: give "
+                "topology.schedule(n, function), or write a Structure with its own matrix and product."
+            )
+
+    def _flags(self, nodes: np.ndarray | None) -> np.ndarray:
+        """(n,) booleans from indices; None stands for everybody."""
+        flags = np.full(self.n, nodes is None)
+        if nodes is not None:
+            flags[nodes] = True
+        return flags
 
     def _run_seed(self, seed: int) -> int:
         return (self.seed + seed) % 2**32
 
     def __repr__(self) -> str:
         return self.name
+
+
+def check_repeats(topology: Topology) -> None:
+    """A ValueError for a topology that neither has a period nor is random: nothing is known of all its rounds."""
+    if topology.period is None and not topology.random:
+        raise ValueError(never_repeats(topology.name))
 
 
 def check_matrix(W: np.ndarray, name: str = "W", *, row_stochastic: bool = False) -> np.ndarray:

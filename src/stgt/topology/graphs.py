@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
 
 from stgt.checks import check_choice, check_count, check_number, check_seed
 from stgt.topology.base import Topology
@@ -145,6 +143,8 @@ def _rule(weights: str) -> str:
 
 
 def _topology(graph: Any, weights: str, name: str, advice: str = "join them with edges") -> Topology:
+    from scipy.sparse import csgraph
+
     check_choice(weights, "weights", RULES)
     directed = graph.is_directed()
     if directed and weights == "metropolis":
@@ -170,6 +170,7 @@ def _topology(graph: Any, weights: str, name: str, advice: str = "join them with
 def _heard(graph: Any) -> Any:
     """Whom each node hears, as a sparse 0/1 matrix in CSR form, without the node itself."""
     import networkx as nx
+    from scipy import sparse
 
     if graph.number_of_nodes() == 0:
         raise ValueError("graph has no nodes: give a graph with at least one.")

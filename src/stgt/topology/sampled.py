@@ -4,23 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from stgt.checks import check_count, check_number, check_seed
 from stgt.topology.base import Topology
-from stgt.topology.structure import (
-    Average,
-    Dense,
-    Gather,
-    Matching,
-    Relayed,
-    Rolls,
-    Sampled,
-    Structure,
-    Unreliable,
-    check_room,
-    lists_from_matrices,
-)
+from stgt.topology.structure import Matching, Relayed, Sampled, Unreliable
 
 
 def random_matching(n: int, seed: int = 0) -> Topology:
@@ -110,35 +96,14 @@ def unreliable(topology: Topology, link: float = 0.0, node: float = 0.0, seed: i
     link, node, seed = _check_failure(link, "link"), _check_failure(node, "node"), check_seed(seed)
     if not isinstance(topology, Topology):
         raise ValueError(f"topology is a {type(topology).__name__}: give a Topology such as ring(8).")
-    if isinstance(topology.structure, Unreliable):
-        raise ValueError(f"{topology} is unreliable already: give both link and node at once.")
-    if topology.has_server:
-        raise ValueError(f"{topology} has a server: give a topology in which nodes talk to each other.")
+    base = topology.structure.neighbour_lists(topology.name)
     if not topology.symmetric:
         raise ValueError(
             f"{topology} is directed: a lost one-way link cannot be made up for without breaking the column sums; "
             "give a symmetric topology."
         )
-    base = _neighbour_lists(topology.name, topology.structure)
     name = f"unreliable({topology}, link={link:g}, node={node:g})"
     return Topology(name, topology.n, Unreliable(base, link, node), period=None, degree=topology.degree, seed=seed)
-
-
-def _neighbour_lists(name: str, structure: Structure) -> Gather | Matching:
-    match structure:
-        case Average(n):
-            check_room(name, 1, n, n)
-            return _neighbour_lists(name, Rolls(n, tuple(range(n)), (1.0 / n,) * n))
-        case Rolls(n, hops, weights):
-            check_room(name, 1, n, len(hops))
-            index = (np.arange(n)[:, None] + np.array(hops)) % n
-            return Gather(index.astype(np.int32)[None], np.broadcast_to(np.array(weights), (1, *index.shape)))
-        case Dense(matrices):
-            return lists_from_matrices(matrices)
-        case Gather() | Matching():
-            return structure
-        case _:
-            raise TypeError(f"{type(structure).__name__} has no neighbour lists.")
 
 
 def _check_sampled(n: int, sampled: Any) -> int:

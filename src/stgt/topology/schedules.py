@@ -1,24 +1,15 @@
-"""Topologies that change from round to round in a fixed cycle, and those given by their matrices."""
+"""Topologies made for the exact mean after a few rounds, most of them in a fixed cycle."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from stgt.checks import check_count
-from stgt.topology.base import Topology, check_matrix
-from stgt.topology.structure import (
-    Gather,
-    check_room,
-    gather_from_steps,
-    structure_from_lists,
-    structure_from_matrices,
-)
-
-ROUNDING = 1e-10  # a matrix this close to its transpose is meant to be symmetric, a sum this close to one to be one
+from stgt.topology.base import Topology
+from stgt.topology.structure import Gather, check_room, gather_from_steps, structure_from_lists
 
 
 def one_peer_exponential(n: int) -> Topology:
@@ -96,43 +87,6 @@ def de_bruijn(n: int, p: int = 2) -> Topology:
     return Topology(name, n, structure_from_lists(Gather(*forward, *back)), symmetric=symmetric, degree=degree)
 
 
-def from_matrix(W: Any, row_stochastic: bool = False) -> Topology:
-    """A static topology with the given weights: node i applies w_ij to what it hears from node j.
-
-    Args:
-        W: a square, non-negative matrix whose rows and columns sum to one.
-        row_stochastic: leave the column sums unchecked.
-
-    Returns:
-        A static topology; its flags are found from W.
-    """
-    matrix = check_matrix(W, row_stochastic=row_stochastic)
-    return _from_stack(f"from_matrix({len(matrix)} nodes)", matrix[None])
-
-
-def sequence(matrices: Iterable[Any], row_stochastic: bool = False) -> Topology:
-    """The given matrices in turn, again and again: W_r = matrices[r mod T].
-
-    Args:
-        matrices: T square, non-negative matrices of one size whose rows and columns sum to one.
-        row_stochastic: leave the column sums unchecked.
-
-    Returns:
-        A topology of period T; its flags are found from the matrices.
-    """
-    try:
-        given = list(matrices)
-    except TypeError:
-        raise ValueError(f"matrices is a {type(matrices).__name__}: give a list of square matrices.") from None
-    if not given:
-        raise ValueError("matrices is empty: give a list of at least one square matrix.")
-    stack = [check_matrix(W, f"W_{t}", row_stochastic=row_stochastic) for t, W in enumerate(given)]
-    for t, W in enumerate(stack):
-        if W.shape != stack[0].shape:
-            raise ValueError(f"W_{t} has shape {W.shape} but W_0 has {stack[0].shape}: give matrices of one size.")
-    return _from_stack(f"sequence({len(stack)} matrices, {len(stack[0])} nodes)", np.stack(stack))
-
-
 def prime_factors(n: int) -> list[int]:
     """The prime factors of n with repetition, smallest first."""
     factors, divisor = [], 2
@@ -172,20 +126,3 @@ def _with_self(index: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]
     itself = index == node
     weight = np.concatenate([itself.sum(axis=1, keepdims=True), ~itself], axis=1) * share
     return np.concatenate([node, index], axis=1).astype(np.int32)[None], weight[None]
-
-
-def _from_stack(name: str, stack: np.ndarray) -> Topology:
-    mirrored = stack.transpose(0, 2, 1)
-    symmetric = np.allclose(stack, mirrored, rtol=0.0, atol=ROUNDING)
-    if symmetric:
-        stack = (stack + mirrored) / 2
-    heard = (stack != 0).sum(axis=2) - (np.diagonal(stack, axis1=1, axis2=2) != 0)
-    return Topology(
-        name,
-        stack.shape[1],
-        structure_from_matrices(stack),
-        doubly_stochastic=bool((np.abs(stack.sum(axis=1) - 1.0) <= ROUNDING).all()),
-        symmetric=symmetric,
-        period=len(stack),
-        degree=int(heard.max()),
-    )

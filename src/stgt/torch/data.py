@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.utils.data import Dataset, Sampler, Subset
 
 from stgt.checks import check_choice, check_count, check_seed
-from stgt.engines.reference import OPS
+from stgt.ops import NUMPY
 from stgt.problems import partition
 from stgt.randomness import STREAM_LOCAL, Clock
 
@@ -56,7 +56,7 @@ def node_split(
 
 def drawn(seed: int, node: int, step: int, count: int, below: int, stream: int = STREAM_LOCAL) -> np.ndarray:
     """Integers in [0, below) that depend on (seed, node, step) alone: the simulator's choice of samples."""
-    clock = Clock(OPS, np.float32, seed, np.array([node]), step, stream)
+    clock = Clock(NUMPY, np.float32, seed, np.array([node]), step, stream)
     return clock.integers(count, np.array([below]))[0]
 
 

@@ -1,0 +1,191 @@
+"""Topologies that are given: by matrices, by other topologies that take turns, or by a function of the round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from stgt.checks import check_count
+from stgt.topology.base import Topology, check_matrix
+from stgt.topology.structure import Computed, Turns, structure_from_matrices
+
+ROUNDING = 1e-10  # a matrix this close to its transpose is meant to be symmetric, a sum this close to one to be one
+WRITTEN_OUT = 10**7  # entries of the matrices of a period, up to which topologies that take turns become one schedule
+
+
+def from_matrix(W: Any, row_stochastic: bool = False) -> Topology:
+    """A static topology with the given weights: node i applies w_ij to what it hears from node j.
+
+    Args:
+        W: a square, non-negative matrix whose rows and columns sum to one.
+        row_stochastic: leave the column sums unchecked.
+
+    Returns:
+        A static topology; its flags are found from W.
+    """
+    matrix = check_matrix(W, row_stochastic=row_stochastic)
+    return _from_stack(f"from_matrix({len(matrix)} nodes)", matrix[None])
+
+
+def sequence(matrices: Iterable[Any], row_stochastic: bool = False) -> Topology:
+    """The given matrices or topologies in turn, again and again: W_r comes from item r mod T.
+
+    A topology with a period goes on by one each time it is its turn: it gives its own round r div T. A random one is
+    drawn by the round r, with its own seed, so that two equal ones do not repeat each other.
+
+    Args:
+        matrices: T square, non-negative matrices whose rows and columns sum to one, or topologies without a server; all
+            of one size.
+        row_stochastic: leave the column sums unchecked.
+
+    Returns:
+        A topology whose flags are found from the items; its period is T times the least common multiple of theirs, and
+        it is random if one of them is.
+    """
+    try:
+        given = list(matrices)
+    except TypeError:
+        raise ValueError(
+            f"matrices is a {type(matrices).__name__}: give a list of square matrices or topologies."
+        ) from None
+    if not given:
+        raise ValueError("matrices is empty: give a list of at least one square matrix or topology.")
+    if not any(isinstance(item, Topology) for item in given):
+        stack = [check_matrix(W, f"W_{t}", row_stochastic=row_stochastic) for t, W in enumerate(given)]
+        for t, W in enumerate(stack):
+            if W.shape != stack[0].shape:
+                raise ValueError(f"W_{t} has shape {W.shape} but W_0 has {stack[0].shape}: give matrices of one size.")
+        return _from_stack(f"sequence({len(stack)} matrices, {len(stack[0])} nodes)", np.stack(stack))
+    items = [_item(item, t, row_stochastic) for t, item in enumerate(given)]
+    for t, item in enumerate(items):
+        if item.n != items[0].n:
+            raise ValueError(f"W_{t} has {item.n} nodes but W_0 has {items[0].n}: give items of one size.")
+    return _take_turns(f"sequence({len(items)} topologies, {items[0].n} nodes)", items)
+
+
+def schedule(
+    n: int, function: Callable[[int], Any], period: int | None = None, row_stochastic: bool = False
+) -> Topology:
+    """Whatever a function says: W_r = function(r).
+
+    With a period the matrices are computed at once, and run everywhere. Without one they need never repeat: each is
+    computed and checked when it is used, by `simulate(…, engine="numpy")` and by training with torch. The compiled
+    simulator and the theory need a period.
+
+    Args:
+        n: number of nodes.
+        function: of the round r = 0, 1, …; gives the matrix W_r, or a topology whose matrix of round r is taken. It may
+            be called several times for a round, and by every node of a training, and must then say the same.
+        period: function(r + period) = function(r).
+        row_stochastic: leave the column sums unchecked.
+
+    Returns:
+        A topology whose flags are found from the matrices. Without a period they are not known in advance: it counts as
+        directed, with n − 1 neighbours.
+
+    Example:
+        >>> import stgt
+        >>> graphs = [stgt.topology.ring(8), stgt.topology.complete(8)]
+        >>> often = stgt.topology.schedule(8, lambda r: graphs[r % 10 == 9], period=10)
+        >>> often.degree
+        7
+    """
+    n = check_count(n, "n")
+    if not callable(function):
+        raise ValueError(f"function is a {type(function).__name__}: give a function of the round r that returns W_r.")
+    at = partial(_matrix_of_round, n, function, row_stochastic)
+    if period is None:
+        name = f"schedule({n})"
+        structure = Computed(name, at)
+        flags = {"doubly_stochastic": not row_stochastic, "symmetric": False, "degree": n - 1}
+        return Topology(name, n, structure, period=None, **flags)
+    period = check_count(period, "period")
+    stack = np.stack([at(r, None) for r in range(period)])
+    again = at(period, None)
+    if not np.allclose(again, stack[0], rtol=0.0, atol=ROUNDING):
+        off = np.abs(again - stack[0]).max()
+        raise ValueError(
+            f"period={period}, but function({period}) differs from function(0) by {off:.3g}: give its true period, or "
+            "leave period out."
+        )
+    return _from_stack(f"schedule({n}, period={period})", stack)
+
+
+def _item(item: Any, t: int, row_stochastic: bool) -> Topology:
+    """What takes turns in a sequence, as a topology."""
+    if not isinstance(item, Topology):
+        return _from_stack(f"W_{t}", check_matrix(item, f"W_{t}", row_stochastic=row_stochastic)[None])
+    if item.has_server:
+        raise ValueError(f"W_{t} is {item}, which has a server: give topologies in which nodes talk to each other.")
+    if item.period is None and not item.random:
+        raise ValueError(f"W_{t} is {item}, which has no period: give period=… to topology.schedule.")
+    if not item.doubly_stochastic and not row_stochastic:
+        raise ValueError(
+            f"W_{t} is {item}, which is row-stochastic only: give row_stochastic=True, or another topology."
+        )
+    return item
+
+
+def _take_turns(name: str, items: list[Topology]) -> Topology:
+    cycles = [item.period or item.structure.phases for item in items]
+    n, whole = items[0].n, len(items) * math.lcm(*cycles)
+    periodic = not any(item.random for item in items)
+    if periodic and whole * n * n <= WRITTEN_OUT:
+        return _from_stack(name, np.stack([items[r % len(items)].matrix(r // len(items)) for r in range(whole)]))
+    seeds = np.array([item.seed for item in items], dtype=np.uint32)
+    return Topology(
+        name,
+        n,
+        Turns(tuple(item.structure for item in items), seeds, tuple(cycles)),
+        doubly_stochastic=all(item.doubly_stochastic for item in items),
+        symmetric=all(item.symmetric for item in items),
+        period=whole if periodic else None,
+        degree=max(item.degree for item in items),
+    )
+
+
+def _matrix_of_round(
+    n: int, function: Callable[[int], Any], row_stochastic: bool, r: int, seed: int | None
+) -> np.ndarray:
+    """function(r), checked; `seed` is the run's, None if the matrix must not depend on it."""
+    try:
+        found = function(r)
+    except Exception as error:
+        raise ValueError(
+            f"function({r}) raised {type(error).__name__}: {error}; it must return W_{r} for every round r."
+        ) from error
+    if isinstance(found, Topology):
+        if found.has_server:
+            raise ValueError(
+                f"function({r}) gave {found}, which has a server: give topologies in which nodes talk to each other."
+            )
+        if found.random and seed is None:
+            raise ValueError(f"function({r}) gave {found}, which is random and has no period: leave period out.")
+        if found.n != n:
+            raise ValueError(f"function({r}) gave {found} of {found.n} nodes: give one of n={n} nodes.")
+        found = found.matrix(r, seed or 0)
+    W = check_matrix(found, f"W_{r}", row_stochastic=row_stochastic)
+    if len(W) != n:
+        raise ValueError(f"W_{r} has shape {W.shape}: give a matrix of n={n} nodes.")
+    return W
+
+
+def _from_stack(name: str, stack: np.ndarray) -> Topology:
+    mirrored = stack.transpose(0, 2, 1)
+    symmetric = np.allclose(stack, mirrored, rtol=0.0, atol=ROUNDING)
+    if symmetric:
+        stack = (stack + mirrored) / 2
+    heard = (stack != 0).sum(axis=2) - (np.diagonal(stack, axis1=1, axis2=2) != 0)
+    return Topology(
+        name,
+        stack.shape[1],
+        structure_from_matrices(stack),
+        doubly_stochastic=bool((np.abs(stack.sum(axis=1) - 1.0) <= ROUNDING).all()),
+        symmetric=symmetric,
+        period=len(stack),
+        degree=int(heard.max()),
+    )

@@ -1,0 +1,76 @@
+"""What an engine, and whoever describes a topology, may ask of its layout."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from stgt.ops import Ops
+from stgt.topology.structure.norms import dense_norm
+
+if TYPE_CHECKING:
+    from stgt.topology.structure.lists import NeighbourLists
+
+Array = Any
+
+
+class Structure(ABC):
+    """How the matrices W_0, W_1, … of a topology are laid out. A subclass is a frozen dataclass.
+
+    `matrix`, `product` and `links` must be written, and then every engine runs it; the rest has a default. `seed` is
+    the run's: a random structure looks its draws up from (seed, r), see `stgt.randomness.words`. Methods that are given
+    `xp` (numpy or jax.numpy) or `ops` compute with these only, as a compiler may then trace r and seed.
+    One with a server is a subclass of `Server`.
+
+    Attributes:
+        arrays: the fields that are numbers, arrays of them, or structures. All others are fixed when a program is
+            compiled, and must be hashable.
+        drawn: if it has no period, is that because it is random?
+    """
+
+    arrays: ClassVar[tuple[str, ...]] = ()
+    drawn: ClassVar[bool] = True
+
+    @abstractmethod
+    def matrix(self, r: int, seed: int) -> np.ndarray:
+        """W_r as a dense (n, n) array."""
+
+    @abstractmethod
+    def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
+        """W_r v for v (n, p), or W_rᵀ v with `back`."""
+
+    @abstractmethod
+    def links(self, ops: Ops, seed: Array, r: Array) -> Array:
+        """How many directed links carry a message in round r; with a server, the ways up and down of its workers."""
+
+    def held_matrix(self, r: int, seed: int) -> np.ndarray:
+        """The rows along which a quantity held by a server travels; W_r without one."""
+        return self.matrix(r, seed)
+
+    def norm(self, r: int, seed: int) -> float:
+        """‖W_r − J‖₂."""
+        return dense_norm(self.matrix(r, seed))
+
+    def neighbour_lists(self, name: str) -> NeighbourLists:
+        """The same matrices as neighbour lists; a ValueError about the topology called `name` if there are none."""
+        raise ValueError(f"{name}: {type(self).__name__} has no neighbour lists; give a topology such as ring(8).")
+
+    def active(self, xp: Any, seed: Array, r: Array) -> Array | None:
+        """The nodes that work in round r, as sorted indices; None if everybody does."""
+        return None
+
+    def listening(self, xp: Any, seed: Array, r: Array) -> Array | None:
+        """The nodes that are told what a server holds after round r, as indices; None if everybody is."""
+        return None
+
+    @property
+    def sampled(self) -> int | None:
+        """How many workers a server calls in a round; None without a server."""
+        return None
+
+    @property
+    def phases(self) -> int:
+        """W_{r+phases} is W_r, or drawn by the same law."""
+        return 1

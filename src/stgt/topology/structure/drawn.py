@@ -1,0 +1,148 @@
+"""Layouts drawn anew each round: matchings, failing links and nodes, and servers that call some workers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stgt.randomness import (
+    STREAM_LINKS,
+    STREAM_MATCHING,
+    STREAM_NODES,
+    STREAM_SAMPLING,
+    Ops,
+    choose,
+    queue,
+    unit,
+    words,
+)
+from stgt.topology.structure.base import Array, Structure
+from stgt.topology.structure.lists import NeighbourLists
+from stgt.topology.structure.norms import relayed_norm
+
+
+@dataclass(frozen=True)
+class Matching(NeighbourLists):
+    """A uniformly random perfect matching a round; the pair averages. With odd n one node stays alone."""
+
+    n: int
+
+    def lists(self, xp: Any, seed: Array, r: Array, back: bool = False) -> tuple[Array, Array]:
+        ticket, _ = words(xp, seed, r, xp.arange(self.n), 0, STREAM_MATCHING)
+        order = xp.argsort(ticket, stable=True)
+        rank = xp.argsort(order, stable=True)
+        partner = order[xp.minimum(rank ^ 1, self.n - 1)]
+        index = xp.stack([xp.arange(self.n), partner], axis=1)
+        return index, xp.full((self.n, 2), 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Unreliable(NeighbourLists):
+    """Symmetric lists of which links and nodes fail at random; a lost weight goes back to both ends' own."""
+
+    arrays = ("base", "link", "node")
+
+    base: NeighbourLists
+    link: float
+    node: float
+
+    def lists(self, xp: Any, seed: Array, r: Array, back: bool = False) -> tuple[Array, Array]:
+        index, weight = self.base.lists(xp, seed, r)
+        n = index.shape[0]
+        here = xp.arange(n)[:, None]
+        # Both ends look the same draw up, so they agree without a word.
+        ticket, _ = words(xp, seed, r, xp.minimum(index, here), xp.maximum(index, here), STREAM_LINKS)
+        fate, _ = words(xp, seed, r, xp.arange(n), 0, STREAM_NODES)
+        reachable = unit(fate, np.float32) >= self.node
+        kept = (unit(ticket, np.float32) >= self.link) & reachable[index] & reachable[:, None]
+        kept = kept | (index == here)
+        lost = xp.where(kept, 0.0, weight)
+        weight = xp.where(kept, weight, 0.0)
+        return index, xp.concatenate([weight[:, :1] + lost.sum(axis=1, keepdims=True), weight[:, 1:]], axis=1)
+
+    @property
+    def phases(self) -> int:
+        return self.base.phases
+
+    def neighbour_lists(self, name: str) -> NeighbourLists:
+        raise ValueError(f"{name} is unreliable already: give both link and node at once.")
+
+
+@dataclass(frozen=True)
+class Server(Structure):
+    """What structures with a server share: it calls `size` of n workers a round, and their mean is what is heard."""
+
+    n: int
+    size: int
+
+    @abstractmethod
+    def hearing(self, xp: Any, seed: Array, r: Array) -> Array:
+        """The nodes whose own copy becomes the mean of the workers, as indices; the others keep what they have."""
+
+    def queue(self, xp: Any, seed: Array, r: Array) -> Array:
+        """All workers in the order in which they would be called; the first `size` of them are active."""
+        return queue(xp, seed, r, self.n, STREAM_SAMPLING)
+
+    def active(self, xp: Any, seed: Array, r: Array) -> Array:
+        return choose(xp, seed, r, self.n, self.size, STREAM_SAMPLING)
+
+    @property
+    def sampled(self) -> int:
+        return self.size
+
+    def matrix(self, r: int, seed: int) -> np.ndarray:
+        said, heard = self._flags(np, seed, r)
+        return np.outer(heard, said) / self.size + np.diag(1.0 - heard)
+
+    def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
+        said, heard = (flags.astype(v.dtype)[:, None] for flags in self._flags(ops.xp, seed, r))
+        left, right = (said, heard) if back else (heard, said)
+        return left * ((right * v).sum(axis=0) / self.size) + (1 - heard) * v
+
+    def links(self, ops: Ops, seed: Array, r: Array) -> Array:
+        return ops.xp.asarray(2 * self.size, float)
+
+    def neighbour_lists(self, name: str) -> NeighbourLists:
+        raise ValueError(f"{name} has a server: give a topology in which nodes talk to each other.")
+
+    def _flags(self, xp: Any, seed: Array, r: Array) -> tuple[Array, Array]:
+        """1 for those who speak and 0 for the others, and the same for those who hear, (n,) each."""
+        nodes = xp.arange(self.n)
+        said, heard = self.active(xp, seed, r), self.hearing(xp, seed, r)
+        return xp.isin(nodes, said).astype(float), xp.isin(nodes, heard).astype(float)
+
+
+@dataclass(frozen=True)
+class Sampled(Server):
+    """A server that calls `size` of n workers a round: they average among themselves, the others keep what they have.
+
+    What the server itself holds (`held`) becomes the workers' mean, whoever asks for it next.
+    """
+
+    def hearing(self, xp: Any, seed: Array, r: Array) -> Array:
+        return self.active(xp, seed, r)
+
+    def held_matrix(self, r: int, seed: int) -> np.ndarray:
+        said, _ = self._flags(np, seed, r)
+        return np.outer(np.ones(self.n), said) / self.size
+
+    def norm(self, r: int, seed: int) -> float:
+        return float(self.size < self.n)  # W_r and J are projections, and W_r J = J
+
+
+@dataclass(frozen=True)
+class Relayed(Server):
+    """Eq_Wr: the workers of this round pass their mean on to the workers of the next. Row-stochastic only."""
+
+    def hearing(self, xp: Any, seed: Array, r: Array) -> Array:
+        return self.active(xp, seed, r + 1)
+
+    def listening(self, xp: Any, seed: Array, r: Array) -> Array:
+        return self.hearing(xp, seed, r)
+
+    def norm(self, r: int, seed: int) -> float:
+        both = np.intersect1d(self.active(np, seed, r), self.active(np, seed, r + 1))
+        return relayed_norm(self.n, self.size, len(both))

@@ -1,0 +1,112 @@
+"""Layouts made of others: structures that take turns, and matrices that a function computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from stgt.ops import Ops
+from stgt.topology.structure.base import Array, Structure
+from stgt.topology.structure.lists import NeighbourLists
+
+
+@dataclass(frozen=True, eq=False)
+class Turns(Structure):
+    """Item r mod T in round r; `seeds` (T,) are the items' own, `cycles` their `phases`.
+
+    An item asked in round r answers for its own round r·c + (r div T) mod c, c its cycle: so it goes through its cycle
+    one step at a turn, whatever T is, and never draws for the same number twice.
+    """
+
+    arrays = ("items", "seeds")
+
+    items: tuple[Structure, ...]
+    seeds: Array
+    cycles: tuple[int, ...]
+
+    @property
+    def phases(self) -> int:
+        return len(self.items) * math.lcm(*self.cycles)
+
+    def matrix(self, r: int, seed: int) -> np.ndarray:
+        return self._now(r).matrix(*self._numbers(r, seed))
+
+    def norm(self, r: int, seed: int) -> float:
+        return self._now(r).norm(*self._numbers(r, seed))
+
+    def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
+        def turn(k: int, v: Array) -> Array:
+            return self.items[k].product(ops, self._seed(ops.xp, k, seed), self._round(k, r), v, back).astype(v.dtype)
+
+        return self._switch(ops, r, turn, v)
+
+    def links(self, ops: Ops, seed: Array, r: Array) -> Array:
+        def turn(k: int) -> Array:
+            links = self.items[k].links(ops, self._seed(ops.xp, k, seed), self._round(k, r))
+            return ops.xp.asarray(links, float)
+
+        return self._switch(ops, r, turn)
+
+    def neighbour_lists(self, name: str) -> NeighbourLists:
+        raise ValueError(
+            f"{name} cannot be written as one cycle of neighbour lists: make its items unreliable instead, as in "
+            "sequence([unreliable(ring(8), link=0.1), random_matching(8)])."
+        )
+
+    def _switch(self, ops: Ops, r: Array, turn: Callable[..., Array], *operands: Array) -> Array:
+        return ops.switch(r % len(self.items), [partial(turn, k) for k in range(len(self.items))], *operands)
+
+    def _now(self, r: int) -> Structure:
+        return self.items[r % len(self.items)]
+
+    def _numbers(self, r: int, seed: int) -> tuple[int, int]:
+        k = r % len(self.items)
+        return self._round(k, r), (int(self.seeds[k]) + seed) % 2**32
+
+    def _round(self, k: int, r: Array) -> Array:
+        return r * self.cycles[k] + r // len(self.items) % self.cycles[k]
+
+    def _seed(self, xp: Any, k: int, seed: Array) -> Array:
+        # As arrays: a sum of two NumPy scalars warns where it passes 2**32, though that is meant.
+        return (xp.asarray(self.seeds)[k : k + 1] + xp.asarray(seed, np.uint32))[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Computed(Structure):
+    """W_r = function(r, seed), checked already, by Python and NumPy whenever it is asked for. It need never repeat."""
+
+    drawn = False
+
+    name: str
+    function: Callable[[int, int], np.ndarray]
+
+    def matrix(self, r: int, seed: int) -> np.ndarray:
+        return self.function(r, seed)
+
+    def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
+        if ops.xp is not np:
+            raise ValueError(never_repeats(self.name))
+        W = self.matrix(r, seed).astype(v.dtype)
+        return (W.T if back else W) @ v
+
+    def links(self, ops: Ops, seed: Array, r: Array) -> Array:
+        W = self.matrix(r, seed)
+        return ops.xp.asarray(np.count_nonzero(W) - np.count_nonzero(np.diag(W)), float)
+
+    def neighbour_lists(self, name: str) -> NeighbourLists:
+        raise ValueError(
+            f"{name} has no period: give period=… to topology.schedule, or lose the links in its function."
+        )
+
+
+def never_repeats(name: str) -> str:
+    """The sentence that refuses a topology that neither repeats nor is random."""
+    return (
+        f"{name} has no period, so that nothing can be compiled or said of all its rounds: give period=… to "
+        'topology.schedule, or run it with engine="numpy".'
+    )
