@@ -35,7 +35,7 @@ from stgt.registry import register
 if TYPE_CHECKING:
     from stgt import oracles, problems, report, testing, theory, topology
     from stgt.engines import Trace, simulate, sweep
-    from stgt.problems import Problem
+    from stgt.problems import Problem, list_problems
     from stgt.topology import Topology, list_topologies
 
 __version__ = "0.1.0"
@@ -46,6 +46,7 @@ _ELSEWHERE = {
     "Problem": "stgt.problems",
     "Topology": "stgt.topology",
     "Trace": "stgt.engines",
+    "list_problems": "stgt.problems",
     "list_topologies": "stgt.topology",
     "simulate": "stgt.engines",
     "sweep": "stgt.engines",
@@ -90,6 +91,7 @@ __all__ = [
     "Topology",
     "Trace",
     "list_algorithms",
+    "list_problems",
     "list_topologies",
     "oracles",
     "problems",

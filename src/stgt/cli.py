@@ -48,6 +48,12 @@ app = typer.Typer(
 console = Console(markup=False, emoji=False)  # brackets in names, paths and sentences are just brackets
 
 
+Imports = Annotated[
+    list[Path] | None,
+    typer.Option("--import", help="Python script that registers methods, topologies or problems; repeat for more."),
+]
+
+
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo"),
@@ -123,15 +129,18 @@ def train(
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set.")] = None,
     download: Annotated[bool, typer.Option(help="Fetch the data set into --data-dir if it is not there.")] = False,
     max_restarts: Annotated[int, typer.Option(help="How often to go on after a process has died.", min=0)] = 0,
+    scripts: Imports = None,
 ) -> None:
     """Train image classifiers in several processes of this machine; for more machines see `torchrun -m stgt.train`."""
     from stgt.experiments.training.launch import launch
     from stgt.experiments.training.spec import load_training
     from stgt.files import read_table
 
+    _import(scripts)
     runs = load_training(spec)
+    options = {"data_dir": data_dir, "download": download, "max_restarts": max_restarts, "scripts": scripts or ()}
     with _progress("rounds") as tick:
-        launch(runs, nodes, out, data_dir=data_dir, download=download, max_restarts=max_restarts, progress=tick)
+        launch(runs, nodes, out, progress=tick, **options)
     table = Table("run", "rounds", "training loss", "test accuracy", "own models", "MB a node sent")
     for run in runs.runs:
         row = read_table(out / run.folder / "curve.csv")[-1]
@@ -153,11 +162,13 @@ def check(
         Path, typer.Argument(help=escape("TOML file with [algorithm], [problem], [topology]; target = 1e-3."))
     ],
     data_dir: Annotated[Path | None, typer.Option(help="Folder with LIBSVM's files, if the problem needs one.")] = None,
+    scripts: Imports = None,
 ) -> None:
     """Say before a run whether it is stable, its error in the long run, the largest safe gamma, and what it sends."""
     from stgt.experiments import load_spec, make
     from stgt.theory import check as look
 
+    _import(scripts)
     for run in load_spec(spec).runs:
         made = make(run, data_dir)
         with _progress(f"{made.algorithm.label} on {made.topology.name}"):
@@ -168,13 +179,21 @@ def check(
 
 
 @app.command(name="list")
-def list_names() -> None:
-    """Name the algorithms and topologies there are."""
-    from stgt.algorithms import list_algorithms
-    from stgt.topology import list_topologies
+def list_names(scripts: Imports = None) -> None:
+    """Name the algorithms, topologies and problems there are."""
+    from stgt import list_algorithms, list_problems, list_topologies
 
+    _import(scripts)
     console.print("algorithms:", ", ".join(list_algorithms()))
     console.print("topologies:", ", ".join(list_topologies()))
+    console.print("problems:", ", ".join(list_problems()))
+
+
+def _import(scripts: list[Path] | None) -> None:
+    from stgt.registry import import_script
+
+    for script in scripts or ():
+        import_script(script)
 
 
 def _advice_table(title: str, advice: Advice, run: RunSpec) -> Table:

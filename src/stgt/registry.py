@@ -133,12 +133,12 @@ def import_script(path: Path | str) -> None:
 
     Its folder is searched for what it imports, as if it were run by itself.
     """
-    path = Path(path).resolve()
+    given, path = path, Path(path).resolve()
     if not path.is_file():
-        raise ValueError(f"import {path}: there is no such file; give the path of a Python script.")
+        raise ValueError(f"script {given}: there is no such file; give the path of a Python script.")
     spec = importlib.util.spec_from_file_location(f"_imported_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"import {path}: it is no Python script; give a file that ends in .py.")
+        raise ValueError(f"script {given}: it is not Python; give a file that ends in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look their annotations up
     if str(path.parent) not in sys.path:
@@ -149,7 +149,7 @@ def import_script(path: Path | str) -> None:
         del sys.modules[spec.name]
         if isinstance(error, ValueError):
             raise
-        raise ValueError(f"import {path} failed ({type(error).__name__}: {error}): mend the script.") from error
+        raise ValueError(f"script {given} failed ({type(error).__name__}: {error}): mend the script.") from error
 
 
 def _origin(thing: Callable[..., Any]) -> tuple[str, str]:

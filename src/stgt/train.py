@@ -20,6 +20,7 @@ from stgt.experiments.training.spec import TrainingSpec, load_training
 from stgt.files import write_text
 from stgt.flags import in_flags
 from stgt.problems.images import Images, load_images
+from stgt.registry import import_script
 from stgt.torch import LostNodeError, init
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -32,8 +33,14 @@ def train(
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set.")] = None,
     download: Annotated[bool, typer.Option(help="Fetch the data set into --data-dir if it is not there.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds without progress after which a node counts as lost.")] = 300.0,
+    scripts: Annotated[
+        list[Path] | None,
+        typer.Option("--import", help="Python script that registers methods or topologies; repeat for more."),
+    ] = None,
 ) -> None:
     """Train image classifiers over the processes that torchrun started."""
+    for script in scripts or ():
+        import_script(script)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # several processes share this machine's cores
     runs = load_training(spec)

@@ -14,7 +14,7 @@ from stgt.experiments.mnist import _claims as mnist_claims
 from stgt.experiments.outcome import Outcome, write_outcome
 from stgt.experiments.training import comparison
 from stgt.experiments.training.spec import TrainingSpec
-from stgt.parts import make_algorithm, make_topology
+from stgt.specs import make_algorithm, make_topology
 
 STGT = Path(sys.executable).with_name("stgt")
 

@@ -72,8 +72,11 @@ class Algorithm(Frozen):
             if name != "gamma" and value is not None:
                 self._set(**{name: check_number(value, name)})
         for field in fields(self):
+            value = getattr(self, field.name)
             if isinstance(field.default, bool):
-                self._set(**{field.name: check_flag(getattr(self, field.name), field.name)})
+                self._set(**{field.name: check_flag(value, field.name)})
+            elif isinstance(value, list):  # as files have them
+                self._set(**{field.name: tuple(value)})
         _check_declaration(self)
 
     def _stepsize(self) -> float | tuple[float, ...]:

@@ -14,6 +14,11 @@ def readable(algorithm: Algorithm, state: State) -> Fields:
     return Fields({name: state[name] for name in names if name in state}, algorithm.label, _not_kept)
 
 
+def whole(algorithm: Algorithm, state: State) -> Fields:
+    """The state between two rounds, x included: to be looked at, or for a second exchange."""
+    return Fields(state, algorithm.label, _not_kept)
+
+
 def begin(algorithm: Algorithm, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
     """The state before round 0."""
     state = algorithm.init(x, gradient, mean)
@@ -34,18 +39,14 @@ def hear(algorithm: Algorithm, state: State, local: Local, mixed: Mapping[str, V
 
 def say_again(algorithm: Algorithm, state: State, gradient: Vector) -> dict[str, Vector]:
     """What is said in the second exchange, given the gradient at the merged model."""
-    message = algorithm.second_message(_whole(algorithm, state), gradient)
+    message = algorithm.second_message(whole(algorithm, state), gradient)
     return _said(algorithm, "second_message", message, algorithm.exchanges_again)
 
 
 def hear_again(algorithm: Algorithm, state: State, gradient: Vector, mixed: Mapping[str, Vector]) -> dict[str, Vector]:
     """The state after the second exchange."""
-    merged = algorithm.second_merge(_whole(algorithm, state), gradient, _heard(algorithm, mixed))
+    merged = algorithm.second_merge(whole(algorithm, state), gradient, _heard(algorithm, mixed))
     return _merged(algorithm, "second_merge", merged, mixed, algorithm.exchanges_again)
-
-
-def _whole(algorithm: Algorithm, state: State) -> Fields:
-    return Fields(state, algorithm.label, _not_kept)
 
 
 def _heard(algorithm: Algorithm, mixed: Mapping[str, Vector]) -> Fields:

@@ -15,6 +15,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from stgt.algorithms import Algorithm
+from stgt.algorithms.calls import whole
 from stgt.engines.program import Carry, Inputs, Program, Static
 from stgt.engines.simulator import assemble
 from stgt.engines.traced import single
@@ -188,7 +189,9 @@ def _place(
     v, unflatten = _begin(static, inputs, algorithm, seed, x0, *_quiet(static, 1))
 
     def conserved(v: Array) -> Array:
-        return algorithm.conserved(unflatten(v)[0], static.participation).sum(axis=0) if algorithm.tracks else v[:0]
+        if not algorithm.tracks:
+            return v[:0]
+        return algorithm.conserved(whole(algorithm, unflatten(v)[0]), static.participation).sum(axis=0)
 
     places = unflatten(jnp.arange(len(v), dtype=v.dtype))[0]
     return v, places, jax.jacrev(conserved)(jnp.zeros_like(v)).reshape(-1, len(v))

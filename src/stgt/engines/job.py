@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stgt.algorithms import Algorithm
-from stgt.algorithms.calls import begin
+from stgt.algorithms.calls import begin, whole
 from stgt.checks import check_choice, check_count, check_seed
 from stgt.engines.metrics import choose_metrics
 from stgt.oracles import Oracle
@@ -156,7 +156,7 @@ def _state0(given: Mapping[str, Any] | None, settings: tuple[Setting, ...], x0: 
     for setting in settings:
         algorithm = setting.algorithm
         if algorithm.tracks:
-            conserved = algorithm.conserved(state, setting.topology.participation)
+            conserved = algorithm.conserved(whole(algorithm, state), setting.topology.participation)
             scale = max(1.0, float(sum(np.abs(value).sum() for name, value in state.items() if name != "x")))
             off = float(np.abs(conserved.sum(axis=0)).max())
             if off > 1e-8 * scale:

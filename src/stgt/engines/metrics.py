@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stgt.algorithms import Algorithm
+from stgt.algorithms.calls import whole
 from stgt.checks import check_choice
 from stgt.problems.base import Problem
 from stgt.topology import Topology
@@ -33,7 +34,7 @@ def measure(
     participation: float,
 ) -> dict[str, Array]:
     """The measurements in `names` of a state (n, p): a scalar each."""
-    x = state["x"]
+    x, kept = state["x"], whole(algorithm, state)
     mean = x.mean(axis=0)
     everywhere = xp.broadcast_to(mean, x.shape)
     found: dict[str, Array] = {}
@@ -51,9 +52,9 @@ def measure(
             found["gradient_norm"] = (gradient**2).sum()
         if "tracking" in names:
             # Υ = Y − G − 1∇f(x̄)ᵀ + ∇F(1x̄), and Y − G is the algorithm's tracker.
-            found["tracking"] = ((algorithm.tracker(state) - gradient + gradients) ** 2).sum()
+            found["tracking"] = ((algorithm.tracker(kept) - gradient + gradients) ** 2).sum()
     if "sum_c" in names:
-        total = algorithm.conserved(state, participation).sum(axis=0)
+        total = algorithm.conserved(kept, participation).sum(axis=0)
         found["sum_c"] = (total**2).sum() ** 0.5
     return found
 

@@ -4,7 +4,7 @@ from stgt.experiments.outcome import Claim, Outcome, write_outcome
 from stgt.experiments.reproduce import EXPERIMENTS, reproduce
 from stgt.experiments.ridge_demo import demo, summary
 from stgt.experiments.spec import RunSpec, Spec, load_spec, make
-from stgt.parts import spec_text
+from stgt.specs import spec_text
 
 __all__ = [
     "EXPERIMENTS",

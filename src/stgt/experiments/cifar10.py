@@ -13,8 +13,8 @@ from stgt.checks import check_choice
 from stgt.experiments.outcome import Claim, Outcome
 from stgt.experiments.training.comparison import Curves, last, trained, written
 from stgt.experiments.training.spec import Data, Training
-from stgt.parts import Part
 from stgt.progress import Progress
+from stgt.specs import Named
 
 NODES, TAU = 8, 25
 METHODS = {
@@ -77,10 +77,10 @@ def _run(method: str, rate: float, width: int, batch: int, rounds: int, every: i
     return Training(
         label=f"{method} · lr {rate:g}",
         data=Data(name="cifar10", partition="label", classes=8, concentration=1.0, augment=True),
-        model=Part.model_validate({"name": "resnet18", "width": width}),
-        optimizer=Part.model_validate({"name": "SGD", "lr": rate}),
-        algorithm=Part.model_validate({"name": algorithm, "tau": TAU}),
-        topology=Part.model_validate(topology),
+        model=Named.model_validate({"name": "resnet18", "width": width}),
+        optimizer=Named.model_validate({"name": "SGD", "lr": rate}),
+        algorithm=Named.model_validate({"name": algorithm, "tau": TAU}),
+        topology=Named.model_validate(topology),
         batch=batch,
         rounds=rounds,
         evaluate_every=every,

@@ -8,9 +8,9 @@ from stgt.checks import check_choice
 from stgt.experiments.outcome import Claim, Outcome, TableRow, finite
 from stgt.experiments.training.comparison import Curves, judged, names_of, written
 from stgt.experiments.training.spec import Data, Training
-from stgt.parts import Part
 from stgt.problems.images import load_images
 from stgt.progress import Progress, split_progress
+from stgt.specs import Named
 from stgt.statistics import mean_interval
 
 CLIENTS, CALLED, TAU, BATCH = 20, 4, 20, 32
@@ -82,10 +82,10 @@ def _run(model: str, method: str, rate: float, rounds: int, every: int, seed: in
     return Training(
         label=f"{method} · lr {rate:g} · seed {seed}",
         data=Data(name="mnist", partition="label", classes=2),
-        model=Part(name=model),
-        optimizer=Part.model_validate({"name": "SGD", "lr": rate}),
-        algorithm=Part.model_validate({**METHODS[method], "tau": TAU}),
-        topology=Part.model_validate({"name": "server", "sampled": CALLED}),
+        model=Named(name=model),
+        optimizer=Named.model_validate({"name": "SGD", "lr": rate}),
+        algorithm=Named.model_validate({**METHODS[method], "tau": TAU}),
+        topology=Named.model_validate({"name": "server", "sampled": CALLED}),
         batch=BATCH,
         rounds=rounds,
         evaluate_every=every,

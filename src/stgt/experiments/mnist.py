@@ -14,8 +14,8 @@ from stgt.checks import check_choice
 from stgt.experiments.outcome import Claim, Outcome
 from stgt.experiments.training.comparison import Curves, last, trained, written
 from stgt.experiments.training.spec import Data, Training
-from stgt.parts import Part
 from stgt.progress import Progress
+from stgt.specs import Named
 
 NODES, TAU, BATCH = 8, 5, 32
 CENTRAL = "centralised"
@@ -83,10 +83,10 @@ def _run(method: str, rate: float, rounds: int, every: int, seed: int) -> Traini
     return Training(
         label=f"{method} · lr {rate:g} · seed {seed}",
         data=Data(name="mnist", partition="label", classes=2),
-        model=Part(name="lenet"),
-        optimizer=Part.model_validate({"name": "SGD", "lr": rate}),
-        algorithm=Part.model_validate(algorithm),
-        topology=Part.model_validate(topology),
+        model=Named(name="lenet"),
+        optimizer=Named.model_validate({"name": "SGD", "lr": rate}),
+        algorithm=Named.model_validate(algorithm),
+        topology=Named.model_validate(topology),
         batch=BATCH,
         rounds=rounds * a_round,
         evaluate_every=every * a_round,

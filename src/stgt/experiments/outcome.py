@@ -12,8 +12,8 @@ import numpy as np
 from stgt.experiments.spec import Spec
 from stgt.experiments.training.spec import TrainingSpec
 from stgt.files import write_table, write_text
-from stgt.parts import spec_text
 from stgt.report import Figure, draw
+from stgt.specs import spec_text
 
 TableRow = dict[str, Any]  # a row of a table, by the names of its columns
 

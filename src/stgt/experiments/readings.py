@@ -10,18 +10,18 @@ from typing import Any, Literal
 from stgt import theory
 from stgt.checks import check_choice
 from stgt.experiments.spec import RunSpec, make
-from stgt.parts import Part
+from stgt.specs import Named
 
 NODES, DIMENSION, NOISE = 32, 10, 0.1
 SYMMETRIC = (
-    Part.model_validate({"name": "exponential", "neighbors": 3, "symmetric": True}),
-    Part.model_validate({"name": "exponential", "neighbors": 15, "symmetric": True}),
+    Named.model_validate({"name": "exponential", "neighbors": 3, "symmetric": True}),
+    Named.model_validate({"name": "exponential", "neighbors": 15, "symmetric": True}),
 )
 DIRECTED = (
-    Part.model_validate({"name": "exponential", "neighbors": 3}),
-    Part.model_validate({"name": "exponential", "neighbors": 15}),
+    Named.model_validate({"name": "exponential", "neighbors": 3}),
+    Named.model_validate({"name": "exponential", "neighbors": 15}),
 )
-STANDARD = (Part(name="exponential"), DIRECTED[1])
+STANDARD = (Named(name="exponential"), DIRECTED[1])
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Reading:
 
     name: str
     words: str
-    graphs: tuple[Part, Part]
+    graphs: tuple[Named, Named]
     snapshot: str = "first"
     scale: str = "sqrt_p"
     mu: float = 0.5
@@ -49,15 +49,15 @@ class Reading:
     stepsize: Literal["printed", "theorem"] = "printed"
 
     @property
-    def problem(self) -> Part:
+    def problem(self) -> Named:
         arguments = {"n": NODES, "p": DIMENSION, "mu": self.mu, "scale": self.scale, "noise": NOISE, "seed": 0}
-        return Part.model_validate({"name": "ridge", **arguments})
+        return Named.model_validate({"name": "ridge", **arguments})
 
     def gamma(self, tau: int) -> float:
         """The paper's γ = 0.8, 0.4, 0.2 for τ = 25, 50, 100, or the theorem's limit, which also keeps γτ."""
         return 20.0 / tau if self.stepsize == "printed" else _theorem_gamma_tau(self) / tau
 
-    def run(self, label: str, algorithm: dict[str, Any], topology: Part | dict[str, Any], **options: Any) -> RunSpec:
+    def run(self, label: str, algorithm: dict[str, Any], topology: Named | dict[str, Any], **options: Any) -> RunSpec:
         """A run on this reading's problem."""
         return RunSpec.model_validate(
             {

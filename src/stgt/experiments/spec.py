@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,16 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stgt import problems
 from stgt.algorithms import Algorithm
-from stgt.checks import check_choice, check_count
-from stgt.parts import Part, call, make_algorithm, make_topology, read_spec
+from stgt.checks import check_count
 from stgt.problems.base import Problem
+from stgt.specs import Named, make_algorithm, make_problem, make_topology, read_spec
 from stgt.topology import Topology
-
-PROBLEMS: dict[str, Callable[..., Problem]] = {
-    "ridge": problems.ridge,
-    "Quadratic": problems.Quadratic,
-    "logistic": problems.logistic,
-}
 
 
 class RunSpec(BaseModel):
@@ -32,9 +25,9 @@ class RunSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     label: str = ""
     reading: str = ""
-    algorithm: Part
-    problem: Part
-    topology: Part
+    algorithm: Named
+    problem: Named
+    topology: Named
     rounds: int = Field(default=700, ge=0)
     seeds: int = Field(default=20, ge=1)
     x0: Literal["zero", "optimum"] = "zero"
@@ -78,7 +71,7 @@ def load_spec(path: Path) -> Spec:
 @lru_cache(maxsize=8)
 def _problem(text: str, data_dir: Path | None) -> Problem:
     arguments = json.loads(text)
-    name = check_choice(arguments.pop("name"), "problem.name", PROBLEMS)
+    name = arguments.pop("name")
     if name == "logistic" and "features" not in arguments:
         chosen = arguments.pop("data", None)
         if not isinstance(chosen, str):
@@ -86,7 +79,7 @@ def _problem(text: str, data_dir: Path | None) -> Problem:
         rows = arguments.pop("rows", None)
         features, labels = _data(chosen, None if rows is None else check_count(rows, "problem.rows", 2), data_dir)
         arguments = {"features": features, "labels": labels, **arguments}
-    return call(PROBLEMS[name], arguments, "problem", name)
+    return make_problem(name, arguments)
 
 
 @lru_cache(maxsize=4)

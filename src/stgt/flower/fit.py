@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 
 from stgt.algorithms import Algorithm
-from stgt.parts import Part, call
 from stgt.registry import ALGORITHMS
 from stgt.setting import check_algorithm_object, check_fit
+from stgt.specs import Named, call
 from stgt.topology import Topology
 from stgt.topology.structure import Sampled
 
@@ -62,6 +62,6 @@ def as_text(algorithm: Algorithm) -> str:
 
 def from_text(text: str) -> Algorithm:
     """The algorithm that `as_text` wrote, of those which this process has registered: no code is named by a server."""
-    part = Part.model_validate(json.loads(text))
+    part = Named.model_validate(json.loads(text))
     kind = ALGORITHMS.find(part.name, "the server's algorithm", installed=False)
     return call(kind, part.arguments, "algorithm", part.name)

@@ -12,6 +12,7 @@ import numpy as np
 
 from stgt.checks import check_count, check_number
 from stgt.problems.base import Problem, check_array
+from stgt.registry import register
 
 Array = Any
 
@@ -82,6 +83,7 @@ def _compiled(model: LossModel, what: str) -> Callable[..., Any]:
     return jax.jit(_over_nodes(model, what))
 
 
+@register
 def from_loss(
     loss: Callable[[Any, Any], Any],
     data: Any,

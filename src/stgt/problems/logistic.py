@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from stgt.checks import check_count, check_number
 from stgt.problems.base import Problem, check_array
 from stgt.problems.partition import partition as split
+from stgt.registry import register
 
 Array = Any
 
@@ -54,6 +55,7 @@ class LogisticModel:
         return data["l2"][:, None] * x + data["nonconvex"][:, None] * 2.0 * x / (1.0 + x * x) ** 2
 
 
+@register
 def logistic(
     features: Any,
     labels: Any,

@@ -10,6 +10,7 @@ import numpy as np
 
 from stgt.checks import check_choice, check_count, check_number, check_seed
 from stgt.problems.base import Problem, check_array
+from stgt.registry import register
 
 Array = Any
 
@@ -42,6 +43,7 @@ class QuadraticModel:
         return (data["A"] @ x[:, :, None])[:, :, 0]
 
 
+@register
 def ridge(
     n: int = 32, p: int = 10, mu: float = 0.5, scale: str = "sqrt_p", noise: float = 0.1, seed: int = 0
 ) -> Problem:
@@ -79,6 +81,7 @@ def ridge(
     )
 
 
+@register
 def Quadratic(A: Any, b: Any, noise: float = 0.0) -> Problem:
     """f_i(x) = ½ xᵀA_i x − b_iᵀx, with exact gradients unless `noise` is given.
 

@@ -1,7 +1,6 @@
 """Topologies: who hears whom at which round, with which weight."""
 
-from collections.abc import Callable
-
+from stgt.registry import TOPOLOGIES
 from stgt.topology.base import Topology, check_matrix
 from stgt.topology.base_graph import base_graph
 from stgt.topology.circulant import circulant, complete, exponential, ring
@@ -41,31 +40,8 @@ __all__ = [
     "torus",
     "unreliable",
 ]
-CONSTRUCTORS: dict[str, Callable[..., Topology]] = {
-    "base_graph": base_graph,
-    "circulant": circulant,
-    "complete": complete,
-    "de_bruijn": de_bruijn,
-    "erdos_renyi": erdos_renyi,
-    "exponential": exponential,
-    "from_matrix": from_matrix,
-    "from_networkx": from_networkx,
-    "grid": grid,
-    "hypercuboid": hypercuboid,
-    "one_peer_exponential": one_peer_exponential,
-    "random_matching": random_matching,
-    "random_regular": random_regular,
-    "relay": relay,
-    "ring": ring,
-    "schedule": schedule,
-    "sequence": sequence,
-    "server": server,
-    "star": star,
-    "torus": torus,
-    "unreliable": unreliable,
-}
 
 
 def list_topologies() -> list[str]:
-    """The names of all constructors, sorted."""
-    return sorted(CONSTRUCTORS)
+    """The names of all constructors: ours, those that a script has registered, those of installed packages; sorted."""
+    return sorted(TOPOLOGIES.names())

@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from stgt.checks import check_count
+from stgt.registry import register
 from stgt.topology.base import Topology
 from stgt.topology.schedules import cuboid_steps, prime_factors
 from stgt.topology.structure import check_room, gather_from_steps, structure_from_lists
@@ -15,6 +16,7 @@ from stgt.topology.structure import check_room, gather_from_steps, structure_fro
 Step = tuple[np.ndarray, np.ndarray]  # (index, weight) of one round, each (n, d)
 
 
+@register
 def base_graph(n: int, k: int) -> Topology:
     """At most k neighbours a round, and the exact mean after a cycle, for every n.
 

@@ -6,10 +6,12 @@ import operator
 from collections.abc import Iterable, Sequence
 
 from stgt.checks import check_count, check_number
+from stgt.registry import register
 from stgt.topology.base import TOLERANCE, Topology
 from stgt.topology.structure import Average, Rolls
 
 
+@register
 def circulant(n: int, hops: Iterable[int], weights: Sequence[float] | None = None) -> Topology:
     """Every node i hears i + h (mod n) for each hop h.
 
@@ -28,6 +30,7 @@ def circulant(n: int, hops: Iterable[int], weights: Sequence[float] | None = Non
     return _circulant(f"circulant({n}, {steps})", n, steps, None if weights is None else _check_weights(steps, weights))
 
 
+@register
 def ring(n: int, directed: bool = False) -> Topology:
     """A circle: every node hears both neighbours, or only the next one.
 
@@ -45,6 +48,7 @@ def ring(n: int, directed: bool = False) -> Topology:
     return _circulant(f"ring({n}, directed)" if directed else f"ring({n})", n, hops)
 
 
+@register
 def exponential(n: int, neighbors: int | None = None, symmetric: bool = False) -> Topology:
     """The static exponential graph: every node hears those 1, 2, 4, … places on.
 
@@ -78,6 +82,7 @@ def exponential(n: int, neighbors: int | None = None, symmetric: bool = False) -
     return _circulant(f"exponential({', '.join(words)})", n, hops)
 
 
+@register
 def complete(n: int) -> Topology:
     """Everybody hears everybody: W = J, w_ij = 1/n.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stgt.checks import check_count
+from stgt.registry import register
 from stgt.topology.base import Topology, check_matrix
 from stgt.topology.structure import Computed, Turns, structure_from_matrices
 
@@ -17,6 +18,7 @@ ROUNDING = 1e-10  # a matrix this close to its transpose is meant to be symmetri
 WRITTEN_OUT = 10**7  # entries of the matrices of a period, up to which topologies that take turns become one schedule
 
 
+@register
 def from_matrix(W: Any, row_stochastic: bool = False) -> Topology:
     """A static topology with the given weights: node i applies w_ij to what it hears from node j.
 
@@ -31,6 +33,7 @@ def from_matrix(W: Any, row_stochastic: bool = False) -> Topology:
     return _from_stack(f"from_matrix({len(matrix)} nodes)", matrix[None])
 
 
+@register
 def sequence(matrices: Iterable[Any], row_stochastic: bool = False) -> Topology:
     """The given matrices or topologies in turn, again and again: W_r comes from item r mod T.
 
@@ -67,6 +70,7 @@ def sequence(matrices: Iterable[Any], row_stochastic: bool = False) -> Topology:
     return _take_turns(f"sequence({len(items)} topologies, {items[0].n} nodes)", items)
 
 
+@register
 def schedule(
     n: int, function: Callable[[int], Any], period: int | None = None, row_stochastic: bool = False
 ) -> Topology:

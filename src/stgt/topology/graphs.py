@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stgt.checks import check_choice, check_count, check_number, check_seed
+from stgt.registry import register
 from stgt.topology.base import Topology
 from stgt.topology.structure import Gather, check_room, structure_from_lists
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 RULES = ("metropolis", "uniform", "lazy")
 
 
+@register
 def from_networkx(graph: nx.Graph, weights: str = "metropolis") -> Topology:
     """A topology on the nodes of a networkx graph, in the order of `graph.nodes`.
 
@@ -41,6 +43,7 @@ def from_networkx(graph: nx.Graph, weights: str = "metropolis") -> Topology:
     return _topology(graph, weights, graph.name or f"{kind}({graph.number_of_nodes()} nodes, {edges} edges)")
 
 
+@register
 def grid(rows: int, cols: int, torus: bool = False, weights: str = "metropolis") -> Topology:
     """A grid: every node hears those above, below, left and right of it.
 
@@ -61,6 +64,7 @@ def grid(rows: int, cols: int, torus: bool = False, weights: str = "metropolis")
     return _topology(nx.grid_2d_graph(rows, cols, periodic=bool(torus)), weights, name)
 
 
+@register
 def torus(rows: int, cols: int, weights: str = "metropolis") -> Topology:
     """A grid whose opposite edges are joined: w_ij = 1/5 for the four neighbours (rows, cols > 2).
 
@@ -74,6 +78,7 @@ def torus(rows: int, cols: int, weights: str = "metropolis") -> Topology:
     return grid(rows, cols, torus=True, weights=weights)
 
 
+@register
 def star(n: int, weights: str = "metropolis") -> Topology:
     """Node 0 hears everybody, the others hear node 0 only: w_0j = w_j0 = 1/n.
 
@@ -91,6 +96,7 @@ def star(n: int, weights: str = "metropolis") -> Topology:
     return _topology(nx.star_graph(n - 1), weights, f"star({n}{_rule(weights)})")
 
 
+@register
 def erdos_renyi(n: int, probability: float, seed: int = 0, weights: str = "metropolis") -> Topology:
     """A random graph with every link present with the given probability, drawn once.
 
@@ -113,6 +119,7 @@ def erdos_renyi(n: int, probability: float, seed: int = 0, weights: str = "metro
     return _topology(graph, weights, name, "give a larger probability or another seed")
 
 
+@register
 def random_regular(n: int, degree: int, seed: int = 0, weights: str = "metropolis") -> Topology:
     """A random graph in which every node has the same number of neighbours, drawn once: w_ij = 1/(1 + degree).
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from stgt.checks import check_count, check_number, check_seed
+from stgt.registry import register
 from stgt.topology.base import Topology
 from stgt.topology.structure import Matching, Relayed, Sampled, Unreliable
 
 
+@register
 def random_matching(n: int, seed: int = 0) -> Topology:
     """Nodes meet in random pairs, every pairing equally likely, and the pair averages.
 
@@ -27,6 +29,7 @@ def random_matching(n: int, seed: int = 0) -> Topology:
     return Topology(f"random_matching({n})", n, Matching(n), period=None, degree=min(n - 1, 1), seed=seed)
 
 
+@register
 def server(n: int, sampled: int | None = None, seed: int = 0) -> Topology:
     """A server calls s of n workers each round, S_r uniformly at random: they average, the others keep what they have.
 
@@ -46,6 +49,7 @@ def server(n: int, sampled: int | None = None, seed: int = 0) -> Topology:
     return Topology(name, n, Sampled(n, s), period=1 if s == n else None, degree=s - 1, seed=seed)
 
 
+@register
 def relay(n: int, sampled: int, seed: int = 0) -> Topology:
     """The server as the paper sees it: the workers of one round pass their mean on to the workers of the next.
 
@@ -78,6 +82,7 @@ def relay(n: int, sampled: int, seed: int = 0) -> Topology:
     )
 
 
+@register
 def unreliable(topology: Topology, link: float = 0.0, node: float = 0.0, seed: int = 0) -> Topology:
     """A symmetric topology whose links and nodes fail at random, anew each round.
 

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from stgt.checks import check_count
+from stgt.registry import register
 from stgt.topology.base import Topology
 from stgt.topology.structure import Gather, check_room, gather_from_steps, structure_from_lists
 
 
+@register
 def one_peer_exponential(n: int) -> Topology:
     """One neighbour a round, 1, 2, 4, … places on in turn.
 
@@ -37,6 +39,7 @@ def one_peer_exponential(n: int) -> Topology:
     return Topology(name, n, structure_from_lists(gather), symmetric=n <= 2, period=period, degree=min(n - 1, 1))
 
 
+@register
 def hypercuboid(n: int, factors: Sequence[int] | None = None) -> Topology:
     """Nodes as digits in mixed radix; each round averages along one digit, so that a cycle gives the exact mean.
 
@@ -60,6 +63,7 @@ def hypercuboid(n: int, factors: Sequence[int] | None = None) -> Topology:
     return Topology(name, n, structure_from_lists(lists), period=len(lists.index), degree=widest - 1)
 
 
+@register
 def de_bruijn(n: int, p: int = 2) -> Topology:
     """The static de Bruijn graph: shift the digits of i in base p and append any digit.
 

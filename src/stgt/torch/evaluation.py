@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from stgt.algorithms.calls import whole
 from stgt.torch.flat import Block, parts_of
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def _state(opt: DistributedOptimizer, block: Block, part: slice, weight: float) 
     """The state in a part of a block; of what a server holds, the server's, which an idle node may not have heard."""
     held = opt.algorithm.held if opt.topology.has_server else ()
     state = {name: value[part] for name, value in block.state.items()}
-    return {name: _sum(value * weight) if name in held else value for name, value in state.items()}
+    state = {name: _sum(value * weight) if name in held else value for name, value in state.items()}
+    return whole(opt.algorithm, state)
 
 
 def _spread(value: Tensor, weight: float) -> float:

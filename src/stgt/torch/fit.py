@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from stgt.algorithms import Algorithm
-from stgt.checks import check_choice
+from stgt.registry import TOPOLOGIES
 from stgt.setting import check_algorithm_object, check_fit, check_topology_object
-from stgt.topology import CONSTRUCTORS, Topology
+from stgt.topology import Topology
 
 
 def is_plain(optimizer: torch.optim.Optimizer) -> bool:
@@ -23,14 +24,13 @@ def is_plain(optimizer: torch.optim.Optimizer) -> bool:
 
 def topology_of(topology: Topology | str, nodes: int) -> Topology:
     if isinstance(topology, str):
-        constructors = [name for name in CONSTRUCTORS if name not in ("from_matrix", "from_networkx", "sequence")]
-        chosen = CONSTRUCTORS[check_choice(topology, "topology", constructors)]
-        try:
-            return chosen(nodes)
-        except TypeError:
+        function = TOPOLOGIES.find(topology, "topology")
+        first, *others = inspect.signature(function).parameters.values()
+        if first.name != "n" or any(one.default is one.empty for one in others):
             raise ValueError(
-                f"topology={topology!r} needs more than a name: give stgt.topology.{topology}({nodes}, …)."
-            ) from None
+                f"topology={topology!r} needs more than a name: give stgt.topology.{topology}(…) of {nodes} nodes."
+            )
+        topology = function(nodes)
     check_topology_object(topology, "a Topology, or the name of one such as 'exponential'")
     if topology.n != nodes:
         raise ValueError(f"topology has {topology.n} nodes, but {nodes} processes run: make them equal.")

@@ -21,9 +21,9 @@ from stgt.experiments.training.spec import Training
 from stgt.flower.client import Task, client_app
 from stgt.flower.in_process import simulate
 from stgt.flower.strategy import Strategy
-from stgt.parts import make_algorithm, make_topology
 from stgt.problems.images import Images
 from stgt.progress import Progress
+from stgt.specs import make_algorithm, make_topology
 
 TRAINING_SAMPLE = 2048  # training images on which the loss is measured
 

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from stgt.experiments.training.spec import TrainingSpec
 from stgt.files import write_text
-from stgt.parts import make_algorithm, make_topology, spec_text
 from stgt.problems.images import load_images
 from stgt.progress import Progress
+from stgt.specs import make_algorithm, make_topology, spec_text
 
 
 def launch(
@@ -27,6 +28,7 @@ def launch(
     download: bool = False,
     max_restarts: int = 0,
     timeout: float = 300.0,
+    scripts: Iterable[Path] = (),
     progress: Progress | None = None,
 ) -> None:
     """Runs a spec in `nodes` processes of one thread each; a ValueError has the words of what failed.
@@ -41,6 +43,7 @@ def launch(
         download: fetch it there if it is missing.
         max_restarts: how often torchrun starts the processes again after one has died.
         timeout: seconds without progress after which a node counts as lost.
+        scripts: each process imports them first, for the methods and topologies that they register.
         progress: called with the rounds done and in all.
     """
     if importlib.util.find_spec("torch") is None:
@@ -55,6 +58,7 @@ def launch(
     command += [f"--max-restarts={max_restarts}", "-m", "stgt.train", "--spec", str(path), "--out", str(out)]
     command += ["--timeout", str(timeout)]
     command += ["--data-dir", str(data_dir)] if data_dir is not None else []
+    command += [word for script in scripts for word in ("--import", str(script))]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)

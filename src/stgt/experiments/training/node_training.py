@@ -17,8 +17,8 @@ from stgt.experiments.training.batches import Batches, normalised
 from stgt.experiments.training.models import make_model
 from stgt.experiments.training.spec import Training
 from stgt.files import write_atomically, write_table
-from stgt.parts import call, make_algorithm, make_topology
 from stgt.problems.images import Images
+from stgt.specs import call, make_algorithm, make_topology
 from stgt.torch import DistributedOptimizer
 
 TRAINING_SAMPLE = 512  # images of each node on which the training loss is measured

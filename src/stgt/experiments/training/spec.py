@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from stgt.parts import Part, read_spec
 from stgt.problems import partition
+from stgt.specs import Named, read_spec
 
 
 class Data(BaseModel):
@@ -44,10 +44,10 @@ class Training(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     label: str = ""
     data: Data
-    model: Part
-    optimizer: Part
-    algorithm: Part
-    topology: Part
+    model: Named
+    optimizer: Named
+    algorithm: Named
+    topology: Named
     batch: int = Field(default=32, ge=1)
     rounds: int = Field(ge=1)
     evaluate_every: int = Field(default=5, ge=1)

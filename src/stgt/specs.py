@@ -12,14 +12,16 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from stgt.algorithms import Algorithm
-from stgt.checks import check_choice
-from stgt.registry import ALGORITHMS
-from stgt.topology import CONSTRUCTORS, Topology
+from stgt.problems import Problem
+from stgt.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES, Registry
+from stgt.topology import Topology
+
+TAKES_OBJECTS = ("from_loss", "from_networkx", "schedule")  # functions and graphs, which a file cannot hold
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class Part(BaseModel):
+class Named(BaseModel):
     """A name and the arguments that go with it, such as {name = "exponential", neighbors = 3}."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -30,23 +32,39 @@ class Part(BaseModel):
         return dict(self.model_extra or {})
 
 
-def make_algorithm(part: Part) -> Algorithm:
-    """The algorithm that a part names."""
-    return call(ALGORITHMS.find(part.name, "algorithm.name"), part.arguments, "algorithm", part.name)
+def make_algorithm(given: Named) -> Algorithm:
+    """The algorithm that is named."""
+    return call(_find(ALGORITHMS, given.name), given.arguments, "algorithm", given.name)
+
+
+def make_problem(name: str, arguments: dict[str, Any]) -> Problem:
+    """The problem that is named."""
+    return call(_find(PROBLEMS, name), arguments, "problem", name)
 
 
 def make_topology(given: Mapping[str, Any], n: int) -> Topology:
-    """The topology of n nodes that a table names; another topology may stand among its arguments."""
-    arguments = dict(given)
-    allowed = [name for name in CONSTRUCTORS if name not in ("from_networkx", "schedule")]
-    name = check_choice(arguments.pop("name"), "topology.name", allowed)
-    arguments = {
-        key: make_topology(value, n) if isinstance(value, Mapping) and "name" in value else value
-        for key, value in arguments.items()
-    }
-    if "n" in inspect.signature(CONSTRUCTORS[name]).parameters:
+    """The topology of n nodes that a table names; other topologies may stand among its arguments."""
+    arguments = {key: _with_topologies(value, n) for key, value in given.items()}
+    name = arguments.pop("name")
+    function = _find(TOPOLOGIES, name)
+    if "n" in inspect.signature(function).parameters:
         arguments.setdefault("n", n)
-    return call(CONSTRUCTORS[name], arguments, "topology", name)
+    return call(function, arguments, "topology", name)
+
+
+def _with_topologies(value: Any, n: int) -> Any:
+    if isinstance(value, list | tuple):
+        return [_with_topologies(one, n) for one in value]
+    return make_topology(value, n) if isinstance(value, Mapping) and "name" in value else value
+
+
+def _find(registry: Registry, name: str) -> Callable[..., Any]:
+    if name in TAKES_OBJECTS:
+        raise ValueError(
+            f"{registry.kind}.name={name!r} takes what a file cannot hold: register a function of your own that calls "
+            "it, and import its script."
+        )
+    return registry.find(name, f"{registry.kind}.name")
 
 
 def call(function: Callable[..., Any], arguments: dict[str, Any], table: str, name: str) -> Any:

@@ -1,0 +1,78 @@
+"""A method, a schedule and a problem of one's own, known by name to spec files, training and Flower.
+
+stgt check --import examples/own_method.py examples/own_method.toml
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import stgt
+
+
+@stgt.register
+@dataclass(frozen=True, kw_only=True)
+class LED(stgt.Algorithm):
+    """Local exact diffusion: tau times x ← x − γ(g + c), to h; then x ← W h, c ← c + β(h − W h)/(γτ)."""
+
+    beta: float = 0.5
+    reads = frozenset({"end", "gamma"})  # of a round: the model after the local steps, and the stepsize
+    keeps = (stgt.Kept("c", zero_sum=True),)  # beside the model; 0 at the start
+
+    def correction(self, state, x):
+        return state["c"]
+
+    def message(self, state, local):
+        return {"x": local.end}
+
+    def merge(self, state, local, mixed):
+        step = self.beta / (local.gamma * self.tau)
+        return {"x": mixed["x"], "c": state["c"] + step * (local.end - mixed["x"])}
+
+
+@stgt.register
+@dataclass(frozen=True, kw_only=True)
+class FedAvgM(stgt.Algorithm):
+    """FedAvg with momentum at the server: m ← β m + mean over the workers of (h − x), x ← x + m."""
+
+    beta: float = 0.5
+    reads = frozenset({"start", "end"})
+    keeps = (stgt.Kept("x", at_server=True), stgt.Kept("m", at_server=True))
+    exchanges = (stgt.Sent("x", replaces=True), stgt.Sent("m", replaces=True))
+
+    def message(self, state, local):
+        m = self.beta * state["m"] + (local.end - local.start)
+        return {"x": local.start + m, "m": m}
+
+    def merge(self, state, local, mixed):
+        return {"x": mixed["x"], "m": mixed["m"]}
+
+
+@stgt.register
+def breathing(n: int) -> stgt.Topology:
+    """A ring whose nodes keep half of their own in even rounds, and three quarters in odd ones."""
+    ring = (np.roll(np.eye(n), 1, axis=1) + np.roll(np.eye(n), -1, axis=1)) / 2
+
+    def W(r):
+        share = 0.25 if r % 2 else 0.5
+        return (1 - share) * np.eye(n) + share * ring
+
+    return stgt.topology.schedule(n, W, period=2)
+
+
+@stgt.register
+def least_squares(n: int, p: int = 3, noise: float = 0.1, seed: int = 0) -> stgt.Problem:
+    """f_i(x) = ½‖B_i x − d_i‖²/(2p) + 0.1‖x‖², with B_i and d_i standard normal."""
+    rng = np.random.default_rng(seed)
+    B, d = rng.normal(size=(n, 2 * p, p)), rng.normal(size=(n, 2 * p))
+    A = np.einsum("nki,nkj->nij", B, B) / (2 * p) + 0.2 * np.eye(p)
+    return stgt.problems.Quadratic(A, np.einsum("nki,nk->ni", B, d) / (2 * p), noise)
+
+
+if __name__ == "__main__":
+    problem, graph = least_squares(8), breathing(8)
+    for method in (LED(gamma=0.05, tau=10), stgt.STGT(gamma=0.05, tau=10)):
+        steady = stgt.theory.steady_state(method, problem, graph)
+        trace = stgt.simulate(method, problem, graph, rounds=400, seeds=20)
+        print(f"{method.label}: predicted {steady.residual:.2e}, simulated {trace.tail('residual').mean():.2e}")
+    print(stgt.testing.check_algorithm(LED(gamma=0.05, tau=3)))
