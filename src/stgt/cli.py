@@ -181,7 +181,9 @@ def check(
 @app.command(name="list")
 def list_names(scripts: Imports = None) -> None:
     """Name the algorithms, topologies and problems there are."""
-    from stgt import list_algorithms, list_problems, list_topologies
+    from stgt.algorithms import list_algorithms
+    from stgt.problems import list_problems
+    from stgt.topology import list_topologies
 
     _import(scripts)
     console.print("algorithms:", ", ".join(list_algorithms()))

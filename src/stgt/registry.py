@@ -9,9 +9,11 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Thing = TypeVar("Thing", bound=Callable[..., Any])
 
@@ -62,6 +64,8 @@ class Registry:
         return list(dict.fromkeys([*self._known, *(entry.name for entry in self._entries())]))
 
     def _entries(self) -> list[EntryPoint]:
+        from importlib.metadata import entry_points  # half of what `import stgt` would take
+
         return list(entry_points(group=self.group))
 
     def __iter__(self) -> Iterator[str]:

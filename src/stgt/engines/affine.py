@@ -135,10 +135,10 @@ class Rounds:
     def check(self) -> None:
         """A ValueError if a round is not affine, or not the same a period later."""
         period = self.setting.topology.period or 1
-        probe, zero = _probe(np, len(self.start)), np.zeros_like(self.start)
+        state, zero = _test_state(np, len(self.start)), np.zeros_like(self.start)
         for r in range(period):
-            b, moved = self._push(r, zero, probe)
-            _check(self.setting, self.advance(r, probe), moved + b, self.advance(r + period, probe))
+            b, moved = self._push(r, zero, state)
+            _check(self.setting, self.advance(r, state), moved + b, self.advance(r + period, state))
 
     def _push(self, r: int, v: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """M v + b, and M applied to a row."""
@@ -163,7 +163,7 @@ def affine_round(setting: Setting, x0: np.ndarray, r: int, with_noise: bool = Tr
         period = jnp.int32(setting.topology.period or 1)
         M, b, Q, there, later = _maps(*arguments, jnp.int32(r), period, with_noise=with_noise)
     M, b = np.asarray(M), np.asarray(b)
-    _check(setting, np.asarray(there), M @ _probe(np, len(b)) + b, np.asarray(later))
+    _check(setting, np.asarray(there), M @ _test_state(np, len(b)) + b, np.asarray(later))
     return AffineRound(M, b, None if Q is None else np.asarray(Q))
 
 
@@ -208,7 +208,7 @@ def _maps(
     period: Array,
     with_noise: bool,
 ) -> tuple[Array, ...]:
-    """M, b, B Bᵀ of round r, and where it and the same round a period later lead a probe."""
+    """M, b, B Bᵀ of round r, and where it and the same round a period later lead a test state."""
     go, zero, quiet = _round(static, inputs, algorithm, seed, x0)
     if with_noise:
         size = len(zero)
@@ -218,8 +218,8 @@ def _maps(
         M, Q = (out.reshape(-1, size)[:size] for out in lax.map(jax.vmap(partial(_pulled, go, r, zero, quiet)), rows))
     else:
         M, Q = jax.jacfwd(lambda v: go(r, v, *quiet))(zero), None
-    probe = _probe(jnp, len(zero))
-    starts, rounds = jnp.stack([zero, probe, probe]), jnp.stack([r, r, r + period])
+    state = _test_state(jnp, len(zero))
+    starts, rounds = jnp.stack([zero, state, state]), jnp.stack([r, r, r + period])
     b, there, later = jax.vmap(lambda r, v: go(r, v, *quiet))(rounds, starts)
     return M, b, Q, there, later
 
@@ -296,13 +296,13 @@ def _quiet(static: Static, steps: int) -> tuple[Array, Array]:
     return jnp.zeros((steps, static.n, static.p)), jnp.zeros((static.n, static.p))
 
 
-def _probe(xp: Any, size: int) -> Array:
+def _test_state(xp: Any, size: int) -> Array:
     """A state like no other, to see whether a round is what it should be."""
     return xp.cos(1.0 + xp.arange(size))
 
 
 def _check(setting: Setting, there: np.ndarray, expected: np.ndarray, later: np.ndarray) -> None:
-    """A ValueError unless the probe went where it was expected to go, now and a period later."""
+    """A ValueError unless the test state went where it was expected to go, now and a period later."""
     near = partial(np.allclose, there, rtol=1e-8, atol=1e-8 * max(1.0, np.abs(there).max()))
     if not near(expected):
         raise ValueError(f"{setting.problem.name} is not quadratic: the round is an affine map on quadratics only.")

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from stgt.checks import check_count, check_number
 from stgt.problems.base import Problem, check_array
@@ -151,6 +150,8 @@ def _given(parts: Sequence[Any], n: int | None, samples: int) -> list[np.ndarray
 
 def _newton(data: dict[str, np.ndarray], p: int, l2: float) -> np.ndarray:
     """x*, by a trust-region Newton method, polished by full Newton steps to rounding."""
+    from scipy.optimize import minimize  # it takes longer to load than most runs to compile
+
     n = len(data["weight"])
     rows = data["signed"].reshape(-1, p)
     weight = data["weight"].reshape(-1) / n

@@ -22,6 +22,8 @@ WIDTH, HEIGHT = 3.5, 2.9  # inches of one panel
 def curves(traces: Mapping[str, Trace], path: Path | str, *, metric: str = "residual", title: str = "") -> list[Path]:
     """Draws a measurement over the rounds, a curve for each trace: the mean over its seeds and its 95 % interval.
 
+    What the traces note, such as that a method is another one under its options, stands below the axes.
+
     Args:
         traces: by the name to stand in the legend.
         path: of the pictures, without an ending.
@@ -33,7 +35,8 @@ def curves(traces: Mapping[str, Trace], path: Path | str, *, metric: str = "resi
     """
     lines = tuple(band(label, trace, metric) for label, trace in traces.items())
     panel = Panel(title, "communication round", MEANING.get(metric, metric), lines)
-    return draw(Figure(Path(path).name, (panel,), columns=1), path, size=(5.6, 3.6))
+    notes = tuple(dict.fromkeys(note for trace in traces.values() for note in trace.notes))
+    return draw(Figure(Path(path).name, (panel,), columns=1, notes=notes), path, size=(5.6, 3.6 + 0.15 * len(notes)))
 
 
 def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = None) -> list[Path]:
@@ -57,6 +60,8 @@ def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = No
         _legend(canvas, grid, len(figure.panels))
         if figure.title:
             canvas.suptitle(figure.title, fontsize=9)
+        if figure.notes:
+            canvas.supxlabel("\n".join(figure.notes), fontsize=7, color="0.35")
         return [
             write_atomically(Path(f"{path}{ending}"), lambda file: canvas.savefig(file, dpi=160))
             for ending in (".png", ".pdf")

@@ -48,13 +48,14 @@ class Panel:
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """Panels side by side, in rows of `columns`, all with one y axis if `shared`."""
+    """Panels side by side, in rows of `columns`, all with one y axis if `shared`; `notes` stand below, a line each."""
 
     name: str
     panels: tuple[Panel, ...]
     columns: int = 2
     title: str = ""
     shared: bool = True
+    notes: tuple[str, ...] = ()
 
 
 def band(label: str, trace: Trace, metric: str = "residual", **style: Any) -> Line:

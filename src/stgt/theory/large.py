@@ -16,7 +16,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, gcrotmk
 
 from stgt.setting import Setting
 
-PROBES = 32  # random rows that estimate the consensus error
+RANDOM_ROWS = 32  # random rows that estimate the consensus error
 MOST_VECTORS = 2000  # of a projection
 ROOM = 2**28  # numbers that the vectors of a projection may have: 2 GB
 LONGER = 1.3  # how much a projection grows between two looks at its answer
@@ -77,12 +77,12 @@ class LargeMap:
             rows[r * p : (r + 1) * p] = self.mean
             return rows
 
-        def probes(r: int) -> np.ndarray:
-            signs = np.random.default_rng(r).choice((-1.0, 1.0), size=(PROBES, n, p))
+        def random_rows(r: int) -> np.ndarray:
+            signs = np.random.default_rng(r).choice((-1.0, 1.0), size=(RANDOM_ROWS, n, p))
             return self._rows(signs - signs.mean(axis=1, keepdims=True))
 
-        spread, seen = self._variances(means, 1e-8), self._variances(probes, 3e-4)
-        error = float(seen.std(ddof=1)) / PROBES**0.5
+        spread, seen = self._variances(means, 1e-8), self._variances(random_rows, 3e-4)
+        error = float(seen.std(ddof=1)) / RANDOM_ROWS**0.5
         return bias + float(spread.sum()), apart + float(seen.mean()), bias, error
 
     def _means(self) -> tuple[float, float]:

@@ -54,27 +54,25 @@ class Steps:
             if algorithm.starts_warm:  # it waits for the first gradients
                 block.state = {name: block.x if name == "x" else 0 * block.x for name in algorithm.state_fields}
             else:
-                block.state = begin(algorithm, block.x)
+                block.state = _apart(begin(algorithm, block.x))
             if self.keeps_start:
                 block.state["x"] = block.x.clone()
             block.first = torch.zeros_like(block.x) if self.keeps_first else None
             block.total = torch.zeros_like(block.x) if self.sums else None
-        self._stretches = [
-            [_Views(algorithm, block, stretch) for stretch in block.stretches(self._length(block))] for block in blocks
-        ]
+        self._stretches = self._cut_up(PIECE)
+        self._joined = not plain  # is it settled how much a step works on at once?
 
-    def _length(self, block: Block) -> int:
-        """How much a local step works on at once: all, where one operation does it without temporaries."""
-        state = readable(self.algorithm, _cut(block.state, slice(0, 1)))
-        correction = self.algorithm.correction(state, block.x[:1])
-        made = isinstance(correction, Tensor) and not any(correction is kept for kept in state.values())
-        return block.size if self.plain and not made else PIECE
+    def _cut_up(self, length: int) -> list[list[_Views]]:
+        return [
+            [_Views(self.algorithm, block, stretch) for stretch in block.stretches(length)] for block in self.blocks
+        ]
 
     def apply(self, groups: list[dict[str, Any]], first: bool) -> None:
         """One local step x ← x − lr (g + correction), or its corrected gradients for the base optimiser.
 
         A parameter without a gradient counts as one whose gradient is zero.
         """
+        made = False  # is some correction a new tensor, and not one that is kept?
         for block, stretches in zip(self.blocks, self._stretches, strict=True):
             group = groups[block.group]
             rate, decay = float(group["lr"]), float(group.get("weight_decay", 0.0)) if self.plain else 0.0
@@ -89,6 +87,7 @@ class Steps:
                     torch._foreach_copy_(views.first, g)
                 c = self.algorithm.correction(views.state, views.x)
                 corrections = views.split(c) if isinstance(c, Tensor) else None
+                made = made or (corrections is not None and not any(c is kept for kept in views.state.values()))
                 if self.plain:
                     _move(views.xs, g, corrections, rate)
                     continue
@@ -97,6 +96,10 @@ class Steps:
                 if views.total is not None:
                     torch._foreach_copy_(views.total, g) if first else torch._foreach_add_(views.total, g)
         self.corrected = not self.plain
+        if not self._joined:
+            self._joined = True
+            if not made:  # one operation makes a whole block's step without temporaries
+                self._stretches = self._cut_up(max(block.size for block in self.blocks))
 
     def last(self, block: Block, part: slice) -> Tensor:
         """The round's last gradient as it was computed, in a part of a block."""
@@ -215,6 +218,15 @@ def _move(x: list[Tensor], gradient: list[Tensor], correction: list[Tensor] | No
     else:
         torch._foreach_add_(x, gradient, alpha=-rate)
         torch._foreach_add_(x, correction, alpha=-rate)
+
+
+def _apart(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state with a tensor of its own for each field: a method may start several of them from one."""
+    found: dict[str, Tensor] = {}
+    for name, value in state.items():
+        shared = any(value.data_ptr() == other.data_ptr() for other in found.values())
+        found[name] = value.clone() if shared else value
+    return found
 
 
 def _cut(state: Mapping[str, Tensor], where: slice) -> dict[str, Tensor]:
