@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import jax
@@ -27,6 +28,8 @@ def keep_compiled() -> None:
         return
     if not os.access(folder, os.W_OK):
         return
+    # Two processes may meet at an entry that is half written: it is then compiled anew, which is no news.
+    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
@@ -46,7 +49,7 @@ def _folder() -> Path | None:
 
 
 def _prune(folder: Path) -> None:
-    """Removes the programs used longest ago, until half of the room is free again."""
+    """Removes the oldest programs where there are too many, until half of the room is free again."""
     files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in folder.iterdir() if file.is_file())
     total = sum(size for _, size, _ in files)
     if total <= LARGEST:
