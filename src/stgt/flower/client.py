@@ -18,7 +18,7 @@ from stgt.checks import check_count
 from stgt.flower.fit import from_text
 from stgt.flower.ledger import Arrays, Reply
 from stgt.flower.memory import Memory
-from stgt.flower.records import WORD, reply_to, to_record, view_of, word, word_of
+from stgt.flower.records import HEADER, header, header_of, reply_to, to_record, view_of
 from stgt.torch.fit import is_plain
 from stgt.torch.flat import Block, make_blocks
 from stgt.torch.local import Steps
@@ -62,15 +62,15 @@ def client_app(setup: Setup, *, state_dir: Path | str | None = None) -> ClientAp
     app = ClientApp()
 
     def answer(message: Message, context: Context, work: Callable[..., Message]) -> Message:
-        word_of(message, "the server's strategy")
+        header_of(message, "the server's strategy")
         try:
             return work(message, context)
         except ValueError as error:  # what a user can mend travels to the server as a sentence
-            return reply_to(message, **{WORD: word(fault=str(error))})
+            return reply_to(message, **{HEADER: header(fault=str(error))})
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda m, c: reply_to(m, **{WORD: word(partition=_partition(c))}))
+        return answer(message, context, lambda m, c: reply_to(m, **{HEADER: header(partition=_partition(c))}))
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -84,11 +84,11 @@ def client_app(setup: Setup, *, state_dir: Path | str | None = None) -> ClientAp
 
 
 def _train(message: Message, context: Context, setup: Setup, state_dir: Path | str | None) -> Message:
-    told, partition = word_of(message, "the server's strategy"), _partition(context)
+    told, partition = header_of(message, "the server's strategy"), _partition(context)
     algorithm, r, view = from_text(told["algorithm"]), int(told["round"]), view_of(message.content)
     memory = Memory(context.state, algorithm, view, partition, state_dir)
     if not memory.recall(str(told["accepted"])):
-        return reply_to(message, **{WORD: word(lost=True, partition=partition, round=r)})
+        return reply_to(message, **{HEADER: header(lost=True, partition=partition, round=r)})
     torch.manual_seed(int(np.random.SeedSequence([told["seed"], partition, r]).generate_state(1)[0]))
     task = setup(context, _config(message))
     worker = Worker(task, memory)
@@ -98,8 +98,10 @@ def _train(message: Message, context: Context, setup: Setup, state_dir: Path | s
     records = {"end": to_record(reply.end), "buffers": to_record(reply.buffers)}
     if reply.direction is not None:
         records["direction"] = to_record(reply.direction)
-    said = word(partition=partition, round=r, tied=[f"{other}={name}" for other, name in reply.tied.items()])
-    return reply_to(message, **records, travelled=MetricRecord(dict(reply.travelled)), metrics=metrics, **{WORD: said})
+    said = header(partition=partition, round=r, tied=[f"{other}={name}" for other, name in reply.tied.items()])
+    return reply_to(
+        message, **records, travelled=MetricRecord(dict(reply.travelled)), metrics=metrics, **{HEADER: said}
+    )
 
 
 def _evaluate(message: Message, context: Context, setup: Setup) -> Message:
@@ -111,7 +113,7 @@ def _evaluate(message: Message, context: Context, setup: Setup) -> Message:
     with torch.inference_mode():
         found = {name: float(value) for name, value in task.evaluate(task.model).items()}
     return reply_to(
-        message, metrics=MetricRecord({**task.metrics, **found}), **{WORD: word(partition=_partition(context))}
+        message, metrics=MetricRecord({**task.metrics, **found}), **{HEADER: header(partition=_partition(context))}
     )
 
 

@@ -21,10 +21,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from stgt.flower.ledger import Arrays, View
 
-WORD = "stgt"
+HEADER = "stgt"
 VIEW = "view."
 REMEDY = "build the clients' ClientApp by stgt.flower.client_app and the server's strategy by stgt.flower.Strategy"
-AWAY = (3, 4, 5)  # Flower's codes for a message, a reply or a node that is not to be had
+UNAVAILABLE = (3, 4, 5)  # Flower's codes for a message, a reply or a node that is not to be had
 
 
 class FailedError(ValueError):
@@ -48,11 +48,11 @@ def view_of(content: RecordDict) -> View:
     return {key.removeprefix(VIEW): from_record(one) for key, one in records.items() if key.startswith(VIEW)}
 
 
-def word_of(message: Message, who: str) -> dict[str, Any]:
+def header_of(message: Message, who: str) -> dict[str, Any]:
     """Our own record of a message; a ValueError if the other side failed, found a fault, or is not ours."""
     if message.has_error():
         raise FailedError(f"{who} failed: {str(message.error.reason).strip()}")
-    record = message.content.config_records.get(WORD)
+    record = message.content.config_records.get(HEADER)
     if record is None:
         raise ValueError(f"{who} is not one of stgt's: {REMEDY}.")
     if "fault" in record:
@@ -60,16 +60,16 @@ def word_of(message: Message, who: str) -> dict[str, Any]:
     return dict(record)
 
 
-def is_away(message: Message) -> bool:
+def is_unavailable(message: Message) -> bool:
     """Does Flower itself answer in the client's place, which is late or gone?"""
-    return message.has_error() and message.error.code in AWAY
+    return message.has_error() and message.error.code in UNAVAILABLE
 
 
 def reply_to(message: Message, **records: Any) -> Message:
     return Message(content=RecordDict(records), reply_to=message)
 
 
-def word(**values: Any) -> ConfigRecord:
+def header(**values: Any) -> ConfigRecord:
     return ConfigRecord(values)
 
 

@@ -9,7 +9,7 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from stgt.flower.records import REMEDY, WORD, FailedError, word, word_of
+from stgt.flower.records import HEADER, REMEDY, FailedError, header, header_of
 
 
 class Roster:
@@ -26,7 +26,7 @@ class Roster:
         self.partitions, self.least, self.patience = partitions, least, patience
         self.wait = patience if timeout is None else min(patience, timeout)
         self._known: dict[int, int] = {}  # in the order in which they came
-        self._strange: dict[int, int] = {}  # the nodes that gave none when asked, and how often that was
+        self._unidentified: dict[int, int] = {}  # the nodes that gave none when asked, and how often that was
         self._calls = 0
 
     def present(self, grid: Grid) -> dict[int, int]:
@@ -40,7 +40,7 @@ class Roster:
             nodes = set(grid.get_node_ids())
             self._known = {node: partition for node, partition in self._known.items() if node in nodes}
             enough = len(set(self._known.values())) >= self.least
-            resting = {node for node, times in self._strange.items() if enough and self._calls % 2**times}
+            resting = {node for node, times in self._unidentified.items() if enough and self._calls % 2**times}
             faults = self._meet(grid, nodes - set(self._known) - resting)
             found = {partition: node for node, partition in self._known.items()}
             if len(found) >= self.least:
@@ -61,12 +61,14 @@ class Roster:
             return []
         faults = []
         asked = [
-            Message(content=RecordDict({WORD: word()}), message_type=MessageType.QUERY, dst_node_id=node, ttl=self.wait)
+            Message(
+                content=RecordDict({HEADER: header()}), message_type=MessageType.QUERY, dst_node_id=node, ttl=self.wait
+            )
             for node in sorted(nodes)
         ]
         for message in grid.send_and_receive(asked, timeout=self.wait):
             try:
-                partition = int(word_of(message, "a client")["partition"])
+                partition = int(header_of(message, "a client")["partition"])
                 if not 0 <= partition < self.partitions:
                     raise ValueError(f"a client has partition-id={partition}: use 0 to {self.partitions - 1}.")
                 if partition in self._known.values():
@@ -75,5 +77,5 @@ class Roster:
             except ValueError as error:
                 faults.append(f"{error}; {REMEDY}." if isinstance(error, FailedError) else str(error))
                 log(WARNING, "%s", faults[-1])
-        self._strange |= {node: self._strange.get(node, 0) + 1 for node in nodes - set(self._known)}
+        self._unidentified |= {node: self._unidentified.get(node, 0) + 1 for node in nodes - set(self._known)}
         return faults

@@ -18,7 +18,17 @@ from stgt.checks import check_count, check_number, check_seed
 from stgt.flower.checkpoint import load_ledger, save_ledger
 from stgt.flower.fit import as_text, check_usable
 from stgt.flower.ledger import Ledger, Reply
-from stgt.flower.records import WORD, FailedError, from_record, is_away, size_of, to_record, view_records, word, word_of
+from stgt.flower.records import (
+    HEADER,
+    FailedError,
+    from_record,
+    header,
+    header_of,
+    is_unavailable,
+    size_of,
+    to_record,
+    view_records,
+)
 from stgt.flower.roster import Roster
 from stgt.topology import Topology
 
@@ -29,7 +39,7 @@ class Strategy(FlowerStrategy):
     """Any server–worker method of the family: ScaffoldPlus, Scaffold, FedAvg, FedProx, or STGT on a sampled server.
 
     Weights are 1/|S|. Clients are known by their partition, so that the same seed gives the same run. A client that
-    fails, is late or replies with nonsense is left out of its round, and the method's algebra stays right.
+    fails, is late or whose reply is invalid is left out of its round, and the method's algebra stays right.
 
     Args:
         algorithm: such as stgt.ScaffoldPlus(tau=10, gamma_g=1.0, gamma_c=1.0); gamma is the clients' lr.
@@ -133,14 +143,14 @@ class Strategy(FlowerStrategy):
             at = ledger.at[partition]
             if at not in records:
                 records[at] = view_records(ledger.view(partition))
-            told = word(
+            told = header(
                 algorithm=as_text(self.algorithm),
                 round=r,
                 participation=self.topology.participation,
                 accepted=ledger.accepted[partition],
                 seed=self.seed,
             )
-            content = RecordDict({**records[at], WORD: told, "config": _config(config, r)})
+            content = RecordDict({**records[at], HEADER: told, "config": _config(config, r)})
             self._sent = max(self._sent, size_of(content))
             messages.append(Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node, ttl=self._ttl))
         return messages  # a list: Flower's grid of a deployment goes through them twice
@@ -150,7 +160,11 @@ class Strategy(FlowerStrategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Takes in the replies that are right; a round with too few leaves everything as it was."""
         ledger, r = self._begun(), self.done + server_round - 1
-        come = {self._called.get(message.metadata.src_node_id): message for message in replies if not is_away(message)}
+        come = {
+            self._called.get(message.metadata.src_node_id): message
+            for message in replies
+            if not is_unavailable(message)
+        }
         good: dict[int, Reply] = {}
         faults: list[str] = []
         lost: list[int] = []
@@ -192,7 +206,7 @@ class Strategy(FlowerStrategy):
 
     def _read(self, message: Message, partition: int, r: int) -> Reply | None:
         """A client's reply to round r; None if it has lost its state."""
-        said = word_of(message, "it")
+        said = header_of(message, "it")
         if said.get("partition") != partition:
             self._roster.forget(message.metadata.src_node_id)
             raise ValueError(f"it is partition {said.get('partition')} now: it is asked again before it is called.")
@@ -224,7 +238,7 @@ class Strategy(FlowerStrategy):
         self._called, messages = {}, []
         for partition in sorted(present)[: self.evaluate]:
             self._called[present[partition]] = partition
-            content = RecordDict({"view.x": arrays, WORD: word(round=r), "config": _config(config, r)})
+            content = RecordDict({"view.x": arrays, HEADER: header(round=r), "config": _config(config, r)})
             kind = MessageType.EVALUATE
             messages.append(Message(content=content, message_type=kind, dst_node_id=present[partition], ttl=self._ttl))
         return messages
@@ -234,7 +248,7 @@ class Strategy(FlowerStrategy):
         found = []
         for message in replies:
             try:
-                word_of(message, "it")
+                header_of(message, "it")
                 found.append(dict(message.content.metric_records["metrics"]))
             except ValueError as error:
                 log(WARNING, "evaluation: client %s: %s", self._called.get(message.metadata.src_node_id), error)
