@@ -235,7 +235,10 @@ def raising(r: int) -> np.ndarray:
             lambda: topo.schedule(4, lambda r: topo.random_matching(4), period=2),
             r"function\(0\) gave random_matching\(4\), which is random and has no period: leave period out",
         ),
-        (lambda: make_topology({"name": "schedule"}, 4), "topology.name='schedule': choose from"),
+        (
+            lambda: make_topology({"name": "schedule"}, 4),
+            "topology.name='schedule' takes what a file cannot hold: register",
+        ),
     ],
 )
 def test_bad_input_is_named(make: Callable[[], object], message: str) -> None:

@@ -249,11 +249,13 @@ def test_no_rounds():
 
 def test_names():
     assert stgt.list_algorithms()[0] == "STGT"
-    assert len(stgt.list_algorithms()) == 16
-    for name in stgt.list_algorithms():
+    ours = [name for name in stgt.list_algorithms() if hasattr(stgt, name)]  # other tests register theirs
+    assert len(ours) == 16
+    for name in ours:
         assert isinstance(getattr(stgt, name)(gamma=0.1), stgt.Algorithm)
-    for name in stgt.list_topologies():
-        assert callable(getattr(stgt.topology, name))
+    ours = [name for name in stgt.list_topologies() if hasattr(stgt.topology, name)]
+    assert len(ours) == 21
+    assert all(callable(getattr(stgt.topology, name)) for name in ours)
 
 
 def test_a_large_batch_in_single_precision():

@@ -10,7 +10,7 @@ from stgt.algorithms import Algorithm, Local, Sent
 from stgt.algorithms.calls import begin, hear, hear_again, readable, say, say_again
 from stgt.engines.job import Job, Result
 from stgt.engines.metrics import measure
-from stgt.ops import NUMPY
+from stgt.ops import NUMPY as OPS
 from stgt.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
 
 
@@ -25,7 +25,7 @@ class Run:
         if isinstance(algorithm.gamma, tuple):
             self.gamma = np.array(algorithm.gamma, dtype=self.dtype)[:, None]
         x = job.x0.astype(self.dtype)
-        self.memory = job.oracle.init(NUMPY, job.problem.model, self.data, x)
+        self.memory = job.oracle.init(OPS, job.problem.model, self.data, x)
         gradient = mean = None
         if algorithm.starts_warm:
             gradient, self.memory = self.evaluate(x, 0, STREAM_INITIAL)
@@ -41,9 +41,9 @@ class Run:
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Every node's stochastic gradient at its own x, with the samples of `step`."""
         problem, oracle = self.job.problem, self.job.oracle
-        clock = Clock(NUMPY, self.dtype, self.seed, np.arange(problem.n), step, stream)
+        clock = Clock(OPS, self.dtype, self.seed, np.arange(problem.n), step, stream)
         drawn = oracle.draw(clock, problem.p, problem.counts)
-        g, memory = oracle.gradient(NUMPY, problem.model, self.data, self.memory, x, drawn)
+        g, memory = oracle.gradient(OPS, problem.model, self.data, self.memory, x, drawn)
         return g.astype(self.dtype, copy=False), memory
 
     def local_steps(self, r: int, active: np.ndarray) -> Local:
