@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from literal import NODES
-
-from conftest import World
+from nodes import World
 
 THOROUGH = pytest.mark.thorough
 
@@ -28,9 +27,9 @@ def test_early_with_a_schedule_and_momentum_free_groups(world):
         np.testing.assert_allclose(two["x"], one["x"], rtol=0, atol=1e-12)
 
 
-def test_early_notices_another_lr():
+def test_early_notices_another_lr(forker):
     """In a world of its own: the nodes stop in the middle of a talk."""
-    pair = World(2)
+    pair = World(forker, 2)
     try:
         for answer in pair.ask("uneven_rates"):
             assert "lr or tau" in answer["error"]
