@@ -1,6 +1,7 @@
 import os
 import struct
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +19,22 @@ settings.load_profile("stgt")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """`@pytest.mark.sampled(k)`: of a function's cases every k-th is run, the others in `make test-all`."""
-    seen = {}
+    """`@pytest.mark.sampled(k, each=…)`: a case's place is a hash of its name, so that a new case moves no other's.
+
+    Run are the cases whose hash k divides, and the lowest of each set of cases with the same values of the parameters
+    `each`, so that every value is met; the others are thorough.
+    """
+    places, lowest = {}, {}
     for item in items:
         mark = item.get_closest_marker("sampled")
         if mark is not None:
-            number = seen[item.function] = seen.get(item.function, -1) + 1
-            if number % mark.args[0]:
-                item.add_marker("thorough")
+            values = tuple(str(item.callspec.params[name]) for name in mark.kwargs.get("each", "").split())
+            place, group = zlib.crc32(item.name.encode()), (item.function, values)
+            places[item] = place, group, mark.args
+            lowest[group] = min(place, lowest.get(group, place))
+    for item, (place, group, divisors) in places.items():
+        if place != lowest[group] and all(place % divisor for divisor in divisors):
+            item.add_marker("thorough")
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ def assert_same(algorithm, problem, topology, **options):
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("name", instances())
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(each="name")
 def test_every_algorithm_on_every_kind_of_graph(name, topology):
     algorithm, graph = instances()[name], TOPOLOGIES[topology]
     problem = PROBLEMS["minibatch logistic" if algorithm.oracle or "server" in topology else "noisy quadratic"]
@@ -52,7 +52,7 @@ def test_every_algorithm_on_every_kind_of_graph(name, topology):
 
 @pytest.mark.parametrize("oracle", ["exact", "noisy", "minibatch", "saga", "svrg"])
 @pytest.mark.parametrize("name", ["STGT", "LUGT", "Scaffold-I", "KGT-warm"])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(each="oracle")
 def test_every_oracle(name, oracle):
     chosen = {
         "exact": stgt.oracles.Exact(),
