@@ -1,4 +1,4 @@
-"""One process of a test world: hears the name of a scenario, runs it with the others, answers; until told to stop."""
+"""One process of a test world: hears the name of a scenario, runs it with the others, answers; until it is killed."""
 
 import traceback
 import warnings
@@ -7,7 +7,6 @@ from multiprocessing.connection import Client
 import scenarios
 import scenarios_use
 import torch
-import torch.distributed as dist
 
 from stgt.torch import init
 
@@ -19,12 +18,7 @@ def main(address: str) -> None:
     with Client(address) as connection:
         connection.send(rank)
         while True:
-            try:
-                name, arguments = connection.recv()
-            except EOFError:
-                break
-            connection.send(answer(name, arguments))
-    dist.destroy_process_group()
+            connection.send(answer(*connection.recv()))
 
 
 def answer(name: str, arguments: dict) -> dict:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -97,9 +98,16 @@ class Node:
             time.sleep(0.02)
         return self.exit_code
 
-    def signal(self, number: int) -> None:
+    def kill(self) -> None:
         if self.poll() is None:
-            os.kill(self.number, number)
+            os.kill(self.number, signal.SIGKILL)
+
+
+def stop(nodes: list[Node]) -> None:
+    for node in nodes:
+        node.kill()
+    for node in nodes:
+        node.finish(10)
 
 
 class World:
@@ -130,8 +138,7 @@ class World:
         return [answer["result"] for answer in answers]
 
     def close(self) -> None:
+        stop(self.nodes)
         for connection in self.connections:
             connection.close()
-        for node in self.nodes:
-            node.finish(10)
         self.folder.cleanup()

@@ -11,16 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from literal import NODES
-from nodes import HERE, Node, free_port, node_environment, python_environment
+from nodes import HERE, Node, free_port, node_environment, python_environment, stop
 from safetensors.numpy import load_file
 
 ROUNDS = 14
-
-
-def stop(nodes: list[Node]) -> None:
-    for node in nodes:
-        node.signal(signal.SIGKILL)
-        node.finish(10)
 
 
 def assert_named(node: Node, lost: int) -> None:
@@ -37,7 +31,7 @@ def test_a_killed_node_is_named_and_a_restart_ends_at_the_same_weights(world, fo
     nodes = forker.start(tmp_path, NODES, "resumable", str(tmp_path), str(ROUNDS), "30")
     try:
         nodes[5].wait_for("round 7")
-        nodes[5].signal(signal.SIGKILL)
+        nodes[5].kill()
         assert nodes[5].finish(10) == -signal.SIGKILL
         killed = time.monotonic()
         for rank, node in enumerate(nodes):
