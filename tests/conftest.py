@@ -1,7 +1,6 @@
 import os
 import struct
 import sys
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,8 @@ from hypothesis import settings
 for folder in (".", "paper"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
+from sampling import Case, choose  # noqa: E402
+
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # two workers run on two cores
 
 settings.register_profile("stgt", deadline=None, derandomize=True)
@@ -19,22 +20,17 @@ settings.load_profile("stgt")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """`@pytest.mark.sampled(k, each=…)`: a case's place is a hash of its name, so that a new case moves no other's.
-
-    Run are the cases whose hash k divides, and the lowest of each set of cases with the same values of the parameters
-    `each`, so that every value is met; the others are thorough.
-    """
-    places, lowest = {}, {}
-    for item in items:
-        mark = item.get_closest_marker("sampled")
-        if mark is not None:
-            values = tuple(str(item.callspec.params[name]) for name in mark.kwargs.get("each", "").split())
-            place, group = zlib.crc32(item.name.encode()), (item.function, values)
-            places[item] = place, group, mark.args
-            lowest[group] = min(place, lowest.get(group, place))
-    for item, (place, group, divisors) in places.items():
-        if place != lowest[group] and all(place % divisor for divisor in divisors):
+    """`@pytest.mark.sampled(k, each="NAMES OF PARAMETERS")`: see sampling.py."""
+    marked = [item for item in items if item.get_closest_marker("sampled")]
+    for item, chosen in zip(marked, choose([case_of(item) for item in marked]), strict=True):
+        if not chosen:
             item.add_marker("thorough")
+
+
+def case_of(item) -> Case:
+    mark = item.get_closest_marker("sampled")
+    each = tuple(str(item.callspec.params[name]) for name in mark.kwargs.get("each", "").split())
+    return Case(item.name, (item.function, *each), *mark.args)
 
 
 @pytest.fixture(scope="session")

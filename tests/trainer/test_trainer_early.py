@@ -5,13 +5,10 @@ import pytest
 from literal import NODES
 from nodes import World
 
-THOROUGH = pytest.mark.thorough
 
-
-@pytest.mark.parametrize("graph", ["static", *(pytest.param(one, marks=THOROUGH) for one in ("one-peer", "complete"))])
-@pytest.mark.parametrize(
-    "name", ["STGT", "DPSGD", *(pytest.param(one, marks=THOROUGH) for one in ("KGT", "DIGing", "NEXT"))]
-)
+@pytest.mark.parametrize("graph", ["static", "one-peer", "complete"])
+@pytest.mark.parametrize("name", ["STGT", "DPSGD", "KGT", "DIGing", "NEXT"])
+@pytest.mark.sampled(each="graph")
 def test_early_is_the_same_method(world, name, graph):
     """W(a + b) = W a + W b: it is only another order of the same sums."""
     arguments = {"name": name, "graph": graph, "dtype": "float64", "rounds": 12, "tau": 3}
@@ -41,11 +38,9 @@ def test_early_notices_another_lr(forker):
 HALF = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-@pytest.mark.parametrize(
-    "graph",
-    ["static", "complete", *(pytest.param(one, marks=THOROUGH) for one in ("one-peer", "server"))],
-)
+@pytest.mark.parametrize("graph", ["static", "complete", "one-peer", "server"])
 @pytest.mark.parametrize("wire", list(HALF))
+@pytest.mark.sampled(each="wire")
 def test_half_precision_keeps_sums(world, wire, graph):
     arguments = {"name": "STGT", "graph": graph, "dtype": "float32", "rounds": 50, "tau": 3}
     exact = world.run("train", **arguments)
