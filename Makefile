@@ -1,26 +1,30 @@
-# `make demo` and `make test` set up everything they need in .venv.
+# `make demo` and `make test` set up what they need in .venv.
 PYTHON ?= python3
 BIN := .venv/bin
+DEMO := .venv/.demo
 READY := .venv/.ready
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
-.PHONY: demo test test-all lint format bench clean
+.PHONY: demo test test-rest test-all lint format bench clean
 
-demo: $(READY)
+demo: $(DEMO)
 	$(BIN)/stgt demo --out demo --force
 
 # These start processes of their own, which fill the machine.
-FLOWER := $(addprefix tests/flower/test_flower_,ray.py example.py deployment.py)
-APART := $(addprefix --ignore ,tests/trainer $(FLOWER))
+APART := $(filter-out %/test_train_command.py %/test_routes.py,$(wildcard tests/trainer/test_*.py))
+APART += $(addprefix tests/flower/test_flower_,ray.py example.py deployment.py)
+TOGETHER := -n 2 $(addprefix --ignore ,$(APART))
 
 test: $(READY)
-	$(BIN)/pytest -n 2 $(APART)
-	$(BIN)/pytest tests/trainer
-	$(BIN)/pytest $(FLOWER)
+	$(BIN)/pytest $(TOGETHER)
+	$(BIN)/pytest $(APART)
 
-test-all: $(READY)
-	$(BIN)/pytest -n 2 $(APART) -m ""
-	$(BIN)/pytest tests/trainer -m ""
-	$(BIN)/pytest $(FLOWER) -m ""
+# What `make test` leaves out.
+test-rest: $(READY)
+	$(BIN)/pytest $(TOGETHER) -m thorough
+	$(BIN)/pytest $(APART) -m thorough
+
+test-all: test test-rest
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -35,9 +39,13 @@ bench: $(READY)
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/trainer.py
 
-$(READY): pyproject.toml constraints.txt
+$(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) .
+	touch $(DEMO)
+
+$(READY): $(DEMO)
+	$(INSTALL) '.[dev]'
 	touch $(READY)
 
 clean:

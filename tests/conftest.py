@@ -10,6 +10,9 @@ from hypothesis import settings
 for folder in (".", "paper"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
+from sampling import Case, choose  # noqa: E402
+
+os.environ["STGT_CACHE"] = ""  # what is tested is compiled by this run
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # two workers run on two cores
 
 settings.register_profile("stgt", deadline=None, derandomize=True)
@@ -18,14 +21,17 @@ settings.load_profile("stgt")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """`@pytest.mark.sampled(k)`: of a function's cases every k-th is run, the others in `make test-all`."""
-    seen = {}
-    for item in items:
-        mark = item.get_closest_marker("sampled")
-        if mark is not None:
-            number = seen[item.function] = seen.get(item.function, -1) + 1
-            if number % mark.args[0]:
-                item.add_marker("thorough")
+    """`@pytest.mark.sampled(k, each="NAMES OF PARAMETERS")`: see sampling.py."""
+    marked = [item for item in items if item.get_closest_marker("sampled")]
+    for item, chosen in zip(marked, choose([case_of(item) for item in marked]), strict=True):
+        if not chosen:
+            item.add_marker("thorough")
+
+
+def case_of(item) -> Case:
+    mark = item.get_closest_marker("sampled")
+    each = tuple(str(item.callspec.params[name]) for name in mark.kwargs.get("each", "").split())
+    return Case(item.name, (item.function, *each), *mark.args)
 
 
 @pytest.fixture(scope="session")

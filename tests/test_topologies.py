@@ -287,6 +287,7 @@ N = 100_000
         lambda: topo.grid(250, 400),
     ],
 )
+@pytest.mark.sampled
 def test_a_hundred_thousand_nodes_fit_in_neighbour_lists(make: Callable[[], Topology]) -> None:
     topology = make()
     structure = topology.structure

@@ -60,7 +60,7 @@ TOPOLOGIES = [
 
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=str)
 @pytest.mark.parametrize("kind", [stgt.STGT, stgt.KGT, stgt.FlexGT])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 def test_rounding_does_not_add_up(kind, topology):
     """float32, 20,000 rounds with noise: ‖Σ c_i‖ stays below 1e-5 of Σ‖c_i‖."""
     problem = stgt.problems.ridge(n=32, p=10, mu=0.5, noise=0.1)

@@ -43,7 +43,7 @@ def assert_same(algorithm, problem, topology, **options):
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("name", instances())
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(each="name")
 def test_every_algorithm_on_every_kind_of_graph(name, topology):
     algorithm, graph = instances()[name], TOPOLOGIES[topology]
     problem = PROBLEMS["minibatch logistic" if algorithm.oracle or "server" in topology else "noisy quadratic"]
@@ -52,7 +52,7 @@ def test_every_algorithm_on_every_kind_of_graph(name, topology):
 
 @pytest.mark.parametrize("oracle", ["exact", "noisy", "minibatch", "saga", "svrg"])
 @pytest.mark.parametrize("name", ["STGT", "LUGT", "Scaffold-I", "KGT-warm"])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(each="oracle")
 def test_every_oracle(name, oracle):
     chosen = {
         "exact": stgt.oracles.Exact(),
@@ -99,13 +99,13 @@ KERNELS = [
 
 
 @pytest.mark.parametrize("topology", KERNELS, ids=str)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_every_kernel(topology):
     assert_same(stgt.STGT(gamma=0.05, tau=3), quadratic(topology.n, P, noise=0.1), topology)
 
 
 @pytest.mark.parametrize("topology", [graph for graph in KERNELS if not graph.symmetric], ids=str)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled
 def test_every_kernel_of_the_transpose(topology):
     assert_same(stgt.STGT(gamma=0.05, tau=3, adjoint=True), quadratic(topology.n, P, noise=0.1), topology)
 
@@ -120,13 +120,13 @@ def test_random_graphs_in_turn(name):
 
 @pytest.mark.parametrize("name", ["LUGT", "ScaffoldPlus", "ProxSkip", "GTSAGA"])
 @pytest.mark.parametrize("topology", [stgt.topology.random_matching(N, seed=3), stgt.topology.server(N)], ids=str)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(each="topology")
 def test_other_shapes_of_a_round(name, topology):
     assert_same(instances()[name], logistic(N, P), topology)
 
 
 @pytest.mark.parametrize("name", ["FedAvg", "FedProx", "Scaffold-I", "Scaffold-II", "ScaffoldPlus"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled
 def test_relay(name):
     assert_same(instances()[name], quadratic(N, P, noise=0.1), stgt.topology.relay(N, sampled=3))
 
@@ -144,7 +144,9 @@ def test_first_values():
     assert_same(instances()["STGT"], quadratic(N, P, noise=0.1), stgt.topology.ring(N), **options)
 
 
-def test_any_loss():
+@pytest.mark.parametrize("name", ["STGT", "GTSAGA", "GTSVRG"])
+@pytest.mark.sampled
+def test_any_loss(name):
     """from_loss with nested parameters, integer labels and nodes of different size."""
     rng = np.random.default_rng(1)
     data = [
@@ -161,5 +163,4 @@ def test_any_loss():
     params = {"hidden": np.zeros((2, 2)), "out": np.zeros((2, 3))}
     problem = stgt.problems.from_loss(loss, data, params, batch=2)
     x0 = rng.normal(size=problem.p)
-    for name in ("STGT", "GTSAGA", "GTSVRG"):
-        assert_same(instances()[name], problem, stgt.topology.ring(N), x0=x0)
+    assert_same(instances()[name], problem, stgt.topology.ring(N), x0=x0)

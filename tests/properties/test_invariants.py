@@ -91,7 +91,7 @@ def test_biased_methods_leave_the_optimum(name):
 
 
 @pytest.mark.parametrize("name", [name for name in instances() if name not in BIASED])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_exact_methods_converge(name):
     """Noiseless, on a strongly convex problem with different data at each node: to x* at every node."""
     algorithm = instances()[name]

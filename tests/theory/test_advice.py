@@ -46,6 +46,7 @@ def test_a_stepsize_too_large_for_any_graph_is_named():
     assert theory.spectral_radius(safe, problem, stgt.topology.ring(4)) <= 1
 
 
+@pytest.mark.thorough
 def test_a_sampled_server_is_tried_out():
     """Its error is that of longer runs, within a tenth; a stepsize above the one it calls safe diverges."""
     problem, server = quadratic(8, 2, noise=0.1), stgt.topology.server(8, sampled=3)

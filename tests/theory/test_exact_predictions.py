@@ -24,7 +24,7 @@ ALGORITHMS = [
 
 @pytest.mark.parametrize("topology", GRAPHS, ids=str)
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: algorithm.label)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(16)
 def test_the_steady_state_is_what_runs_show(algorithm, topology):
     """200 seeds: the predicted residual and consensus error lie in the 99 % intervals of the measured ones."""
     exact = theory.steady_state(algorithm, PROBLEM, topology)
@@ -71,6 +71,7 @@ def test_the_noise_of_the_first_gradient_counts():
 @pytest.mark.parametrize(
     "algorithm", [stgt.KGT(gamma=0.2, tau=3, warm_start=True), stgt.LUGT(gamma=0.2, tau=3)], ids=str
 )
+@pytest.mark.sampled
 def test_the_expected_curve_is_the_mean_of_runs(algorithm):
     """4,000 seeds, the first rounds, where a noisy start shows: each within its 99.9 % interval."""
     problem, ring = quadratic(4, 2, noise=0.5), stgt.topology.ring(4)
@@ -95,7 +96,7 @@ def test_the_expected_curve_is_the_mean_of_runs(algorithm):
     ],
     ids=str,
 )
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 def test_without_noise_the_curve_is_the_run(algorithm):
     problem, topology = quadratic(6, 2), directed_schedule(6)
     x0 = np.array([1.0, -2.0])
@@ -105,7 +106,7 @@ def test_without_noise_the_curve_is_the_run(algorithm):
 
 
 @pytest.mark.parametrize("topology", GRAPHS, ids=str)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled
 def test_the_spectral_radius_is_the_measured_rate(topology):
     """Noise-free, the distance to the optimum shrinks by the spectral radius a round, in the end: to 3 digits."""
     rng = np.random.default_rng(0)
@@ -128,6 +129,7 @@ def test_which_graphs_of_the_paper_are_stable():
     assert theory.spectral_radius(algorithm, problem, stgt.topology.exponential(32)) < 0.999
 
 
+@pytest.mark.thorough
 def test_adjoint_tracking_makes_directed_graphs_stable():
     problem = stgt.problems.ridge(n=16, p=4, mu=0.1)
     for hops in ([1], [1, 2], [1, 2, 4]):

@@ -38,6 +38,7 @@ def test_plain_sgd_has_the_exponents_of_its_closed_form():
     assert found["n"].y[0] == pytest.approx(0.1 * 0.1 / (4 * 1.9))
 
 
+@pytest.mark.thorough
 def test_local_steps_pay_almost_linearly():
     """ST-GT's error falls as 1/τ at γτ fixed, as both of the theory's terms say."""
     found = theory.fit_exponents(stgt.STGT(gamma=0.02, tau=5), over=["tau"], seeds=3)["tau"]

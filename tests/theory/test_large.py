@@ -22,7 +22,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("algorithm", "topology"), CASES, ids=str)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled
 def test_both_ways_agree(algorithm, topology, monkeypatch):
     """AugDGM starts from a noisy gradient, and D-PSGD ends at a biased mean."""
     asked = (algorithm, PROBLEM, topology)
@@ -39,6 +39,7 @@ def test_both_ways_agree(algorithm, topology, monkeypatch):
     np.testing.assert_allclose(theory.expected_curve(*asked, 20, x0=np.ones(3)), curve, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_instability_is_seen(monkeypatch):
     """The directed ring, on which plain ST-GT diverges and adjoint ST-GT does not."""
     algorithm = stgt.STGT(gamma=0.4, tau=50)

@@ -252,7 +252,7 @@ def test_the_arithmetic_of_the_proofs():
 
 
 @pytest.mark.parametrize("graph", ["complete", "ring"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled
 def test_theorem_2_on_a_nonconvex_problem(graph):
     """20 runs of 4,000 rounds: the mean of ‖∇f(x̄)‖² is below the bound, and on J the bound says something."""
     problem = logistic(4, 3, l2=0.0, nonconvex=0.3, batch=None)

@@ -14,14 +14,18 @@ from safetensors.torch import save_file
 import stgt
 from stgt.torch import ClockSampler, DistributedOptimizer, LostNodeError, init
 
-folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
-timeout = float(sys.argv[3]) if len(sys.argv) > 3 else 60.0
-stall = tuple(map(int, sys.argv[4:6]))
-torch.set_num_threads(1)
-rank = init(timeout=timeout)
+
+def main(folder: str, rounds: str, timeout: str = "60", *stall: str) -> None:
+    torch.set_num_threads(1)
+    rank = init(timeout=float(timeout))
+    try:
+        train(rank, Path(folder), int(rounds), tuple(map(int, stall)))
+    except LostNodeError as error:
+        print(f"stopped: {error}", flush=True)
+        sys.exit(3)
 
 
-def main() -> None:
+def train(rank: int, folder: Path, rounds: int, stall: tuple[int, ...]) -> None:
     nodes = torch.distributed.get_world_size()
     made = scenarios.problem(nodes)
     model = scenarios.Linear(torch.float64)
@@ -46,8 +50,5 @@ def main() -> None:
     save_file({"x": model.vector().detach()}, str(folder / f"final-{rank}.safetensors"))
 
 
-try:
-    main()
-except LostNodeError as error:
-    print(f"stopped: {error}", flush=True)
-    sys.exit(3)
+if __name__ == "__main__":
+    main(*sys.argv[1:])

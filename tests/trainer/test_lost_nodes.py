@@ -5,65 +5,19 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from literal import NODES
+from nodes import HERE, Node, free_port, node_environment, python_environment, stop
 from safetensors.numpy import load_file
 
-from conftest import HERE, NODES, free_port, node_environment
-
-SCRIPT = str(HERE / "resumable.py")
 ROUNDS = 14
 
 
-class Process:
-    """One node, whose lines are read as they come."""
-
-    def __init__(self, rank: int, nodes: int, port: int, *arguments: str):
-        self.lines: list[str] = []
-        self.process = subprocess.Popen(
-            [sys.executable, SCRIPT, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=node_environment(rank, nodes, port),
-        )
-        self.reader = threading.Thread(target=self._read)
-        self.reader.start()
-
-    def _read(self) -> None:
-        for line in self.process.stdout:
-            self.lines.append(line.strip())
-        self.process.stdout.close()
-
-    def wait_for(self, words: str, seconds: float = 120) -> None:
-        end = time.monotonic() + seconds
-        while not any(words in line for line in list(self.lines)):
-            assert time.monotonic() < end, self.lines
-            assert self.process.poll() is None, self.lines
-            time.sleep(0.02)
-
-    def finish(self, seconds: float) -> int:
-        code = self.process.wait(seconds)
-        self.reader.join()
-        return code
-
-
-def start(nodes: int, *arguments: str) -> list[Process]:
-    port = free_port()
-    return [Process(rank, nodes, port, *arguments) for rank in range(nodes)]
-
-
-def stop(nodes: list[Process]) -> None:
-    for node in nodes:
-        node.process.kill()
-        node.finish(10)
-
-
-def assert_named(node: Process, lost: int) -> None:
+def assert_named(node: Node, lost: int) -> None:
     said = [line for line in node.lines if line.startswith("stopped: ")]
     assert len(said) == 1, node.lines
     assert re.search(rf"rank {lost} was lost: .* round \d+", said[0]), said
@@ -73,11 +27,11 @@ def finals(folder: Path, nodes: int) -> np.ndarray:
     return np.stack([load_file(folder / f"final-{rank}.safetensors")["x"] for rank in range(nodes)])
 
 
-def test_a_killed_node_is_named_and_a_restart_ends_at_the_same_weights(world, tmp_path):
-    nodes = start(NODES, str(tmp_path), str(ROUNDS), "30")
+def test_a_killed_node_is_named_and_a_restart_ends_at_the_same_weights(world, forker, tmp_path):
+    nodes = forker.start(tmp_path, NODES, "resumable", str(tmp_path), str(ROUNDS), "30")
     try:
         nodes[5].wait_for("round 7")
-        nodes[5].process.send_signal(signal.SIGKILL)
+        nodes[5].kill()
         assert nodes[5].finish(10) == -signal.SIGKILL
         killed = time.monotonic()
         for rank, node in enumerate(nodes):
@@ -88,7 +42,7 @@ def test_a_killed_node_is_named_and_a_restart_ends_at_the_same_weights(world, tm
     finally:
         stop(nodes)
     assert not list(tmp_path.glob("final-*"))
-    again = start(NODES, str(tmp_path), str(ROUNDS), "20")
+    again = forker.start(tmp_path, NODES, "resumable", str(tmp_path), str(ROUNDS), "20")
     assert [node.finish(120) for node in again] == [0] * NODES
     assert "rank 0 round 6" in again[0].lines  # not from the beginning
     assert "rank 0 round 0" not in again[0].lines
@@ -96,9 +50,9 @@ def test_a_killed_node_is_named_and_a_restart_ends_at_the_same_weights(world, tm
     np.testing.assert_array_equal(finals(tmp_path, NODES), np.array(undisturbed))
 
 
-def test_a_hanging_node_is_named_within_the_timeout(tmp_path):
+def test_a_hanging_node_is_named_within_the_timeout(forker, tmp_path):
     timeout = 5.0
-    nodes = start(4, str(tmp_path), str(ROUNDS), str(timeout), "2", "3")
+    nodes = forker.start(tmp_path, 4, "resumable", str(tmp_path), str(ROUNDS), str(timeout), "2", "3")
     try:
         nodes[2].wait_for("rank 2 round 3")
         hung = time.monotonic()
@@ -111,9 +65,12 @@ def test_a_hanging_node_is_named_within_the_timeout(tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_node_that_leaves_early_is_named(tmp_path):
+def test_a_node_that_leaves_early_is_named(forker, tmp_path):
     port = free_port()
-    nodes = [Process(rank, 2, port, str(tmp_path), rounds, "20") for rank, rounds in enumerate(("9", "5"))]
+    nodes = [
+        Node(forker, tmp_path, node_environment(rank, 2, port), "resumable", str(tmp_path), rounds, "20")
+        for rank, rounds in enumerate(("9", "5"))
+    ]
     assert nodes[1].finish(100) == 0
     assert nodes[0].finish(60) == 3
     assert any(
@@ -122,17 +79,14 @@ def test_a_node_that_leaves_early_is_named(tmp_path):
 
 
 @pytest.mark.thorough
-def test_torchrun_restarts_from_the_last_checkpoint(tmp_path):
+def test_torchrun_restarts_from_the_last_checkpoint(forker, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    environment = node_environment(0, 2, 0)
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        del environment[name]
     run = subprocess.Popen(
-        [*command, SCRIPT, str(tmp_path / "killed"), str(ROUNDS)],
+        [*command, str(HERE / "resumable.py"), str(tmp_path / "killed"), str(ROUNDS)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=environment,
+        env=python_environment(),
     )
     seen, victim = [], None
     for line in run.stdout:
@@ -145,7 +99,7 @@ def test_torchrun_restarts_from_the_last_checkpoint(tmp_path):
     assert victim is not None
     assert seen.count("rank 0 round 0") == 1
     assert seen.count("rank 0 round 6") == 2
-    nodes = start(2, str(tmp_path), str(ROUNDS))
+    nodes = forker.start(tmp_path, 2, "resumable", str(tmp_path), str(ROUNDS))
     assert [node.finish(60) for node in nodes] == [0, 0]
     np.testing.assert_array_equal(finals(tmp_path / "killed", 2), finals(tmp_path, 2))
 

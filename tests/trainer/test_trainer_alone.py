@@ -2,19 +2,10 @@
 
 import pytest
 import torch
-import torch.distributed as dist
 from scenarios_use import Quadratic, data, loss_of
 
 import stgt
 from stgt.torch import DistributedOptimizer, init
-
-
-@pytest.fixture
-def alone(monkeypatch):
-    monkeypatch.delenv("RANK", raising=False)
-    assert init() == 0
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.thorough)])

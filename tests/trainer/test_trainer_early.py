@@ -3,16 +3,12 @@
 import numpy as np
 import pytest
 from literal import NODES
-
-from conftest import World
-
-THOROUGH = pytest.mark.thorough
+from nodes import World
 
 
-@pytest.mark.parametrize("graph", ["static", *(pytest.param(one, marks=THOROUGH) for one in ("one-peer", "complete"))])
-@pytest.mark.parametrize(
-    "name", ["STGT", "DPSGD", *(pytest.param(one, marks=THOROUGH) for one in ("KGT", "DIGing", "NEXT"))]
-)
+@pytest.mark.parametrize("graph", ["static", "one-peer", "complete"])
+@pytest.mark.parametrize("name", ["STGT", "DPSGD", "KGT", "DIGing", "NEXT"])
+@pytest.mark.sampled(each="graph")
 def test_early_is_the_same_method(world, name, graph):
     """W(a + b) = W a + W b: it is only another order of the same sums."""
     arguments = {"name": name, "graph": graph, "dtype": "float64", "rounds": 12, "tau": 3}
@@ -28,9 +24,9 @@ def test_early_with_a_schedule_and_momentum_free_groups(world):
         np.testing.assert_allclose(two["x"], one["x"], rtol=0, atol=1e-12)
 
 
-def test_early_notices_another_lr():
+def test_early_notices_another_lr(forker):
     """In a world of its own: the nodes stop in the middle of a talk."""
-    pair = World(2)
+    pair = World(forker, 2)
     try:
         for answer in pair.ask("uneven_rates"):
             assert "lr or tau" in answer["error"]
@@ -42,11 +38,9 @@ def test_early_notices_another_lr():
 HALF = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-@pytest.mark.parametrize(
-    "graph",
-    ["static", "complete", *(pytest.param(one, marks=THOROUGH) for one in ("one-peer", "server"))],
-)
+@pytest.mark.parametrize("graph", ["static", "complete", "one-peer", "server"])
 @pytest.mark.parametrize("wire", list(HALF))
+@pytest.mark.sampled(each="wire")
 def test_half_precision_keeps_sums(world, wire, graph):
     arguments = {"name": "STGT", "graph": graph, "dtype": "float32", "rounds": 50, "tau": 3}
     exact = world.run("train", **arguments)

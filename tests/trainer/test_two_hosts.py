@@ -7,9 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from test_lost_nodes import finals, start
-
-from conftest import HERE
+from nodes import HERE, python_environment
+from test_lost_nodes import finals
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 
@@ -47,23 +46,20 @@ def _ip(*arguments: str) -> None:
 
 
 @pytest.mark.thorough
-def test_two_hosts_equal_one(hosts, tmp_path):
+def test_two_hosts_equal_one(hosts, forker, tmp_path):
     names, cables = hosts
     agents = []
     for machine, (name, cable) in enumerate(zip(names, cables, strict=True)):
         command = ["ip", "netns", "exec", name, sys.executable, "-m", "torch.distributed.run", "--nnodes=2"]
         command += [f"--node-rank={machine}", "--nproc-per-node=2", f"--master-addr={ADDRESSES[0]}"]
         command += ["--master-port=29500", str(HERE / "resumable.py"), str(tmp_path / f"host-{machine}"), "6"]
-        environment = os.environ | {
-            "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": cable,
-            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]),
-        }
+        environment = python_environment() | {"GLOO_SOCKET_IFNAME": cable}
         agents.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
     for agent in agents:
         _, errors = agent.communicate(timeout=200)
         assert agent.returncode == 0, errors.decode()[-2000:]
-    assert [node.finish(100) for node in start(4, str(tmp_path / "one"), "6")] == [0] * 4
+    alone = forker.start(tmp_path / "one", 4, "resumable", str(tmp_path / "one"), "6")
+    assert [node.finish(100) for node in alone] == [0] * 4
     for machine in range(2):  # each host has its own nodes' files only
         for rank in (2 * machine, 2 * machine + 1):
             (tmp_path / f"host-{machine}" / f"final-{rank}.safetensors").rename(tmp_path / f"final-{rank}.safetensors")

@@ -1,0 +1,27 @@
+"""Which of a test's cases `make test` runs."""
+
+import zlib
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    group: Hashable  # of every group one case is run
+    one_in: int | None = None  # and of all about this many
+
+
+def choose(cases: list[Case]) -> list[bool]:
+    """A case's place is a hash of its name, so that a new case moves none of another group.
+
+    The lowest of each group is run, and those that `one_in` divides.
+    """
+    places = [zlib.crc32(case.name.encode()) for case in cases]
+    lowest = {}
+    for case, place in zip(cases, places, strict=True):
+        lowest[case.group] = min(place, lowest.get(case.group, place))
+    return [
+        place == lowest[case.group] or (case.one_in is not None and place % case.one_in == 0)
+        for case, place in zip(cases, places, strict=True)
+    ]
