@@ -84,7 +84,7 @@ def test_a_schedule_that_never_repeats_has_a_route_for_each_round():
 
     mine = Schedule(stgt.topology.schedule(2, growing), stgt.DPSGD(tau=1), node=0, seed=0)
     for r in (0, 1, 5, 2):
-        assert mine.routes(r, ("x",))["x"].hear == ((1, 1 / (r + 2)),)
+        assert mine.routes(r)["x"].hear == ((1, 1 / (r + 2)),)
     assert mine.active(3).all()
     assert mine.digest() == Schedule(mine.topology, mine.algorithm, node=1, seed=0).digest()
 

@@ -108,8 +108,25 @@ def test_the_example_of_ones_own_model_runs():
     assert len(source.splitlines()) <= 48
 
 
+@pytest.mark.thorough
+def test_a_method_of_a_script_trains(digits, tmp_path):
+    """One vector a round where ST-GT has two: 6 rounds of the model's numbers, rounded up as above."""
+    spec, out = write_spec(tmp_path, algorithm="LED"), tmp_path / "out"
+    script = ROOT / "examples" / "own_method.py"
+    unknown = command("train", spec, "--nodes", 2, "--data-dir", digits, "--out", out)
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith("stgt: algorithm.name='LED': choose from 'STGT'")
+    result = command("train", spec, "--import", script, "--nodes", 2, "--data-dir", digits, "--out", out)
+    assert result.returncode == 0, result.stderr
+    (folder,) = (path for path in out.iterdir() if path.is_dir())
+    last = list(csv.DictReader((folder / "curve.csv").read_text().splitlines()))[-1]
+    assert float(last["bytes_sent"]) == 6 * 4 * (12544 + 16 + 160 + 16)
+    assert float(last["test_accuracy"]) > 0.9
+
+
 def test_the_example_specs_are_valid():
     from stgt.experiments.training.spec import load_training
 
     for path in (ROOT / "examples").glob("*.toml"):
-        assert load_training(path).runs
+        if path.stem != "own_method":  # a spec for `stgt check`
+            assert load_training(path).runs
