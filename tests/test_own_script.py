@@ -156,7 +156,7 @@ def test_a_server_method_on_flower():
     import torch
     from flwr.app import ArrayRecord
 
-    from stgt.flower import Strategy, Task, client_app, simulate
+    from stgt.flower import Strategy, Task, client_app, run_in_process
 
     n, rounds, beta = 6, 8, 0.3
     problem, server = PROBLEMS["least_squares"](n, P, 0.0), stgt.topology.server(n, sampled=2, seed=3)
@@ -177,7 +177,7 @@ def test_a_server_method_on_flower():
         return Task(model, torch.optim.SGD(model.parameters(), lr=GAMMA), [None] * TAU, loss)
 
     strategy = Strategy(ALGORITHMS["FedAvgM"](tau=TAU, beta=beta), server)
-    result = simulate(strategy, client_app(setup), ArrayRecord(new_model().state_dict()), num_rounds=rounds)
+    result = run_in_process(strategy, client_app(setup), ArrayRecord(new_model().state_dict()), num_rounds=rounds)
     x, m = np.zeros(P), np.zeros(P)
     for r in range(rounds):
         ends = []

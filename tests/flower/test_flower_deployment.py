@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from deployment import Deployment, wait_for
 
-from stgt.flower import simulate
+from stgt.flower import run_in_process
 
 pytestmark = pytest.mark.thorough
 APP = Path(__file__).with_name("deployed_app")
@@ -59,7 +59,7 @@ def undisturbed():
     import deployed
 
     models = []
-    simulate(
+    run_in_process(
         deployed.strategy(CONFIG),
         deployed.client,
         deployed.initial(CONFIG),

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord
 
 import catalogue
 import stgt
-from stgt.flower import Strategy, simulate
+from stgt.flower import Strategy, run_in_process
 
 ROUNDS, TAU = 20, 3
 SAMPLED = stgt.topology.server(federation.CLIENTS, sampled=2)
@@ -25,7 +25,7 @@ def method(name):
 
 def run(algorithm, topology, rounds=ROUNDS, app=federation.app, **options):
     strategy = Strategy(algorithm, topology, **options)
-    result = simulate(
+    result = run_in_process(
         strategy, app, federation.initial(), num_rounds=rounds, train_config=ConfigRecord({"tau": algorithm.tau})
     )
     return strategy, federation.vector(result.arrays)

@@ -7,7 +7,7 @@ from flwr.app import MetricRecord
 from quadratics import CLIENTS, FatefulGrid
 
 import stgt
-from stgt.flower import Strategy, simulate
+from stgt.flower import Strategy, run_in_process
 
 EVERYBODY = stgt.topology.server(CLIENTS)
 SAMPLED = stgt.topology.server(CLIENTS, sampled=2)
@@ -31,7 +31,7 @@ def evaluated(weights, **more):
 )
 def test_some_clients_evaluate_the_round_s_model(weights, expected):
     strategy = Strategy(PLUS, EVERYBODY, evaluate=3)
-    result = simulate(strategy, evaluated(weights), quadratics.initial(), num_rounds=2)
+    result = run_in_process(strategy, evaluated(weights), quadratics.initial(), num_rounds=2)
     for r in (1, 2):
         assert result.evaluate_metrics_clientapp[r]["accuracy"] == pytest.approx(expected, abs=1e-12)
     last = quadratics.vector(result.arrays)[3]
@@ -41,7 +41,9 @@ def test_some_clients_evaluate_the_round_s_model(weights, expected):
 
 
 def test_a_client_that_cannot_evaluate_is_told(caplog):
-    result = simulate(Strategy(PLUS, SAMPLED, evaluate=1), quadratics.app_of(), quadratics.initial(), num_rounds=1)
+    result = run_in_process(
+        Strategy(PLUS, SAMPLED, evaluate=1), quadratics.app_of(), quadratics.initial(), num_rounds=1
+    )
     assert (
         "evaluation: client 0: the client has nothing to evaluate with: give Task evaluate=, or Strategy evaluate=0."
         in caplog.text
@@ -55,7 +57,7 @@ def test_metrics_that_are_no_numbers_are_left_out_of_the_mean():
         task.metrics = {"num-examples": partition, "histogram": [1, 2], **({"odd": 1.0} if partition == 1 else {})}
         return task
 
-    result = simulate(Strategy(PLUS, EVERYBODY), quadratics.app_of(make), quadratics.initial(), num_rounds=1)
+    result = run_in_process(Strategy(PLUS, EVERYBODY), quadratics.app_of(make), quadratics.initial(), num_rounds=1)
     found = result.train_metrics_clientapp[1]
     assert isinstance(found, MetricRecord)
     assert set(found) == {"num-examples", "loss", "steps", "clients", "uplink-bytes", "downlink-bytes"}

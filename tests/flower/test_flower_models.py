@@ -9,7 +9,7 @@ from quadratics import CENTRES, CLIENTS, CURVES, LR, OPTIMUM, FatefulGrid, P
 from torch import nn
 
 import stgt
-from stgt.flower import Strategy, Task, simulate
+from stgt.flower import Strategy, Task, run_in_process
 
 EVERYBODY = stgt.topology.server(CLIENTS)
 STEPS = [1, 2, 3, 5, 7]
@@ -17,7 +17,7 @@ STEPS = [1, 2, 3, 5, 7]
 
 def run(method, app, rounds, topology=EVERYBODY, arrays=None):
     strategy = Strategy(method, topology)
-    return strategy, simulate(strategy, app, arrays or quadratics.initial(), num_rounds=rounds)
+    return strategy, run_in_process(strategy, app, arrays or quadratics.initial(), num_rounds=rounds)
 
 
 # -- unequal steps -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 import ray_simulation
 from ray_simulation import AGAIN, METHOD, ROUNDS, TOPOLOGY
 
-from stgt.flower import Strategy, simulate
+from stgt.flower import Strategy, run_in_process
 
 
 def test_ray_makes_the_reference_s_iterates_and_twice_the_same_bits(tmp_path):
@@ -26,6 +26,6 @@ def test_ray_makes_the_reference_s_iterates_and_twice_the_same_bits(tmp_path):
     np.testing.assert_array_equal(found["again"], found["first"][: AGAIN + 1])
 
     def here(*args, **options):
-        return simulate(Strategy(METHOD, TOPOLOGY), federation.app, *args, **options)
+        return run_in_process(Strategy(METHOD, TOPOLOGY), federation.app, *args, **options)
 
     np.testing.assert_array_equal(ray_simulation.models(here, ROUNDS), found["first"])

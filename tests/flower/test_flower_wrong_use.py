@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from quadratics import CLIENTS, FatefulGrid
 
 import stgt
-from stgt.flower import Strategy, Task, client_app, simulate
+from stgt.flower import Strategy, Task, client_app, run_in_process
 
 EVERYBODY = stgt.topology.server(CLIENTS)
 SAMPLED = stgt.topology.server(CLIENTS, sampled=2)
@@ -72,7 +72,7 @@ def test_arguments_that_do_not_fit(options, sentence):
 
 def test_no_rounds():
     with pytest.raises(ValueError, match=r"num_rounds=0: give a whole number of at least 1\."):
-        simulate(Strategy(PLUS, SAMPLED), quadratics.app_of(), quadratics.initial(), num_rounds=0)
+        run_in_process(Strategy(PLUS, SAMPLED), quadratics.app_of(), quadratics.initial(), num_rounds=0)
 
 
 def test_a_strategy_that_was_not_started():
@@ -91,7 +91,7 @@ def test_clients_that_are_not_ours():
         return Message(RecordDict({"arrays": message.content["view.x"]}), reply_to=message)
 
     with pytest.raises(ValueError, match=r"0 of at least 1 clients are there: .*stgt\.flower\.client_app"):
-        simulate(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
+        run_in_process(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
 
 
 def test_clients_that_are_not_ours_but_answer_everything():
@@ -102,7 +102,7 @@ def test_clients_that_are_not_ours_but_answer_everything():
         return Message(RecordDict(), reply_to=message)
 
     with pytest.raises(ValueError, match=r"a client is not one of stgt's: build .*stgt\.flower\.client_app"):
-        simulate(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
+        run_in_process(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
 
 
 def test_a_reply_that_lacks_something():
@@ -115,7 +115,7 @@ def test_a_reply_that_lacks_something():
     app.query()(answer)
     app.train()(answer)
     with pytest.raises(ValueError, match=r"its reply lacks 'buffers': use the same version of stgt on both sides\."):
-        simulate(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
+        run_in_process(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
 
 
 def test_our_clients_under_flower_s_own_strategy():
@@ -149,7 +149,7 @@ def test_models_that_differ(kind):
     arrays, sentence = OTHERS[kind]
     record = ArrayRecord({name: Array(value) for name, value in arrays.items()})
     with pytest.raises(ValueError, match=f"^no client could do round 1: client [0-4]: {sentence}"):
-        simulate(Strategy(PLUS, SAMPLED), quadratics.app_of(), record, num_rounds=1)
+        run_in_process(Strategy(PLUS, SAMPLED), quadratics.app_of(), record, num_rounds=1)
 
 
 def first_only(partition):
@@ -161,7 +161,7 @@ def first_only(partition):
 def test_clients_that_train_different_things(caplog):
     """In the first round nobody has said what is trained: the first reply decides, and the others are told."""
     strategy = Strategy(PLUS, EVERYBODY)
-    simulate(strategy, quadratics.app_of(first_only), quadratics.initial(), num_rounds=2)
+    run_in_process(strategy, quadratics.app_of(first_only), quadratics.initial(), num_rounds=2)
     assert strategy.ledger.trained == {"u"}
     for partition in range(1, CLIENTS):
         assert f"client {partition}: v is trained by some clients and not by others: give all clients" in caplog.text
@@ -185,13 +185,13 @@ def test_clients_that_train_different_things(caplog):
 def test_optimisers_that_do_not_fit(optimizer, sentence):
     app = quadratics.app_of(lambda partition: quadratics.task(partition, optimizer))
     with pytest.raises(ValueError, match=f"^no client could do round 1: client [0-4]: {sentence}"):
-        simulate(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
+        run_in_process(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
 
 
 def test_a_number_of_steps_that_is_none():
     app = quadratics.app_of(lambda partition: quadratics.task(partition, steps=0))
     with pytest.raises(ValueError, match=r"steps=0: give a whole number of at least 1\."):
-        simulate(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
+        run_in_process(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
 
 
 # -- the last good state -----------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_a_finite_model_whose_direction_is_not_is_refused():
 
     strategy = Strategy(PLUS, SAMPLED)
     with pytest.raises(ValueError, match=r"u went too far to be tracked: take a smaller lr\."):
-        simulate(strategy, quadratics.app_of(make), quadratics.initial(torch.float32), num_rounds=1)
+        run_in_process(strategy, quadratics.app_of(make), quadratics.initial(torch.float32), num_rounds=1)
     assert set(strategy.ledger.views) == {-1}
 
 
@@ -264,7 +264,7 @@ def test_a_mean_that_overflows_leaves_the_state(tmp_path):
 
     strategy = Strategy(stgt.ScaffoldPlus(tau=1, gamma_g=9.0), SAMPLED, checkpoint=tmp_path / "server")
     with pytest.raises(ValueError, match=r"u is not finite after round 1: take a smaller lr, gamma_g or gamma_c\."):
-        simulate(strategy, quadratics.app_of(make), quadratics.initial(torch.float32), num_rounds=1)
+        run_in_process(strategy, quadratics.app_of(make), quadratics.initial(torch.float32), num_rounds=1)
     assert set(strategy.ledger.views) == {-1}
     assert strategy.ledger.trained is None
     assert not (tmp_path / "server").exists()

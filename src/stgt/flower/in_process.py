@@ -17,7 +17,7 @@ FAILED = 2  # Flower's code for a ClientApp that raised an exception
 
 
 class InProcessGrid(Grid):
-    """The clients of `simulate`, each with a context that outlives the rounds."""
+    """The clients of `run_in_process`, each with a context that outlives the rounds."""
 
     def __init__(self, app: ClientApp, clients: int, run_config: Mapping[str, Any] | None = None):
         self.app = app
@@ -66,7 +66,7 @@ class InProcessGrid(Grid):
         raise NotImplementedError
 
 
-def simulate(
+def run_in_process(
     strategy: Any, app: ClientApp, initial_arrays: Any, *, run_config: Mapping[str, Any] | None = None, **start: Any
 ) -> Result:
     """Runs a strategy with its clients in this process, as `flwr.simulation` does with Ray.

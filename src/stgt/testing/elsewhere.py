@@ -98,8 +98,7 @@ def flower_difference(algorithm: Algorithm, problem: Problem, topology: Topology
     import torch
     from flwr.app import ArrayRecord
 
-    from stgt.flower import Strategy, Task, client_app
-    from stgt.flower import simulate as in_process
+    from stgt.flower import Strategy, Task, client_app, run_in_process
 
     try:
         strategy = Strategy(replace(algorithm, gamma=None), topology)
@@ -125,7 +124,7 @@ def flower_difference(algorithm: Algorithm, problem: Problem, topology: Topology
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        result = in_process(strategy, client_app(setup), ArrayRecord(Point().state_dict()), num_rounds=rounds)
+        result = run_in_process(strategy, client_app(setup), ArrayRecord(Point().state_dict()), num_rounds=rounds)
     finally:
         logger.setLevel(level)
     trace = simulate(algorithm, problem, topology, rounds, engine="numpy", metrics=[], oracle=Exact())

@@ -19,7 +19,7 @@ from stgt.experiments.training.models import make_model
 from stgt.experiments.training.node_training import evaluate, make_optimizer
 from stgt.experiments.training.spec import Training
 from stgt.flower.client import Task, client_app
-from stgt.flower.in_process import simulate
+from stgt.flower.in_process import run_in_process
 from stgt.flower.strategy import Strategy
 from stgt.problems.images import Images
 from stgt.progress import Progress
@@ -75,7 +75,7 @@ def federate(spec: Training, images: Images, clients: int, progress: Progress) -
 
     arrays, app = ArrayRecord(model.state_dict()), client_app(setup)
     with _quiet():
-        seen = simulate(strategy, app, arrays, num_rounds=spec.rounds, evaluate_fn=look).train_metrics_clientapp
+        seen = run_in_process(strategy, app, arrays, num_rounds=spec.rounds, evaluate_fn=look).train_metrics_clientapp
     sent = [0.0, *accumulate(float(str(one["uplink-bytes"])) for _, one in sorted(seen.items()))]
     return [row | {"bytes_sent": strategy.topology.participation * sent[row["round"]]} for row in rows]
 
