@@ -62,10 +62,10 @@ def check_algorithm_object(algorithm: Any, example: str) -> None:
         raise ValueError(f"algorithm={algorithm!r}: give an instance, such as {example}.")
 
 
-def check_topology_object(topology: Any, wanted: str = "a Topology, made by a function of stgt.topology") -> None:
-    """A ValueError unless it is a topology."""
+def check_topology_object(topology: Any, wanted: str = "a Topology, made by a function of stgt.topology") -> Topology:
+    """The topology; a ValueError if it is none."""
     if isinstance(topology, Topology):
-        return
+        return topology
     if isinstance(topology, np.ndarray):
         raise ValueError(f"topology is an array of shape {topology.shape}: give stgt.topology.from_matrix(W).")
     raise ValueError(f"topology={topology!r}: give {wanted}.")

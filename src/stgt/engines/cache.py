@@ -19,7 +19,8 @@ LARGEST = 2**30  # bytes; beyond, the oldest programs go
 def keep_compiled() -> None:
     """Has JAX keep what it compiles; where the folder cannot be written, it compiles anew each time."""
     folder = _folder()
-    if folder is None or jax.config.jax_compilation_cache_dir is not None:
+    given = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if folder is None or given is not None:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

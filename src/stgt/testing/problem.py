@@ -136,7 +136,7 @@ def _constants(problem: Problem) -> str:
 
 
 def _optimum(problem: Problem) -> str:
-    if problem.solve is None:
+    if problem.optimum is None:
         raise SkipError("x* is not given")
     size = float(np.linalg.norm(problem.gradient(problem.optimum)))
     scale = max(1.0, float(np.linalg.norm(problem.gradients(problem.optimum), axis=1).max()))

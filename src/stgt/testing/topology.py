@@ -101,6 +101,7 @@ def _kernels(topology: Topology) -> str:
 
 
 def _links(topology: Topology) -> str:
+    total = 0.0
     for r, seed in _rounds(topology):
         W = topology.matrix(r, seed)
         expected = 2.0 * topology.sampled
@@ -108,7 +109,8 @@ def _links(topology: Topology) -> str:
             expected = float(np.count_nonzero(W) - np.count_nonzero(np.diag(W)))
         found = topology.links(r, seed)
         assert found == expected, f"it counts {found:g} links in round {r}, and W_{r} has {expected:g}"
-    return f"{expected:g} in the last round"
+        total += found
+    return f"{total / len(_rounds(topology)):.3g} a round"
 
 
 def _mixes(topology: Topology) -> str:
@@ -116,7 +118,7 @@ def _mixes(topology: Topology) -> str:
         left = period_contraction(topology)
         assert left < 1 - 1e-12, "some nodes never hear of others: the product over a period is not connected"
         return f"a period leaves {left:.3g} of the disagreement"
-    product = np.eye(topology.n)
+    product, left = np.eye(topology.n), 1.0
     for r in range(50 * topology.n):
         product = topology.matrix(r) @ product
         left = float(np.linalg.norm(product - product.mean(axis=0), 2))

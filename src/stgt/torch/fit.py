@@ -25,13 +25,13 @@ def is_plain(optimizer: torch.optim.Optimizer) -> bool:
 def topology_of(topology: Topology | str, nodes: int) -> Topology:
     if isinstance(topology, str):
         function = TOPOLOGIES.find(topology, "topology")
-        first, *others = inspect.signature(function).parameters.values()
-        if first.name != "n" or any(one.default is one.empty for one in others):
+        parameters = inspect.signature(function).parameters.values()
+        if [one.name for one in parameters if one.default is one.empty] != ["n"]:
             raise ValueError(
                 f"topology={topology!r} needs more than a name: give stgt.topology.{topology}(…) of {nodes} nodes."
             )
-        topology = function(nodes)
-    check_topology_object(topology, "a Topology, or the name of one such as 'exponential'")
+        return function(n=nodes)
+    topology = check_topology_object(topology, "a Topology, or the name of one such as 'exponential'")
     if topology.n != nodes:
         raise ValueError(f"topology has {topology.n} nodes, but {nodes} processes run: make them equal.")
     return topology
