@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -12,30 +11,9 @@ from stgt.engines import Trace, simulate
 from stgt.experiments.spec import Made
 from stgt.ops import NUMPY
 from stgt.problems.base import Problem
+from stgt.problems.counting import Counting
 from stgt.setting import fitting
 from stgt.topology import Topology
-
-
-class Counting:
-    """A model that counts the sample gradients it is asked for."""
-
-    def __init__(self, model: Any):
-        self.model, self.count = model, 0
-
-    def gradients(self, xp: Any, data: dict[str, Any], x: Any) -> Any:
-        self.count += int(np.count_nonzero(data["weight"]))
-        return self.model.gradients(xp, data, x)
-
-    def component_gradients(self, xp: Any, data: dict[str, Any], x: Any) -> Any:
-        self.count += int(np.count_nonzero(data["weight"]))
-        return self.model.component_gradients(xp, data, x)
-
-    def sample_gradients(self, xp: Any, data: dict[str, Any], x: Any, index: Any) -> Any:
-        self.count += int(index.size)
-        return self.model.sample_gradients(xp, data, x, index)
-
-    def losses(self, xp: Any, data: dict[str, Any], x: Any) -> Any:
-        return self.model.losses(xp, data, x)
 
 
 @dataclass(frozen=True, eq=False)

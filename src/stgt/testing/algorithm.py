@@ -12,6 +12,7 @@ from stgt.algorithms import Algorithm
 from stgt.engines import Trace, simulate
 from stgt.oracles import Exact
 from stgt.problems import Problem, Quadratic, logistic
+from stgt.problems.counting import Counting
 from stgt.setting import check_algorithm_object, check_fit
 from stgt.testing.elsewhere import flower_difference, torch_difference
 from stgt.testing.report import Report, SkipError
@@ -127,7 +128,7 @@ def _costs(algorithm: Algorithm) -> str:
     topology = next(_topologies(algorithm))
     problem, counted = _problem(algorithm), []
     for rounds in (0, ROUNDS):
-        model = _Counting(problem.model)
+        model = Counting(problem.model)
         watched = replace(problem, model=model)
         options: Any = {"engine": "numpy", "metrics": [], "oracle": Exact() if algorithm.oracle is None else None}
         trace = simulate(algorithm, watched, topology, rounds, **options)
@@ -141,28 +142,6 @@ def _costs(algorithm: Algorithm) -> str:
     said = len(algorithm.exchanges) + len(algorithm.exchanges_again)
     assert cost.vectors == said, f"cost() says {cost.vectors} vectors a round, and it exchanges {said}"
     return f"{(after - before) / NODES / ROUNDS:g} gradients, {said} vectors, {cost.buffers:g} buffers a node and round"
-
-
-class _Counting:
-    """A model that counts the gradients it is asked for, one for each node or sample."""
-
-    def __init__(self, model: Any):
-        self.model, self.count = model, 0
-
-    def losses(self, xp: Any, data: Any, x: Any) -> Any:
-        return self.model.losses(xp, data, x)
-
-    def gradients(self, xp: Any, data: Any, x: Any) -> Any:
-        self.count += int(np.count_nonzero(data["weight"])) if "weight" in data else len(x)
-        return self.model.gradients(xp, data, x)
-
-    def component_gradients(self, xp: Any, data: Any, x: Any) -> Any:
-        self.count += int(np.count_nonzero(data["weight"]))
-        return self.model.component_gradients(xp, data, x)
-
-    def sample_gradients(self, xp: Any, data: Any, x: Any, index: Any) -> Any:
-        self.count += int(index.size)
-        return self.model.sample_gradients(xp, data, x, index)
 
 
 def _topologies(algorithm: Algorithm) -> Iterator[Topology]:
