@@ -1,3 +1,4 @@
+import gc
 import os
 import struct
 import sys
@@ -32,6 +33,12 @@ def case_of(item) -> Case:
     mark = item.get_closest_marker("sampled")
     each = tuple(str(item.callspec.params[name]) for name in mark.kwargs.get("each", "").split())
     return Case(item.name, (item.function, *each), *mark.args)
+
+
+def pytest_collection_finish():
+    """What was imported stays: nobody need look through it for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
