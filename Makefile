@@ -36,6 +36,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 bench: $(READY)
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/trainer.py
 

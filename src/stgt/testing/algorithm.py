@@ -95,7 +95,11 @@ def _fixed_point(algorithm: Algorithm) -> str:
     problem, gamma = _quadratic(), np.asarray(algorithm.gamma, dtype=float)
     for _ in range(12):
         slower = replace(algorithm, gamma=gamma.tolist())
-        if spectral_radius(slower, problem, graph) < 1 - 1e-9:
+        try:
+            radius = spectral_radius(slower, problem, graph)
+        except ValueError as error:  # no single map describes its rounds
+            raise SkipError(str(error)) from None
+        if radius < 1 - 1e-9:
             steady = steady_state(slower, problem, graph)
             if not algorithm.tracks:
                 return f"it does not track: ‖x̄ − x*‖² ends at {steady.bias:.1e} on different data"
@@ -134,7 +138,8 @@ def _costs(algorithm: Algorithm) -> str:
         trace = simulate(algorithm, watched, topology, rounds, **options)
         counted.append((model.count, float(trace["gradients"][0, -1])))
     (before, said_before), (after, said_after) = counted
-    assert before == said_before, f"{before} gradients were computed before round 0, and {said_before:g} are counted"
+    if algorithm.oracle is None:  # an oracle may renew in its first step what it began with, and counts that once
+        assert before == said_before, f"{before} gradients were computed before round 0, {said_before:g} are counted"
     assert abs((after - before) - (said_after - said_before)) < 1e-9, (
         f"{after - before} gradients were computed in {ROUNDS} rounds, and {said_after - said_before:g} are counted"
     )
