@@ -195,6 +195,7 @@ def test_a_server_method_on_flower():
     np.testing.assert_allclose(trace.x[0, 0], x, rtol=0, atol=1e-12)
 
 
+@pytest.mark.thorough
 def test_the_example_runs(capsys):
     """The predicted and the simulated error of both methods agree to a few percent, and the checks pass."""
     done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True)
@@ -205,6 +206,7 @@ def test_the_example_runs(capsys):
     assert report[0] == "LED (LED): all checks passed"
 
 
+@pytest.mark.thorough
 def test_the_page_runs(tmp_path, monkeypatch, capsys):
     """docs/own_method.md's blocks, one after the other as a user would paste them into a script."""
     monkeypatch.chdir(tmp_path)

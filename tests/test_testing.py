@@ -26,7 +26,7 @@ def failed(check, subject) -> dict[str, str]:
     return {one.name: one.detail for one in report.checks if one.holds is False}
 
 
-QUICK = ("LUGT", "ScaffoldPlus")
+QUICK = ("ScaffoldPlus",)
 OURS = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.thorough) for name in instances()]
 
 
@@ -74,6 +74,7 @@ class Drifting(stgt.STGT):
         return {"x": mixed["x"], "c": state["c"] + mixed["z"]}
 
 
+@pytest.mark.thorough
 def test_wrong_methods_fail():
     assert list(failed(check_algorithm, Leaky(gamma=0.05, tau=2))) == [
         "what sums to zero does",

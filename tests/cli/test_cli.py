@@ -127,6 +127,7 @@ def test_a_sentence_of_the_library_names_the_flag(command, sentence, expected):
     assert in_flags(sentence, COMMANDS[command]) == expected
 
 
+@pytest.mark.thorough
 def test_demo_and_check_work_without_torch(tmp_path):
     (tmp_path / "run.toml").write_text(
         'algorithm = {name = "STGT", gamma = 0.1}\nproblem = {name = "ridge", n = 4}\ntopology = {name = "ring"}\n'

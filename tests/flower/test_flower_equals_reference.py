@@ -33,6 +33,7 @@ def run(algorithm, topology, rounds=ROUNDS, app=federation.app, **options):
 
 @pytest.mark.parametrize("topology", [SAMPLED, EVERYBODY], ids=["sampled", "everybody"])
 @pytest.mark.parametrize("name", METHODS)
+@pytest.mark.sampled(each="name")
 def test_flower_makes_the_reference_s_iterates(name, topology):
     algorithm = method(name)
     _, found = run(algorithm, topology)

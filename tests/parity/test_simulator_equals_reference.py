@@ -111,6 +111,7 @@ def test_every_kernel_of_the_transpose(topology):
 
 
 @pytest.mark.parametrize("name", ["STGT-adjoint", "LUGT"])
+@pytest.mark.sampled
 def test_random_graphs_in_turn(name):
     """Two equal random items, one with a cycle of its own, and a plain matrix."""
     matching, failing = stgt.topology.random_matching(N, seed=4), stgt.topology.hypercuboid(N)

@@ -95,6 +95,7 @@ def test_missing_data_is_one_sentence(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 def test_the_example_of_ones_own_model_runs():
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
     result = subprocess.run(
