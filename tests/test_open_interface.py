@@ -65,6 +65,7 @@ def test_reading_what_is_not_declared_fails_alike_in_all_engines(part):
 
 
 @pytest.mark.parametrize("part", PARTS)
+@pytest.mark.sampled(3)
 def test_what_is_declared_is_handed_over(part):
     algorithm = Peek(gamma=0.1, part=part, said=(part,))
     runs = engines(algorithm)
@@ -358,6 +359,7 @@ def test_torch_takes_registered_topologies_by_name():
         topology_of("relay", 4)
 
 
+@pytest.mark.thorough
 def test_a_second_value_does_not_compile_again():
     """Another stepsize, seed, data or number of rounds reuses the program; another number of runs compiles."""
     from stgt.engines import simulator

@@ -20,6 +20,7 @@ def test_adjoint_tracking_converges_where_plain_tracking_diverges():
     assert adjoint["sum_c"].max() < 1e-11
 
 
+@pytest.mark.thorough
 def test_proxskip_with_a_coin_wants_a_fixed_graph():
     """What docs/algorithms.md warns of: with p < 1 and sampled workers it diverges, its periodic form converges."""
     problem, server = stgt.problems.ridge(n=6, p=3, mu=0.5, noise=0.0), stgt.topology.server(6, sampled=2)

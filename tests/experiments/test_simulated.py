@@ -22,6 +22,7 @@ def run(label="ST-GT", topology=None, gamma=0.1, **options) -> RunSpec:
     )
 
 
+@pytest.mark.thorough
 def test_plain_matrices_are_the_same_run():
     one = simulate_run(run(topology={"name": "one_peer_exponential"}))
     problem, topology = stgt.problems.ridge(n=6, p=2), stgt.topology.one_peer_exponential(6)

@@ -25,6 +25,7 @@ def test_the_interval_of_a_regression():
     assert found.high == pytest.approx(12.7062 * np.sqrt(2 / 3 / 2), rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_plain_sgd_has_the_exponents_of_its_closed_form():
     """f_i = x²/2 and one step: E‖x̄ − x*‖² = γσ²/(n(2 − γ)) whatever the graph, W being doubly stochastic."""
 
