@@ -76,6 +76,26 @@ def test_what_is_declared_is_handed_over(part):
         assert runs["flower"]() <= 1e-12
 
 
+@dataclass(frozen=True, kw_only=True)
+class Remember(stgt.Algorithm):
+    """It keeps what other fields were: the round's start and end, and what it kept of the end before."""
+
+    reads = frozenset({"start", "end"})
+    keeps = (Kept("began"), Kept("ended"), Kept("before"))
+
+    def correction(self, state, x):
+        return 0.1 * (state["ended"] - state["before"])
+
+    def merge(self, state, local, mixed):
+        return {"x": mixed["x"], "began": local.start, "ended": local.end, "before": state["ended"]}
+
+
+def test_a_field_may_become_what_another_one_was():
+    runs = engines(Remember(gamma=0.1, tau=2))
+    np.testing.assert_allclose(runs["jax"]().state["before"], runs["numpy"]().state["before"], rtol=0, atol=1e-12)
+    assert runs["torch"]() <= 1e-12
+
+
 def own(**parts):
     """A method made of ST-GT's parts but for those given."""
     return dataclass(frozen=True, kw_only=True)(type("Own", (stgt.STGT,), {**parts, "label": "Own"}))

@@ -162,7 +162,15 @@ class Chunk:
         algorithm, state = self.steps.algorithm, _cut(self.state, where)
         assert self.local is not None
         local = self.local.mapped(lambda vector: vector[where] if isinstance(vector, Tensor) else vector)
-        for name, value in hear(algorithm, readable(algorithm, state), local, mixed).items():
+        merged = hear(algorithm, readable(algorithm, state), local, mixed)
+        # A field may become what another one was, such as the model of the round before: it must not be written over.
+        written = {name: _storage(value) for name, value in state.items()}
+        own = _storage(self.block.x)
+        for name, value in merged.items():
+            others = {own, *written.values()} - {written[name]}
+            if isinstance(value, Tensor) and _storage(value) in others:
+                merged[name] = value.clone()
+        for name, value in merged.items():
             if self.active or name in algorithm.held:
                 state[name].copy_(value)
                 if name == "x":
@@ -218,6 +226,10 @@ def _move(x: list[Tensor], gradient: list[Tensor], correction: list[Tensor] | No
     else:
         torch._foreach_add_(x, gradient, alpha=-rate)
         torch._foreach_add_(x, correction, alpha=-rate)
+
+
+def _storage(vector: Tensor) -> int:
+    return vector.untyped_storage().data_ptr()
 
 
 def _apart(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
