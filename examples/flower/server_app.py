@@ -7,6 +7,7 @@ from task import images, method, model, parts, path
 
 import stgt
 from stgt.experiments.training.batches import normalised
+from stgt.experiments.training.node_training import evaluate
 from stgt.files import read_table, write_table
 from stgt.flower import Strategy
 
@@ -22,7 +23,7 @@ def main(grid, context) -> None:
     net = model(config, data)
     test = normalised(data.x_test, data.name), torch.from_numpy(data.y_test)
 
-    def evaluate(done: int, arrays: ArrayRecord) -> MetricRecord:
+    def look(done: int, arrays: ArrayRecord) -> MetricRecord:
         net.load_state_dict(arrays.to_torch_state_dict())
         net.eval()
         loss, correct = evaluate(net, *test)
@@ -40,5 +41,5 @@ def main(grid, context) -> None:
         ArrayRecord(net.state_dict()),
         num_rounds=config["rounds"],
         timeout=config["timeout"],
-        evaluate_fn=evaluate,
+        evaluate_fn=look,
     )

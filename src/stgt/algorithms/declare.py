@@ -42,14 +42,20 @@ class Sent:
         transposed: does it travel against the edges, so that they hear W_rᵀ times it?
         replaces: does `merge` put what was heard, as it is, in the place of the state's field of this name? A server
             that has only a worker's last model relies on it.
-        value: what it says, where that is a combination of the round's start and direction: it may then be sent in two
-            halves, the first at the round's start.
+        value: what it says, where that is a combination of the round's start and direction, or a function of the
+            round's number that gives it: it may then be sent in two halves, the first at the round's start.
     """
 
     name: str
     transposed: bool = False
     replaces: bool = False
-    value: Linear | None = None
+    value: Linear | Callable[[int], Linear] | None = None
+
+    def at(self, r: int) -> Linear:
+        """What it says in round r; nothing known of it counts as nothing."""
+        if self.value is None:
+            return Linear()
+        return self.value if isinstance(self.value, Linear) else self.value(r)
 
 
 class Local:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from stgt.algorithms.base import Algorithm, Cost, one_step
 from stgt.algorithms.declare import Kept, Linear, Local, Sent, State, Vector
@@ -196,14 +196,20 @@ class NEXT(OneStepTracking):
         )
 
     reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction", "round"})
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True), Sent("z"))
+
+    @property
+    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        moved = Sent("x", replaces=True, value=lambda r: Linear(start=1.0, moved=self._alpha(r)))
+        return moved, Sent("z", value=DIRECTION)
 
     def same_as(self, has_server: bool) -> str:
         return "" if self.decay else "DSGT with stepsize gamma·alpha"
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
-        alpha = self.alpha * (local.round + 1.0) ** -self.decay
-        return {"x": local.start + alpha * (local.end - local.start), "z": local.direction}
+        return {"x": local.start + self._alpha(local.round) * (local.end - local.start), "z": local.direction}
+
+    def _alpha(self, r: Any) -> Any:
+        return self.alpha * (r + 1.0) ** -self.decay
 
 
 @register

@@ -40,15 +40,17 @@ class Early:
 
     def __init__(self, steps: Steps, exchange: Exchange, tau: int):
         self.steps, self.exchange, self.tau = steps, exchange, tau
-        self.ahead, self.late = ahead_of(steps.algorithm), late_of(steps.algorithm)
-        self.mixed = [{name: torch.empty_like(block.x) for name in self.ahead} for block in steps.blocks]
+        self.late = bool(late_of(steps.algorithm))
+        ahead = ahead_of(steps.algorithm)
+        self.mixed = [{name: torch.empty_like(block.x) for name in ahead} for block in steps.blocks]
         self._walk: Iterator[None] = iter(())
         self._per_step = 1
 
     def start(self, chunks: Sequence[Chunk], routes: Mapping[str, Route]) -> None:
         """Gets ready to send; called when a round begins. Nothing is under way before its first step."""
         self.settle()  # a checkpoint may have been loaded in the middle of a round
-        parts = [_Ahead(chunk, self._where(chunk), self.ahead) for chunk in chunks]
+        algorithm = self.steps.algorithm
+        parts = [_Ahead(chunk, self._where(chunk), ahead_of(algorithm, chunk.round)) for chunk in chunks]
         self._per_step = -(-(len(parts) + 1) // self.tau)
         self._walk = self.exchange.walk(parts, routes)
 
@@ -76,7 +78,7 @@ class Early:
             self.exchange.run(others, way)
             return
         travelled = torch.tensor([block.travelled for block in self.steps.blocks], dtype=torch.float64)
-        late = [_Late(chunk, self._where(chunk), self.late) for chunk in chunks]
+        late = [_Late(chunk, self._where(chunk)) for chunk in chunks]
         self.exchange.run([_SameRate(travelled), *late, *others], way)
 
     def _where(self, chunk: Chunk) -> dict[str, Tensor]:
@@ -106,8 +108,8 @@ class _Late:
 
     exact = False
 
-    def __init__(self, chunk: Chunk, early: Mapping[str, Tensor], values: Mapping[str, Linear]):
-        self.chunk, self.early, self.values = chunk, early, values
+    def __init__(self, chunk: Chunk, early: Mapping[str, Tensor]):
+        self.chunk, self.early = chunk, early
 
     def message(self) -> Mapping[str, Tensor]:
         self.chunk.message()
@@ -117,7 +119,7 @@ class _Late:
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
         chunk, heard = self.chunk, {}
         for sent in chunk.steps.algorithm.exchanges:
-            value = self.values.get(sent.name, Linear())
+            value = sent.at(chunk.round)
             weight = value.direction - value.moved * chunk.block.travelled
             early = self.early[sent.name][where] if sent.name in self.early else 0.0
             heard[sent.name] = weight * mixed["direction"] + early
@@ -142,15 +144,12 @@ class _SameRate:
             )
 
 
-def ahead_of(algorithm: Algorithm) -> dict[str, float]:
+def ahead_of(algorithm: Algorithm, r: int = 0) -> dict[str, float]:
     """The fields that say something of the round's start, and how much of it."""
-    return {sent.name: sent.value.start for sent in algorithm.exchanges if sent.value and sent.value.start}
+    return {sent.name: sent.at(r).start for sent in algorithm.exchanges if sent.at(r).start}
 
 
-def late_of(algorithm: Algorithm) -> dict[str, Linear]:
+def late_of(algorithm: Algorithm, r: int = 0) -> dict[str, Linear]:
     """The fields of which something is left to say at the round's end."""
-    return {
-        sent.name: sent.value
-        for sent in algorithm.exchanges
-        if sent.value and (sent.value.moved or sent.value.direction)
-    }
+    values = {sent.name: sent.at(r) for sent in algorithm.exchanges}
+    return {name: value for name, value in values.items() if value.moved or value.direction}
