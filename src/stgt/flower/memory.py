@@ -106,9 +106,7 @@ class Memory:
         for name in reply.end:
             state = self.of(name)
             local = local_of(algorithm, state["x"], reply, name, r, share)
-            if (
-                algorithm.held
-            ):  # the worker is gone when the others' messages are there, so its own cannot wait for them
+            if algorithm.held:  # the worker is gone when the mixture is there, so its own cannot wait for it
                 after = hear(algorithm, readable(algorithm, state), local, unheard)
                 later = {field: after[field] for field in self.fields}
             else:  # what comes of it depends on the mixture

@@ -14,7 +14,7 @@ from stgt.oracles import Exact
 from stgt.problems import Problem, Quadratic, logistic
 from stgt.problems.counting import Counting
 from stgt.setting import check_algorithm_object, check_fit
-from stgt.testing.elsewhere import flower_difference, torch_difference
+from stgt.testing.elsewhere import difference, flower_difference, torch_difference
 from stgt.testing.report import Report, SkipError
 from stgt.theory import spectral_radius, steady_state
 from stgt.topology import Topology, complete, exponential, from_matrix, ring, sequence, server
@@ -69,7 +69,7 @@ def _engines_agree(algorithm: Algorithm) -> str:
     for topology in _topologies(algorithm):
         plain, fast = (_simulate(algorithm, topology, ROUNDS, engine=engine) for engine in ("numpy", "jax"))
         for name in plain.state:
-            worst = max(worst, _difference(fast.state[name], plain.state[name]))
+            worst = max(worst, difference(fast.state[name], plain.state[name]))
     return _within(worst)
 
 
@@ -125,7 +125,7 @@ def _permutes(algorithm: Algorithm) -> str:
         simulate(algorithm, problem, graph, ROUNDS, x0=start, engine="numpy", metrics=[]).x[0]
         for problem, graph, start in zip(problems, graphs, starts, strict=True)
     )
-    return _within(_difference(y, x[order]))
+    return _within(difference(y, x[order]))
 
 
 def _costs(algorithm: Algorithm) -> str:
@@ -204,10 +204,6 @@ def _simulate(algorithm: Algorithm, topology: Topology, rounds: int, engine: str
 
 def _reference(algorithm: Algorithm, topology: Topology, rounds: int) -> Trace:
     return _simulate(algorithm, topology, rounds, "numpy")
-
-
-def _difference(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.abs(found - expected).max()) / max(1.0, float(np.abs(expected).max()))
 
 
 def _within(difference: float) -> str:

@@ -32,7 +32,7 @@ def torch_difference(algorithm: Algorithm, problem: Problem, topology: Topology,
         raise SkipError(str(error)) from None
     found = _train(method, float(algorithm.gamma or 0.0), problem, topology, rounds)
     trace = simulate(algorithm, problem, topology, rounds, engine="numpy", metrics=[], oracle=Exact())
-    return max(_apart(found[name], value[0]) for name, value in trace.state.items())
+    return max(difference(found[name], value[0]) for name, value in trace.state.items())
 
 
 def _train(method: Algorithm, gamma: float, problem: Problem, topology: Topology, rounds: int) -> dict[str, np.ndarray]:
@@ -128,8 +128,9 @@ def flower_difference(algorithm: Algorithm, problem: Problem, topology: Topology
     finally:
         logger.setLevel(level)
     trace = simulate(algorithm, problem, topology, rounds, engine="numpy", metrics=[], oracle=Exact())
-    return _apart(result.arrays["x"].numpy(), trace.x[0].mean(axis=0))
+    return difference(result.arrays["x"].numpy(), trace.x[0].mean(axis=0))
 
 
-def _apart(found: np.ndarray, expected: np.ndarray) -> float:
+def difference(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference, relative to the largest entry where that is above 1."""
     return float(np.abs(found - expected).max()) / max(1.0, float(np.abs(expected).max()))

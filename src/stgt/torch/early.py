@@ -112,9 +112,25 @@ class _Late:
         self.chunk, self.early = chunk, early
 
     def message(self) -> Mapping[str, Tensor]:
-        self.chunk.message()
+        said = self.chunk.message()
         assert self.chunk.local is not None
+        if self.chunk.round == 0:
+            self._check(said)
         return {"direction": self.chunk.local.direction}
+
+    def _check(self, said: Mapping[str, Tensor]) -> None:
+        """A ValueError if the method's message is not the combination that it declares: half of it has been sent."""
+        chunk = self.chunk
+        assert chunk.local is not None
+        for sent in chunk.steps.algorithm.exchanges:
+            value, found = sent.at(chunk.round), said[sent.name]
+            weight = value.direction - value.moved * chunk.block.travelled
+            expected = value.start * chunk.state["x"] + weight * chunk.local.direction
+            if (found - expected).abs().max() > 1e-2 * found.abs().max() + 1e-6:
+                raise ValueError(
+                    f"early=True: {chunk.steps.algorithm.label} declares {sent.name!r} to be {value}, and its message "
+                    "says something else: mend the value of that Sent, or leave early out."
+                )
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
         chunk, heard = self.chunk, {}
