@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -68,14 +68,8 @@ class Registry:
 
         return list(entry_points(group=self.group))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
-
     def __getitem__(self, name: str) -> Callable[..., Any]:
         return self._known[name]
-
-    def values(self) -> list[Callable[..., Any]]:
-        return list(self._known.values())
 
     def items(self) -> list[tuple[str, Callable[..., Any]]]:
         return list(self._known.items())
