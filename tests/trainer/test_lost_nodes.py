@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import pytest
 from literal import NODES
 from nodes import HERE, Node, free_port, node_environment, python_environment, stop
 from safetensors.numpy import load_file
+from torch.distributed import HashStore
+
+from stgt.torch import world as torch_world
 
 ROUNDS = 14
 
@@ -25,6 +29,28 @@ def assert_named(node: Node, lost: int) -> None:
 
 def finals(folder: Path, nodes: int) -> np.ndarray:
     return np.stack([load_file(folder / f"final-{rank}.safetensors")["x"] for rank in range(nodes)])
+
+
+class SlowStore(HashStore):
+    """A store that answers after half a second, and says when it is asked."""
+
+    asked = threading.Event()
+
+    def set(self, key: str, value: str) -> None:
+        self.asked.set()
+        time.sleep(0.5)
+        super().set(key, value)
+
+
+def test_no_heartbeat_is_under_way_when_a_process_has_left(monkeypatch):
+    # Back from the store's own code while the interpreter shuts down, the thread aborted a run that had gone well.
+    monkeypatch.setattr(torch_world, "HEARTBEAT_INTERVAL", 0.2)
+    store = SlowStore()
+    watch = torch_world.Watch(store, 0, 30.0)
+    assert store.asked.wait(10)
+    watch.leave()
+    assert not watch._thread.is_alive()
+    assert store.get("left/0") == b"0"
 
 
 def test_a_killed_node_is_named_and_a_restart_ends_at_the_same_weights(world, forker, tmp_path):

@@ -125,11 +125,20 @@ class Watch:
             self._progress += 1
 
     def leave(self) -> None:
-        """This process ends in good order: others who still wait for it are told so."""
-        if self.store is not None and not self._stopped.is_set() and self._lost is None:
-            self._stopped.set()
+        """This process ends: others who still wait for it are told so, if it ends in good order."""
+        if self.store is None:
+            return
+        running = not self._stopped.is_set()
+        self._stop_heartbeats()
+        if running and self._lost is None:
             with _errors_ignored():
                 self.store.set(f"left/{self.rank}", str(self.round))
+
+    def _stop_heartbeats(self) -> None:
+        """A thread that came back from the store while the interpreter shuts down would abort the process."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(5 * HEARTBEAT_INTERVAL)
 
     # -- the heartbeat thread ------------------------------------------------------------------------------------
 
@@ -206,10 +215,7 @@ class Watch:
         if self._lost is not None:
             if self.keeps_store:
                 time.sleep(3 * HEARTBEAT_INTERVAL)  # the others read the lost node's name in this process
-            self._stopped.set()
-            if self._thread.is_alive():
-                # So that it does not touch the backend while the process ends.
-                self._thread.join(5 * HEARTBEAT_INTERVAL)
+            self._stop_heartbeats()
             return self._lost_node_error()
         words = str(error)
         if "Connection" in words or "closure" in words or "Timed out" in words:
