@@ -19,6 +19,8 @@ ORDER = [
     "ops",
     "progress",
     "registry",
+    "schedules",
+    "closures",
     "statistics",
     "randomness",
     "algorithms",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import numpy as np
@@ -53,6 +54,8 @@ class Problem:
         batch: samples of a minibatch gradient; the default oracle's. None: exact.
         counts: samples at each node (n,), None if f_i is not a sum.
         solve: computes x*, where there is a unique one.
+        start: the models that a run begins at if it is given none, (p,); 0 if left out.
+        unravel: turns a flat x (p,) into the parameters that the problem was made with, where these are a pytree.
     """
 
     name: str
@@ -66,6 +69,8 @@ class Problem:
     batch: int | None = None
     counts: np.ndarray | None = None
     solve: Callable[[], np.ndarray] | None = field(default=None, repr=False)
+    start: np.ndarray | None = field(default=None, repr=False)
+    unravel: Callable[[Array], Any] | None = field(default=None, repr=False)
 
     @cached_property
     def optimum(self) -> np.ndarray | None:
@@ -76,6 +81,33 @@ class Problem:
     def minimum(self) -> float | None:
         """f(x*), None where x* is not known."""
         return None if self.optimum is None else self.value(self.optimum)
+
+    def ravel(self, params: Any) -> np.ndarray:
+        """The flat x (p,) of parameters like those that the problem was made with; an array is left as it is."""
+        import jax
+
+        if self.unravel is None or (isinstance(params, np.ndarray) or jax.tree.all_leaves([params])):
+            return np.asarray(params, dtype=np.float64)
+        wanted = self.unravel(np.zeros(self.p))
+        if jax.tree.structure(params) != jax.tree.structure(wanted):
+            raise ValueError(
+                f"parameters of structure {jax.tree.structure(params)}: {self.name} has {jax.tree.structure(wanted)}."
+            )
+        leaves = [np.asarray(leaf, dtype=np.float64) for leaf in jax.tree.leaves(params)]
+        shapes, needed = [leaf.shape for leaf in leaves], [np.shape(leaf) for leaf in jax.tree.leaves(wanted)]
+        if shapes != needed:
+            raise ValueError(f"parameters of shapes {shapes}: {self.name} has {needed}.")
+        return np.concatenate([leaf.ravel() for leaf in leaves])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A checksum of its name, size and data, by which a run that goes on knows it again."""
+        digest = blake2b(f"{self.name} {self.n} {self.p} {self.noise} {self.batch}".encode(), digest_size=16)
+        for name in sorted(self.data):
+            array = np.ascontiguousarray(self.data[name])
+            digest.update(f"{name} {array.shape} {array.dtype.str}".encode())
+            digest.update(array.data)
+        return digest.hexdigest()
 
     def value(self, x: np.ndarray) -> float:
         """f(x) at one x (p,), in float64."""

@@ -12,7 +12,7 @@ from stgt.checks import check_number
 from stgt.engines import simulate, sweep
 from stgt.engines.costs import floats_a_round
 from stgt.problems.base import Problem
-from stgt.setting import fitting
+from stgt.setting import check_constant_stepsize, fitting
 from stgt.theory.connectivity import rho
 from stgt.theory.local_model import LocalModel, local_model
 from stgt.theory.rates import Constants, stepsize
@@ -75,6 +75,7 @@ def check(
         itemsize: bytes of a number on the wire.
     """
     setting = fitting(algorithm, problem, topology)
+    check_constant_stepsize(algorithm)
     target = None if target is None else check_number(target, "target", above=0)
     model = local_model(problem, noiseless=algorithm.oracle is not None)
     connectivity = rho(topology)

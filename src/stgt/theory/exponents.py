@@ -103,6 +103,7 @@ def fit_exponents(
     """
     if algorithm.gamma is None:
         raise ValueError(f"gamma was left out of {algorithm.label}: give the one to begin at.")
+    check_constant_stepsize(algorithm)
     base = {
         "tau": algorithm.tau,
         "n": check_count(n, "n", 2),

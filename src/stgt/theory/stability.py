@@ -18,7 +18,7 @@ from stgt.algorithms import Algorithm
 from stgt.checks import check_count, check_number
 from stgt.engines.job import first_models
 from stgt.problems.base import Problem
-from stgt.setting import Setting, fitting
+from stgt.setting import Setting, check_constant_stepsize, fitting
 from stgt.theory.large import ROOM, LargeMap, lyapunov
 from stgt.topology import Topology
 from stgt.topology.base import check_repeats
@@ -281,6 +281,7 @@ def _find(
 def _accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) -> tuple[Setting, np.ndarray, int]:
     """The setting, if its rounds may be periodic affine maps, its first models, and how many entries its state has."""
     setting = fitting(algorithm, problem, topology)
+    check_constant_stepsize(algorithm)
     check_repeats(topology)
     if topology.period is None:
         raise ValueError(f"{topology.name} is random, so no single map describes a round: use one with a period.")

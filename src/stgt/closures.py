@@ -1,0 +1,82 @@
+"""A user's function as a key of compiled programs: another one, or one that would now read other values, is another key.
+
+JAX compiles what a function reads from outside into the program. The key therefore holds what the function reads, and
+what the functions that it calls read: numbers, words and arrays by their values, all else by identity.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from hashlib import blake2b
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+DEEPEST = 8  # functions that call functions
+
+
+class Bound:
+    """A function together with what it reads from outside, as it is now. Two are equal if all of that is."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        self._reads = tuple(_reads(function, DEEPEST, set()))
+        self._hash = hash(tuple(key for key, _ in self._reads))
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+    def __eq__(self, other: object) -> bool:
+        # The objects themselves are kept, so that an address in a key is not given to another one meanwhile.
+        return isinstance(other, Bound) and [key for key, _ in self._reads] == [key for key, _ in other._reads]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+def _reads(function: Any, depth: int, seen: set[int]) -> list[tuple[Any, Any]]:
+    """(key, object) of the function and of all that it reads from outside."""
+    import jax
+
+    found: list[tuple[Any, Any]] = [(id(function), function)]
+    if id(function) in seen or depth == 0:
+        return found
+    seen.add(id(function))
+    if isinstance(function, partial):
+        outside: list[Any] = [function.func, *function.args, *function.keywords.values()]
+    elif isinstance(function, MethodType):
+        outside = [function.__func__, function.__self__]
+    elif isinstance(function, FunctionType):
+        outside = [*_outside(function), *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    else:
+        wrapped = getattr(function, "__wrapped__", None)
+        outside = [] if wrapped is None else [wrapped]
+    for value in outside:
+        for leaf in jax.tree.leaves(value):
+            found += _key(leaf, depth, seen)
+    return found
+
+
+def _outside(function: FunctionType) -> list[Any]:
+    found = inspect.getclosurevars(function)
+    inner = [constant for constant in function.__code__.co_consts if inspect.iscode(constant)]
+    # Functions written inside it read globals of their own.
+    names = {name for code in inner for name in code.co_names if name in function.__globals__}
+    return [*found.nonlocals.values(), *found.globals.values(), *(function.__globals__[name] for name in sorted(names))]
+
+
+def _key(leaf: Any, depth: int, seen: set[int]) -> list[tuple[Any, Any]]:
+    if isinstance(leaf, ModuleType):
+        return []
+    if isinstance(leaf, bool | int | float | complex | str | bytes | np.generic):
+        return [((type(leaf), repr(leaf)), None)]
+    if isinstance(leaf, np.ndarray):
+        if leaf.dtype.hasobject:
+            return [(id(leaf), leaf)]
+        return [((leaf.shape, leaf.dtype.str, blake2b(np.ascontiguousarray(leaf)).digest()), None)]
+    if callable(leaf):
+        return _reads(leaf, depth - 1, seen)
+    return [(id(leaf), leaf)]
