@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import blake2b
 from typing import Any, Protocol
 
 import numpy as np
+
+from stgt.fingerprint import fingerprint
 
 Array = Any
 
@@ -102,12 +103,7 @@ class Problem:
     @cached_property
     def fingerprint(self) -> str:
         """A checksum of its name, size and data, by which a run that goes on knows it again."""
-        digest = blake2b(f"{self.name} {self.n} {self.p} {self.noise} {self.batch}".encode(), digest_size=16)
-        for name in sorted(self.data):
-            array = np.ascontiguousarray(self.data[name])
-            digest.update(f"{name} {array.shape} {array.dtype.str}".encode())
-            digest.update(array.data)
-        return digest.hexdigest()
+        return fingerprint(self.name, self.n, self.p, self.noise, self.batch, self.data)
 
     def value(self, x: np.ndarray) -> float:
         """f(x) at one x (p,), in float64."""

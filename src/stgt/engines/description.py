@@ -1,0 +1,111 @@
+"""What a run is made of, in plain words and numbers: to be written into a file, and to see whether a run goes on as it began."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from stgt.algorithms import Algorithm
+from stgt.oracles import Oracle
+from stgt.problems.base import Problem
+from stgt.registry import ALGORITHMS
+from stgt.schedules import KINDS, Schedule, stepsizes
+from stgt.topology import Topology
+
+
+class Saved:
+    """A problem, topology or algorithm that was read from a file: the words and numbers that the file has of it."""
+
+    def __init__(self, kind: str, values: Mapping[str, Any]):
+        self._kind, self._values = kind, dict(values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(
+                f"the {self._kind} of a trace that was loaded has {', '.join(self._values)}, and no {name}: make the "
+                f"{self._kind} again for that."
+            ) from None
+
+    def __repr__(self) -> str:
+        return str(self._values.get("label", self._values["name"]))
+
+
+def of_algorithm(algorithm: Algorithm, rounds: int) -> dict[str, Any]:
+    """Its name and options; a stepsize that is a function of the user's by what it said for the rounds made."""
+    kind = type(algorithm)
+    options = {field.name: getattr(algorithm, field.name) for field in fields(algorithm)}
+    options["gamma"] = _gamma(algorithm.gamma, rounds)
+    known = [name for name, thing in ALGORITHMS.items() if thing is kind]
+    return {"name": known[0] if known else kind.__name__, "label": algorithm.label, "options": _plain(options)}
+
+
+def _gamma(gamma: Any, rounds: int) -> Any:
+    if isinstance(gamma, Schedule):
+        return {"schedule": type(gamma).__name__, **{f.name: getattr(gamma, f.name) for f in fields(gamma)}}
+    return {"function": stepsizes(gamma, 0, rounds).tolist()} if callable(gamma) else gamma
+
+
+def of_problem(problem: Problem) -> dict[str, Any]:
+    names = ("name", "n", "p", "L", "mu", "noise", "batch", "fingerprint")
+    return _plain({name: getattr(problem, name) for name in names})
+
+
+def of_topology(topology: Topology) -> dict[str, Any]:
+    names = ("name", "n", "seed", "degree", "has_server", "participation", "fingerprint")
+    return _plain({name: getattr(topology, name) for name in names})
+
+
+def of_oracle(oracle: Oracle) -> dict[str, Any]:
+    return _plain({"name": type(oracle).__name__, **{field.name: getattr(oracle, field.name) for field in fields(oracle)}})
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it; what JSON cannot hold by its name."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return float(value) if hasattr(value, "dtype") and value.ndim == 0 else repr(value)
+
+
+def algorithm_from(described: Mapping[str, Any]) -> Algorithm | Saved:
+    """The algorithm that was described, if this process knows its class; else what the file has of it."""
+    options = dict(described["options"])
+    gamma = options.get("gamma")
+    known = dict(ALGORITHMS.items()).get(described["name"])
+    if isinstance(gamma, Mapping) and gamma.get("schedule") in KINDS:
+        kind = KINDS[gamma["schedule"]]
+        options["gamma"] = kind(**{name: value for name, value in gamma.items() if name != "schedule"})
+    elif isinstance(gamma, Mapping):
+        known = None
+    if known is not None:
+        try:
+            return known(**options)
+        except (TypeError, ValueError):  # a class of that name with other options than the one that was run
+            pass
+    return Saved("algorithm", {"name": described["name"], "label": described["label"], **options})
+
+
+def first_difference(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> str | None:
+    """Where two descriptions differ first, as "gamma is 0.1, and was 0.2"; None if nowhere."""
+    for name in dict.fromkeys([*one, *other]):
+        now, then, where = one.get(name), other.get(name), f"{path}{name}"
+        if isinstance(now, Mapping) and isinstance(then, Mapping):
+            found = first_difference(now, then, "" if name == "options" else f"{where}.")
+            if found is not None:
+                return found
+        elif now != then:
+            return f"{where} is {_short(now)}, and was {_short(then)}"
+    return None
+
+
+def _short(value: Any) -> str:
+    words = repr(value)
+    return words if len(words) <= 60 else f"{words[:57]}…"
