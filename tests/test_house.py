@@ -20,6 +20,7 @@ ORDER = [
     "progress",
     "registry",
     "statistics",
+    "xla",
     "randomness",
     "algorithms",
     "topology",

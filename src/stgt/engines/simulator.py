@@ -6,8 +6,6 @@ import time
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from stgt.algorithms import Algorithm
@@ -18,6 +16,7 @@ from stgt.engines.traced import single, stacked
 from stgt.oracles import Oracle
 from stgt.setting import Setting
 from stgt.topology import Structure
+from stgt.xla import jax, jnp
 
 Array = Any
 Tree = Any
