@@ -1,12 +1,14 @@
 """A user's function as a key of compiled programs: another one, or one that would now read other values, is another key.
 
 JAX compiles what a function reads from outside into the program. The key therefore holds what the function reads, and
-what the functions that it calls read: numbers, words and arrays by their values, all else by identity.
+what the functions that it calls read, those of installed packages excepted: numbers, words and arrays by their values,
+all else by identity.
 """
 
 from __future__ import annotations
 
 import inspect
+import sysconfig
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 
 DEEPEST = 8  # functions that call functions
+_INSTALLED = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 class Bound:
@@ -39,10 +42,10 @@ class Bound:
 
 def _reads(function: Any, depth: int, seen: set[int]) -> list[tuple[Any, Any]]:
     """(key, object) of the function and of all that it reads from outside."""
-    import jax
+    from stgt.xla import jax
 
     found: list[tuple[Any, Any]] = [(id(function), function)]
-    if id(function) in seen or depth == 0:
+    if id(function) in seen or depth == 0 or _is_installed(function):
         return found
     seen.add(id(function))
     if isinstance(function, partial):
@@ -58,6 +61,12 @@ def _reads(function: Any, depth: int, seen: set[int]) -> list[tuple[Any, Any]]:
         for leaf in jax.tree.leaves(value):
             found += _key(leaf, depth, seen)
     return found
+
+
+def _is_installed(function: Any) -> bool:
+    """Does it belong to Python or to an installed package, whose insides are nobody's to change?"""
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    return code is not None and code.co_filename.startswith(_INSTALLED)
 
 
 def _outside(function: FunctionType) -> list[Any]:

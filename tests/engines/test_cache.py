@@ -14,9 +14,9 @@ print(trace.x.tobytes().hex())
 """
 
 
-def run(cache: str) -> str:
+def run(cache: str, before: str = "") -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", CODE],
+        [sys.executable, "-W", "error", "-c", before + CODE],
         env=os.environ | {"STGT_CACHE": cache},
         capture_output=True,
         text=True,
@@ -29,12 +29,14 @@ def run(cache: str) -> str:
 def test_a_second_process_finds_what_the_first_compiled(tmp_path):
     folder = tmp_path / "some" / "cache"
     first = run(str(folder))
-    entries = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+    (processor,) = folder.iterdir()
+    entries = {file.name: file.stat().st_mtime_ns for file in processor.iterdir()}
     assert any("_advance" in name for name in entries)
-    assert oct(folder.stat().st_mode)[-3:] == "700"
+    assert oct(processor.stat().st_mode)[-3:] == "700"
     assert run(str(folder)) == first
-    assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == entries
-    for file in folder.iterdir():
+    assert {file.name: file.stat().st_mtime_ns for file in processor.iterdir()} == entries
+    assert run(str(folder), before="import jax") == first, "and nothing is printed, whoever imports JAX first"
+    for file in processor.iterdir():
         file.write_bytes(file.read_bytes()[:10])
     assert run(str(folder)) == first, "half an entry is compiled anew"
 

@@ -189,7 +189,8 @@ def test_lemma_2(shape, graph, seed, fraction, convex):
     right = (3 + rho) / 4 * case.square("consensus") + 5 * step * case.square("tracking")
     right = right + 0.4 * step * k.n * case.gradient.T @ case.gradient
     assert _holds(right, case.square("consensus", after=True))
-    assert case.noise["consensus"] <= 3 * rho * gamma**2 * k.tau * k.n * SIGMA2 + 1e-30
+    # Where ρ = 0 all of it is averaged away, but for the rounding of what was.
+    assert case.noise["consensus"] <= (3 * rho + 1e-15) * gamma**2 * k.tau * k.n * SIGMA2
 
 
 @settings(max_examples=30)

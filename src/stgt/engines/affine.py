@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.flatten_util import ravel_pytree
 
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import whole
@@ -23,6 +19,7 @@ from stgt.ops import Ops
 from stgt.oracles import Oracle
 from stgt.randomness import STREAM_LOCAL, Clock
 from stgt.setting import Setting
+from stgt.xla import jax, jnp, lax, ravel_pytree
 
 Array = Any
 AT_ONCE = 64  # rows of a dense map that are computed together

@@ -1,27 +1,32 @@
 """Compiled programs are kept on disk, so that the next process need not compile them again.
 
-They lie in the user's cache folder; STGT_CACHE=FOLDER moves them, and an empty STGT_CACHE= keeps none. A cache that the
-user has given JAX already stays what it is.
+They lie in the user's cache folder, apart for each kind of processor; STGT_CACHE=FOLDER moves them, and an empty
+STGT_CACHE= keeps none. A cache that the user has given JAX already stays what it is.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import warnings
+from hashlib import blake2b
 from pathlib import Path
 
-import jax
+from stgt.xla import QUIET, jax
 
 LARGEST = 2**30  # bytes; beyond, the oldest programs go
 
 
 def keep_compiled() -> None:
     """Has JAX keep what it compiles; where the folder cannot be written, it compiles anew each time."""
-    folder = _folder()
+    folder, features = _folder(), _features()
+    if not QUIET and "avx512" in features:
+        return  # each program that is loaded would come with a complaint: see stgt.xla
     given = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if folder is None or given is not None:
         return
+    folder = folder / blake2b(features.encode(), digest_size=8).hexdigest()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _prune(folder)
@@ -47,6 +52,16 @@ def _folder() -> Path | None:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "stgt" / "compiled"
+
+
+def _features() -> str:
+    """What the processor can do: a program compiled for one that can do more would crash."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = [line for line in lines if line.startswith(("flags", "Features", "model name"))]
+    return " ".join([platform.machine(), platform.processor(), *dict.fromkeys(named)])
 
 
 def _prune(folder: Path) -> None:

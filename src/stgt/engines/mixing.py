@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
 from stgt.ops import Ops
 from stgt.topology.structure import Structure
+from stgt.xla import jax, jnp
 
 Array = Any
 

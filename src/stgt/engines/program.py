@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from stgt.algorithms import Algorithm, Local, Sent
 from stgt.algorithms.calls import at_stepsize, begin, hear, hear_again, readable, say, say_again
@@ -25,6 +22,7 @@ from stgt.engines.mixing import average, mix
 from stgt.oracles import Oracle
 from stgt.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
 from stgt.topology.structure import Average
+from stgt.xla import jax, jnp, lax
 
 Array = Any
 Tree = Any

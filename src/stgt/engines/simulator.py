@@ -6,8 +6,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from stgt.algorithms import Algorithm
@@ -23,6 +21,7 @@ from stgt.engines.traced import single, stacked
 from stgt.oracles import Oracle
 from stgt.setting import Setting
 from stgt.topology import Structure
+from stgt.xla import jax, jnp
 
 Array = Any
 Tree = Any

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from stgt.hyper import other_fields, real_fields
+from stgt.xla import jax, jnp
 
 Frozen = TypeVar("Frozen")
 

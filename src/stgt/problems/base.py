@@ -85,7 +85,7 @@ class Problem:
 
     def ravel(self, params: Any) -> np.ndarray:
         """The flat x (p,) of parameters like those that the problem was made with; an array is left as it is."""
-        import jax
+        from stgt.xla import jax
 
         if self.unravel is None or (isinstance(params, np.ndarray) or jax.tree.all_leaves([params])):
             return np.asarray(params, dtype=np.float64)

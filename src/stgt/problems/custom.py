@@ -57,20 +57,20 @@ class LossModel:
         return self.loss(x if self.unravel is None else self.unravel(x), sample)
 
     def loss_of_node(self, x: Array, data: dict[str, Array]) -> Array:
-        import jax
+        from stgt.xla import jax
 
         sample = jax.tree.unflatten(self.treedef, [data[f"leaf{k}"] for k in range(self.treedef.num_leaves)])
         losses = jax.vmap(lambda one: self.loss_of_sample(x, one))(sample)
         return (losses * data["weight"]).sum()
 
     def components_of_node(self, x: Array, data: dict[str, Array]) -> Array:
-        import jax
+        from stgt.xla import jax
 
         alone = {name: leaf[:, None] for name, leaf in data.items() if name != "weight"}
         return jax.vmap(lambda one: jax.grad(self.loss_of_node)(x, one | {"weight": 1.0}))(alone)
 
     def _run(self, xp: Any, what: str, data: dict[str, Array], x: Array) -> Array:
-        import jax
+        from stgt.xla import jax
 
         if xp is not np:
             return _over_nodes(self, what)(x, data)
@@ -79,7 +79,7 @@ class LossModel:
 
 
 def _over_nodes(model: LossModel, what: str) -> Callable[..., Any]:
-    import jax
+    from stgt.xla import jax
 
     one = {
         "loss": model.loss_of_node,
@@ -92,7 +92,7 @@ def _over_nodes(model: LossModel, what: str) -> Callable[..., Any]:
 @lru_cache(maxsize=64)
 def _compiled(model: LossModel, what: str) -> Callable[..., Any]:
     """For the reference, which calls from NumPy at every step."""
-    import jax
+    from stgt.xla import jax
 
     return jax.jit(_over_nodes(model, what))
 
@@ -123,7 +123,7 @@ def from_loss(
     Returns:
         A `Problem` in the flattened parameters; its `unravel(x)` and `ravel(params)` go from one form to the other.
     """
-    import jax
+    from stgt.xla import jax
 
     if not callable(loss):
         raise ValueError(f"loss={loss!r}: give a function loss(params, sample) -> scalar.")
@@ -171,7 +171,7 @@ def from_loss(
 
 def _flattened(params: Any) -> tuple[np.ndarray, Callable[[Any], Any]]:
     """A pytree of numbers as one vector, and the way back, which keeps the dtype of what it is given."""
-    import jax
+    from stgt.xla import jax
 
     leaves, treedef = jax.tree.flatten(params)
     try:
@@ -196,7 +196,7 @@ def _padded(leaf: np.ndarray, length: int) -> np.ndarray:
 
 def _try_loss(model: LossModel, p: int, data: dict[str, np.ndarray]) -> None:
     """Has JAX trace the loss once, so that a loss that does not fit is said here and not in the middle of a run."""
-    import jax
+    from stgt.xla import jax
 
     arrays = [data[f"leaf{k}"] for k in range(model.treedef.num_leaves)]
     shapes = [jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype) for leaf in arrays]
@@ -213,7 +213,7 @@ def _try_loss(model: LossModel, p: int, data: dict[str, np.ndarray]) -> None:
 
 
 def _unstack(data: Any) -> list[Any]:
-    import jax
+    from stgt.xla import jax
 
     leaves, treedef = jax.tree.flatten(data)
     shapes = [np.shape(leaf) for leaf in leaves]
@@ -228,7 +228,7 @@ def _unstack(data: Any) -> list[Any]:
 
 
 def _leaves(node: Any, i: int, treedef: Any) -> list[np.ndarray]:
-    import jax
+    from stgt.xla import jax
 
     if jax.tree.structure(node) != treedef:
         raise ValueError(f"data[{i}] has another structure than data[0]: all nodes must hold the same kind of sample.")

@@ -89,8 +89,7 @@ def _slopes(problem: Problem) -> str:
 
 
 def _jax_agrees(problem: Problem) -> str:
-    import jax
-    import jax.numpy as jnp
+    from stgt.xla import jax, jnp
 
     worst = 0.0
     with jax.enable_x64(True):

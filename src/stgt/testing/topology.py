@@ -78,12 +78,10 @@ def _kernels(topology: Topology) -> str:
         raise SkipError("a server's mean is a part of the method's round")
     if topology.period is None and not topology.random:
         raise SkipError("it never repeats, so that it runs on NumPy and torch only")
-    import jax
-    import jax.numpy as jnp
-
     from stgt.engines.mixing import mix
     from stgt.engines.program import OPS
     from stgt.engines.simulator import as_arrays
+    from stgt.xla import jax, jnp
 
     v = np.random.default_rng(0).normal(size=(topology.n, 2))
     worst = 0.0

@@ -58,8 +58,7 @@ def local_model(problem: Problem, *, noiseless: bool = False) -> LocalModel:
 
 def problem_hessians(problem: Problem, x: np.ndarray) -> np.ndarray:
     """∇²f_i(x) of every node, (n, p, p): a node's gradient depends on its own model alone, so p directions do."""
-    import jax
-    import jax.numpy as jnp
+    from stgt.xla import jax, jnp
 
     with jax.enable_x64(True):
         data = {name: jnp.asarray(value) for name, value in problem.data.items()}
