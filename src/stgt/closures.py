@@ -44,7 +44,8 @@ def _reads(function: Any, depth: int, seen: set[int]) -> list[tuple[Any, Any]]:
     """(key, object) of the function and of all that it reads from outside."""
     from stgt.xla import jax
 
-    found: list[tuple[Any, Any]] = [(id(function), function)]
+    # The same definition run again, as a lambda in a loop is, has the same code.
+    found: list[tuple[Any, Any]] = [(getattr(function, "__code__", id(function)), function)]
     if id(function) in seen or depth == 0 or _is_installed(function):
         return found
     seen.add(id(function))

@@ -1,6 +1,7 @@
 """Where it runs: the NumPy reference and the JAX simulator."""
 
-from stgt.engines.run import simulate, sweep
+from stgt.engines.metrics import of_state
+from stgt.engines.run import completed, simulate, sweep
 from stgt.engines.trace import Trace
 
-__all__ = ["Trace", "simulate", "sweep"]
+__all__ = ["Trace", "completed", "of_state", "simulate", "sweep"]

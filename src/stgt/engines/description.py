@@ -18,21 +18,30 @@ class Saved:
     """A problem, topology or algorithm that was read from a file: the words and numbers that the file has of it."""
 
     def __init__(self, kind: str, values: Mapping[str, Any]):
-        self._kind, self._values = kind, dict(values)
+        self._kind, self.description = kind, dict(values)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("_") or name == "description":  # as a copy asks before it is filled
             raise AttributeError(name)
         try:
-            return self._values[name]
+            return self.description[name]
         except KeyError:
             raise AttributeError(
-                f"the {self._kind} of a trace that was loaded has {', '.join(self._values)}, and no {name}: make the "
+                f"the {self._kind} of a trace that was loaded has {', '.join(self.description)}, and no {name}: make the "
                 f"{self._kind} again for that."
             ) from None
 
     def __repr__(self) -> str:
-        return str(self._values.get("label", self._values["name"]))
+        return str(self.description.get("label", self.description["name"]))
+
+
+class SavedAlgorithm(Saved):
+    """An algorithm whose class this process does not know; its options are attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and name != "description" and name in self.description["options"]:
+            return self.description["options"][name]
+        return super().__getattr__(name)
 
 
 def of_algorithm(algorithm: Algorithm, rounds: int) -> dict[str, Any]:
@@ -61,7 +70,19 @@ def of_topology(topology: Topology) -> dict[str, Any]:
 
 
 def of_oracle(oracle: Oracle) -> dict[str, Any]:
-    return _plain({"name": type(oracle).__name__, **{field.name: getattr(oracle, field.name) for field in fields(oracle)}})
+    options = {field.name: getattr(oracle, field.name) for field in fields(oracle)}
+    return _plain({"name": type(oracle).__name__, **options})
+
+
+def described(thing: Any, rounds: int = 0) -> dict[str, Any]:
+    """Any of the four, from this process or from a file; `rounds` is how many were made."""
+    if isinstance(thing, Saved):
+        return thing.description
+    if isinstance(thing, Algorithm):
+        return of_algorithm(thing, rounds)
+    return (of_problem if isinstance(thing, Problem) else of_topology if isinstance(thing, Topology) else of_oracle)(
+        thing
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -90,7 +111,7 @@ def algorithm_from(described: Mapping[str, Any]) -> Algorithm | Saved:
             return known(**options)
         except (TypeError, ValueError):  # a class of that name with other options than the one that was run
             pass
-    return Saved("algorithm", {"name": described["name"], "label": described["label"], **options})
+    return SavedAlgorithm("algorithm", described)
 
 
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> str | None:

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
 
 from stgt.engines.job import Job
 from stgt.engines.standing import Standing
+from stgt.progress import Bar
 
 CHUNK = 256  # rounds that are made between two looks at them, at most
 PACE = 0.2  # seconds that a stretch of rounds takes, about: so long does an interrupt wait, or a bar
@@ -62,33 +62,38 @@ class Result:
 Save = Callable[[list[Result]], None]
 
 
-def drive(job: Job, engine: Engine, save: Save | None = None) -> list[Result]:
+@dataclass
+class Interrupt:
+    """Has the user asked to stop?"""
+
+    asked: bool = False
+
+
+def drive(job: Job, engine: Engine, interrupt: Interrupt, save: Save | None = None) -> list[Result]:
     """Makes the rounds of a job; an interrupt ends it early. `save` is given the results so far from time to time."""
     record = _Record(job, engine)
     end, size, saved = job.first + job.rounds, 1, time.perf_counter()
-    with _interrupts() as interrupt:
-        while record.made < end and not interrupt.asked:
-            last = min(end, record.made + size, _next(record.made, CHUNK), _left_out_from(engine.diverged_at))
-            if last <= record.made:
-                record.leave_out(end)
-                break
-            last = min(last, *(_next(record.made, every) for every in _stops(job, save)))
-            pace = record.make(last)
-            size = int(np.clip(PACE / pace, 1, CHUNK))
-            _tell(job, record, end)
-            if save is not None and record.made < end and _is_due(job, record.made, saved):
-                save(record.results(interrupted=True))
-                saved = time.perf_counter()
+    while record.made < end and not interrupt.asked:
+        last = min(end, record.made + size, _next(record.made, CHUNK), _left_out_from(engine.diverged_at))
+        if last <= record.made:
+            record.leave_out(end)
+            break
+        last = min(last, *(_next(record.made, every) for every in _stops(job, save)))
+        pace = record.make(last)
+        size = int(np.clip(PACE / pace, 1, CHUNK))
+        _tell(job, record, end, pace)
+        if save is not None and record.made < end and _is_due(job, record.made, saved):
+            save(record.results(interrupted=True))
+            saved = time.perf_counter()
     return record.results(interrupted=record.made < end)
 
 
-def _tell(job: Job, record: _Record, end: int) -> None:
+def _tell(job: Job, record: _Record, end: int, pace: float) -> None:
     """What the user asked to hear of."""
     if job.progress is not None:
         runs = len(job.settings) * len(job.seeds)
-        watch = getattr(job.progress, "watch", None)
-        if watch is not None:
-            watch(record.latest)
+        if isinstance(job.progress, Bar):
+            job.progress.say(1 / pace, record.latest)
         job.progress((record.made - job.first) * runs, (end - job.first) * runs)
     if job.callback is not None and record.made % (job.every or 1) == 0:
         job.callback(record.made, record.engine.standing(record.made, record.links).state)
@@ -173,9 +178,9 @@ class _Record:
 
 
 @contextmanager
-def _interrupts() -> Iterator[Any]:
-    """While it lasts, a first Ctrl-C is only noted, in `asked`; a second one interrupts as ever."""
-    noted = SimpleNamespace(asked=False)
+def interrupts() -> Iterator[Interrupt]:
+    """While it lasts, a first Ctrl-C is only noted; a second one interrupts as ever."""
+    noted = Interrupt()
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or handler is not signal.default_int_handler:
         yield noted

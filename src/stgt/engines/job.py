@@ -104,8 +104,6 @@ def prepare(
     first = settings[0].algorithm
     start = first_models(x0, settings[0])
     rounds = _check_steps(rounds, first)
-    if progress is not None and not callable(progress):
-        raise ValueError(f"progress={progress!r}: give True, a function of (done, total), or leave it out.")
     if callback is not None and not callable(callback):
         raise ValueError(f"callback={callback!r}: give a function of (round, state), or leave it out.")
     measured, absent = choose_metrics(metrics, first, problem, topology)

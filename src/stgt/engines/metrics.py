@@ -54,7 +54,7 @@ class Measured:
     """What a run measures: built-in measurements by name, and functions of one's own with theirs."""
 
     names: tuple[str, ...] = ()
-    own: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
+    own: tuple[tuple[str, Any], ...] = ()  # of a trace that was loaded without the functions, which a file cannot hold
 
     @property
     def all_names(self) -> tuple[str, ...]:
@@ -106,11 +106,24 @@ def measure(
         total = algorithm.conserved(kept, participation).sum(axis=0)
         found["sum_c"] = (total**2).sum() ** 0.5
     for name, function in wanted.own:
-        value = xp.asarray(function(dict(state) if isinstance(function, OfState) else mean))
-        if value.shape != ():
-            raise ValueError(f"metrics[{name!r}] returns an array of shape {value.shape}: return one number.")
-        found[name] = value
+        found[name] = _own_value(xp, name, function, dict(state) if isinstance(function, OfState) else mean)
     return found
+
+
+def _own_value(xp: Any, name: str, function: Callable[[Any], Any], given: Any) -> Array:
+    try:
+        value = xp.asarray(function(given))
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0].rstrip(".")
+        raise ValueError(
+            f"metrics[{name!r}] failed ({type(error).__name__}: {reason}): it is a function of the mean model (p,), and "
+            "the simulator compiles it, so write it with jax.numpy, or use engine='numpy'."
+        ) from error
+    if value.shape != () or value.dtype.kind not in "biuf":
+        raise ValueError(
+            f"metrics[{name!r}] returns an array of shape {value.shape} and type {value.dtype}: return one real number."
+        )
+    return value
 
 
 def choose_metrics(
@@ -143,7 +156,7 @@ def _parts(name: str) -> tuple[str, ...]:
     return LYAPUNOV_PARTS if name == "lyapunov" else (name,)
 
 
-def _asked_for(metrics: Any) -> tuple[list[Any] | None, tuple[tuple[str, Callable[[Any], Any]], ...]]:
+def _asked_for(metrics: Any) -> tuple[list[Any] | None, tuple[tuple[str, Any], ...]]:
     """The built-in names that were asked for, None for all that there are, and the functions with theirs."""
     if metrics is None:
         return None, ()
@@ -156,7 +169,7 @@ def _asked_for(metrics: Any) -> tuple[list[Any] | None, tuple[tuple[str, Callabl
     return [name for name in given if not isinstance(name, Mapping)], _own(own)
 
 
-def _own(functions: Mapping[Any, Any]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+def _own(functions: Mapping[Any, Any]) -> tuple[tuple[str, Any], ...]:
     taken = (*MEASURED, *COUNTED, "lyapunov", "links", "round", "seed")
     for name, function in functions.items():
         if not isinstance(name, str) or not name:

@@ -107,7 +107,9 @@ class Simulator:
 
     def measure(self, r: int) -> dict[str, np.ndarray]:
         with self._precision():
-            diverged_at, values = _finish(*self._shared, self._gammas(max(r - 1, self.job.first), 1)[:, 0], self._carry, jnp.int32(r))
+            diverged_at, values = _finish(
+                *self._shared, self._gammas(max(r - 1, self.job.first), 1)[:, 0], self._carry, jnp.int32(r)
+            )
         self._diverged_at = np.asarray(diverged_at)
         return {name: np.asarray(value, self.dtype) for name, value in values.items()}
 

@@ -219,7 +219,9 @@ class Trace:
         """V = ‖x̄ − x*‖² + c_x‖X − 1x̄‖² + c_y‖Υ‖² with c_x, c_y of Eq_Lya_coff."""
         gamma, tau, n, L = self.algorithm.gamma, self.algorithm.tau, self.problem.n, self.problem.L
         if L is None or not isinstance(gamma, float):
-            raise KeyError("'lyapunov' was not measured: it needs the problem's L, and one stepsize for all nodes and rounds.")
+            raise KeyError(
+                "'lyapunov' was not measured: it needs the problem's L, and one stepsize for all nodes and rounds."
+            )
         parts = [self[name] for name in LYAPUNOV_PARTS]
         if self.rho is None:
             raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: its ρ is not known.")

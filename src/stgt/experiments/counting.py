@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stgt.algorithms import Algorithm
-from stgt.engines import Trace, simulate
+from stgt.engines import Trace, completed, simulate
 from stgt.experiments.spec import Made
 from stgt.ops import NUMPY
 from stgt.problems.base import Problem
@@ -70,4 +70,4 @@ def count(made: Made, period: int) -> Counted:
 
 def reference(algorithm: Algorithm, problem: Problem, topology: Topology, count: int) -> Trace:
     """A run of one seed on the NumPy engine, without measurements."""
-    return simulate(algorithm, problem, topology, count, engine="numpy", metrics=[])
+    return completed(simulate(algorithm, problem, topology, count, engine="numpy", metrics=[]))

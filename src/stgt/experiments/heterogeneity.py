@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt.engines import Trace, simulate
+from stgt.engines import Trace, completed, simulate
 from stgt.engines.trace import MEANING
 from stgt.experiments.cell import Cell
 from stgt.experiments.outcome import Claim, Outcome, finite
@@ -146,7 +146,7 @@ def _simulate(runs: Sequence[RunSpec], data_dir: Path | None, progress: Progress
     def one(run: RunSpec, tick: Progress) -> Trace:
         made = make(run, data_dir)
         metrics = ["gradient_norm"] if made.problem.batch is None else ["gradient_norm", "loss"]
-        trace = simulate(*made.objects, run.rounds, run.seeds, metrics=metrics, dtype=DTYPE)
+        trace = completed(simulate(*made.objects, run.rounds, run.seeds, metrics=metrics, dtype=DTYPE))
         tick(1, 1)
         return trace
 

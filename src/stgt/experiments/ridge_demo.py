@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stgt import problems, topology
 from stgt.algorithms import STGT, FlexGT, Scaffold
-from stgt.engines import Trace, simulate
+from stgt.engines import Trace, completed, simulate
 from stgt.progress import Progress, split_progress
 from stgt.statistics import mean_interval
 
@@ -44,7 +44,7 @@ def demo(progress: Progress | None = None) -> dict[str, Trace]:
     traces: dict[str, Trace] = {}
     ticks = split_progress(progress, [ROUNDS] * len(runs))
     for (algorithm, where), tick in zip(runs, ticks, strict=True):
-        traces[algorithm.label] = simulate(algorithm, problem, where, ROUNDS, SEEDS, progress=tick)
+        traces[algorithm.label] = completed(simulate(algorithm, problem, where, ROUNDS, SEEDS, progress=tick))
     return traces
 
 

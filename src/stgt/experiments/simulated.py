@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from stgt import theory
-from stgt.engines import Trace, simulate
+from stgt.engines import Trace, completed, simulate
 from stgt.experiments.outcome import finite
 from stgt.experiments.spec import Made, RunSpec, make
 from stgt.progress import Progress, split_progress
@@ -132,7 +132,8 @@ def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun
             raise ValueError(f"x0 = 'optimum', but {made.problem.name} has no known optimum: use 'zero'.")
         start = {"x0": made.problem.optimum, "state0": _at_optimum(made, made.problem.optimum)}
     options = {"metrics": ["residual"], "progress": progress, **start}
-    trace = simulate(made.algorithm, made.problem, _plain(made.topology), run.rounds, run.seeds, **options)
+    where = _plain(made.topology)
+    trace = completed(simulate(made.algorithm, made.problem, where, run.rounds, run.seeds, **options))
     return SimulatedRun(run, made, replace(trace, topology=made.topology), predict(made))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from stgt.algorithms import STGT, Algorithm
 from stgt.checks import check_number
-from stgt.engines import simulate, sweep
+from stgt.engines import completed, simulate, sweep
 from stgt.engines.costs import floats_a_round
 from stgt.problems.base import Problem
 from stgt.setting import check_constant_stepsize, fitting
@@ -135,7 +135,8 @@ def _tried(algorithm: Algorithm, problem: Problem, topology: Topology, target: f
     away = {"x0": problem.optimum + 1.0, "dtype": "float64", "metrics": ["residual", "consensus"]}
     given = np.asarray(algorithm.gamma, dtype=float)
     gammas = np.array([given * 2.0**k for k in range(-6, 7)])
-    runs = sweep(algorithm, quiet, topology, PILOT_ROUNDS, PILOT_SEEDS, grid={"gamma": gammas.tolist()}, **away)
+    grid = {"gamma": gammas.tolist()}
+    runs = completed(sweep(algorithm, quiet, topology, PILOT_ROUNDS, PILOT_SEEDS, grid=grid, **away))
     growths = np.array([_growth(trace) for trace in runs])
     radius = float(growths[6])
     # Up to the first unstable one, so that a gamma is safe only if all smaller ones are.
@@ -143,7 +144,8 @@ def _tried(algorithm: Algorithm, problem: Problem, topology: Topology, target: f
     largest = float(np.max(gammas[safe - 1])) if safe else 0.0
     if radius >= 1:
         return _Findings(radius, None, None, largest, None)
-    trace = simulate(algorithm, problem, topology, 4 * PILOT_ROUNDS, PILOT_SEEDS, dtype="float64", metrics=["residual"])
+    options = {"dtype": "float64", "metrics": ["residual"]}
+    trace = completed(simulate(algorithm, problem, topology, 4 * PILOT_ROUNDS, PILOT_SEEDS, **options))
     error = float(trace.tail("residual").mean())
     rounds = None if target is None else _first_below(trace.residual.mean(axis=0), target)
     return _Findings(radius, error, None, largest, rounds)

@@ -13,6 +13,7 @@ from stgt.algorithms import Algorithm
 from stgt.checks import check_choice, check_count, check_number
 from stgt.problems.base import Problem
 from stgt.problems.quadratic import ridge
+from stgt.setting import check_constant_stepsize
 from stgt.statistics import mean_interval
 from stgt.theory.stability import steady_state
 from stgt.topology import Topology, from_matrix

@@ -16,7 +16,7 @@ from scipy import linalg
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_count, check_number
-from stgt.engines.job import first_models
+from stgt.engines.start import first_models
 from stgt.problems.base import Problem
 from stgt.setting import Setting, check_constant_stepsize, fitting
 from stgt.theory.large import ROOM, LargeMap, lyapunov

@@ -1,0 +1,114 @@
+"""A run that goes on: is it the same one, where does it stand, and what it measured before and after as one trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stgt.engines.description import described, first_difference
+from stgt.engines.drive import Engine
+from stgt.engines.job import Job, check_seeds
+from stgt.engines.standing import joined
+from stgt.engines.trace import Trace
+from stgt.oracles import Oracle
+
+ROUNDING = {"float32": 1e-2, "float64": 1e-6}  # how far what is measured may be from what it was, on another machine
+FIXED = ("x0", "state0")  # options that belong to the beginning of a run
+
+
+def as_traces(resume: Any, count: int) -> list[Trace]:
+    """What was given to go on from, as one trace for each setting of the job."""
+    found = [resume] if isinstance(resume, Trace) else list(resume) if isinstance(resume, Sequence) else []
+    if len(found) != count or not all(isinstance(one, Trace) for one in found):
+        wanted = "a Trace" if count == 1 else f"the {count} traces that the sweep returned"
+        raise ValueError(f"resume={resume!r}: give {wanted}.")
+    return found
+
+
+def resumed_options(options: dict[str, Any], trace: Trace, insists: bool) -> dict[str, Any]:
+    """The options of a run that goes on: those that it began with; a ValueError if others were given.
+
+    `insists`: is the method made of an oracle of its own?
+    """
+    for name in FIXED:
+        if options.get(name) is not None:
+            raise ValueError(f"{name} was given with resume: the run has begun already; leave {name} out.")
+    options = {**options}
+    if options.get("oracle") is None and not insists and isinstance(trace.oracle, Oracle):
+        options["oracle"] = trace.oracle
+    options["dtype"] = options.get("dtype") or trace.dtype
+    if options.get("metrics") is None:
+        missing = [name for name, function in trace.measured.own if function is None]
+        if missing:
+            raise ValueError(
+                f"the run measures {missing[0]!r} by a function of your own, which a file cannot hold: give "
+                f"metrics={{{missing[0]!r}: …}} again."
+            )
+        options["metrics"] = [*trace.measured.names, dict(trace.measured.own)]
+    return options
+
+
+def check_seeds_again(seeds: Any, trace: Trace) -> tuple[int, ...]:
+    """The seeds of the run that goes on; a ValueError if others are asked for. One seed, the default, asks for none."""
+    if seeds != 1 and check_seeds(seeds) != trace.seeds:
+        raise ValueError(f"seeds={seeds!r}, but the run to go on has {list(trace.seeds)}: leave seeds out.")
+    return trace.seeds
+
+
+def going_on(job: Job, engine: str, traces: list[Trace], rounds: int) -> Job:
+    """The job for `rounds` more rounds from where the traces stand; a ValueError if they are of another run."""
+    for setting, trace in zip(job.settings, traces, strict=True):
+        made = trace.rounds
+        now = {"engine": engine, "dtype": job.dtype, "measured": sorted(job.measured.all_names)}
+        then = {"engine": trace.engine, "dtype": trace.dtype, "measured": sorted(trace.measured.all_names)}
+        now["seeds"], then["seeds"] = list(job.seeds), list(trace.seeds)
+        pairs = [(now, then, "")]
+        for name in ("algorithm", "problem", "topology", "oracle"):
+            one, other = described(getattr(setting, name), made), described(getattr(trace, name), made)
+            shared = {key: value for key, value in other.items() if key != "rho"}
+            pairs.append((one, shared, f"{name}."))
+        for one, other, path in pairs:
+            difference = first_difference(one, other, path)
+            if difference is not None:
+                raise ValueError(
+                    f"the run to go on is another one: {difference}. Give what it began with; to begin a new run from "
+                    "its models, give x0=trace.x[seed]."
+                )
+        if made != traces[0].rounds:
+            raise ValueError(f"the traces to go on from have {traces[0].rounds} and {made} rounds: give equal ones.")
+    return job.going_on(joined(trace.standing for trace in traces), rounds)
+
+
+def check_measured_again(job: Job, engine: Engine, traces: list[Trace]) -> None:
+    """A ValueError if what is measured now is not what was measured when the run stopped: a function has changed."""
+    now = engine.measure(job.first)
+    for name, values in now.items():
+        then = np.concatenate([trace.values[name][:, -1] for trace in traces]).astype(np.float64)
+        scale = max(1e-12, float(np.nanmax(np.abs(np.where(np.isfinite(then), then, 0.0)), initial=0.0)))
+        same = np.isclose(values.astype(np.float64), then, rtol=ROUNDING[job.dtype], equal_nan=True)
+        close = np.abs(values.astype(np.float64) - then) <= ROUNDING[job.dtype] * scale
+        if name != "sum_c" and not (same | close).all():
+            i = int(np.argmin(same | close))
+            raise ValueError(
+                f"the run to go on is another one: {name} is {values[i]:.6g} where it stands, and was {then[i]:.6g}. "
+                "Give the problem and the metrics that it began with."
+            )
+
+
+def longer(before: Trace, after: Trace) -> Trace:
+    """Two stretches of a run as one trace; what both measured, at the seam, counts as the later one saw it."""
+    seam = before.seconds[-1]
+    return replace(
+        after,
+        values={
+            **after.values,
+            **{
+                name: np.concatenate([before.values[name][:, :-1], after.values[name]], axis=1)
+                for name in after.measured.all_names
+            },
+        },
+        seconds=np.concatenate([before.seconds[:-1], seam + after.seconds]),
+    )
