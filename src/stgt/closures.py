@@ -1,4 +1,4 @@
-"""A user's function as a key of compiled programs: another one, or one that would now read other values, is another key.
+"""A user's function as a key of compiled programs: one that would now read other values is another key.
 
 JAX compiles what a function reads from outside into the program. The key therefore holds what the function reads, and
 what the functions that it calls read, those of installed packages excepted: numbers, words and arrays by their values,
@@ -86,7 +86,7 @@ def _key(leaf: Any, depth: int, seen: set[int]) -> list[tuple[Any, Any]]:
     if isinstance(leaf, np.ndarray):
         if leaf.dtype.hasobject:
             return [(id(leaf), leaf)]
-        return [((leaf.shape, leaf.dtype.str, blake2b(np.ascontiguousarray(leaf)).digest()), None)]
+        return [((leaf.shape, leaf.dtype.str, blake2b(leaf.tobytes()).digest()), None)]
     if callable(leaf):
         return _reads(leaf, depth - 1, seen)
     return [(id(leaf), leaf)]

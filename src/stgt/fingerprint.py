@@ -27,7 +27,7 @@ def _pieces(thing: Any) -> Iterator[Any]:
         yield b")"
     elif isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
         yield f"{thing.shape} {thing.dtype.str}".encode()
-        yield memoryview(np.ascontiguousarray(thing)).cast("B") if thing.size else b""
+        yield np.ascontiguousarray(thing).reshape(-1).view(np.uint8).data if thing.size else b""
     elif isinstance(thing, Mapping):
         for key in sorted(thing, key=repr):
             yield repr(key).encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 Progress = Callable[[float, float], None]  # (done, total)
 
@@ -47,7 +47,7 @@ def shown(progress: Any, words: str) -> Iterator[Progress | None]:
     elif progress is None or progress is False:
         yield None
     elif callable(progress):
-        yield progress
+        yield cast(Progress, progress)
     else:
         raise ValueError(f"progress={progress!r}: give True, a function of (done, total), or leave it out.")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from stgt.checks import check_count, check_number
 from stgt.hyper import Frozen
@@ -108,6 +108,11 @@ def inverse(start: float, *, delay: float = 1.0) -> Inverse:
 KINDS: dict[str, type[Schedule]] = {kind.__name__: kind for kind in (Cosine, Step, Inverse)}
 
 
+def is_schedule(gamma: object) -> TypeGuard[Stepsize]:
+    """Is the stepsize a function of the round?"""
+    return callable(gamma)
+
+
 def stepsizes(gamma: Any, first: int, count: int) -> np.ndarray:
     """The stepsizes of rounds first, …, first + count − 1: (count,), or (count, n) if each node has its own.
 
@@ -115,7 +120,7 @@ def stepsizes(gamma: Any, first: int, count: int) -> np.ndarray:
     """
     import numpy as np
 
-    if not callable(gamma):
+    if not is_schedule(gamma):
         return np.repeat(np.asarray(gamma, dtype=np.float64)[None], count, axis=0)
     return np.array([stepsize(gamma, r) for r in range(first, first + count)], dtype=np.float64)
 

@@ -61,8 +61,8 @@ def check_constant_stepsize(algorithm: Algorithm) -> None:
     """A ValueError if the stepsize changes from round to round."""
     if callable(algorithm.gamma):
         raise ValueError(
-            f"gamma={algorithm.gamma!r} of {algorithm.label} changes from round to round: the theory is for a constant "
-            "stepsize; give a number."
+            f"gamma={algorithm.gamma!r} of {algorithm.label} changes from round to round, and what is asked here is for "
+            "a constant stepsize: give a number."
         )
 
 

@@ -1,4 +1,4 @@
-"""What a run is made of, in plain words and numbers: to be written into a file, and to see whether a run goes on as it began."""
+"""What a run is made of, in words and numbers: for a file, and to see whether a run goes on as it began."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Saved:
             return self.description[name]
         except KeyError:
             raise AttributeError(
-                f"the {self._kind} of a trace that was loaded has {', '.join(self.description)}, and no {name}: make the "
-                f"{self._kind} again for that."
+                f"the {self._kind} of a trace that was loaded has {', '.join(self.description)}, and no {name}: make "
+                f"the {self._kind} again for that."
             ) from None
 
     def __repr__(self) -> str:
@@ -80,9 +80,9 @@ def described(thing: Any, rounds: int = 0) -> dict[str, Any]:
         return thing.description
     if isinstance(thing, Algorithm):
         return of_algorithm(thing, rounds)
-    return (of_problem if isinstance(thing, Problem) else of_topology if isinstance(thing, Topology) else of_oracle)(
-        thing
-    )
+    if isinstance(thing, Problem):
+        return of_problem(thing)
+    return of_topology(thing) if isinstance(thing, Topology) else of_oracle(thing)
 
 
 def _plain(value: Any) -> Any:

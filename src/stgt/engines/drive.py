@@ -22,10 +22,10 @@ SAVE_INTERVAL = 30.0  # seconds between two checkpoints, where no number of roun
 
 
 class Engine(Protocol):
-    """What makes rounds: all runs of a job together. A run is a setting with a seed, the seeds of a setting side by side."""
+    """What makes the rounds of all runs of a job: a run for each setting and seed, the seeds of a setting together."""
 
     def advance(self, first: int, count: int) -> dict[str, np.ndarray]:
-        """Makes `count` ≤ CHUNK rounds from round `first`; what was measured at their starts, and "links", (runs, count)."""
+        """Makes `count` ≤ CHUNK rounds; what was measured at their starts, and their "links", (runs, count)."""
         ...
 
     def measure(self, r: int) -> dict[str, np.ndarray]:
@@ -78,7 +78,7 @@ def drive(job: Job, engine: Engine, interrupt: Interrupt, save: Save | None = No
         if last <= record.made:
             record.leave_out(end)
             break
-        last = min(last, *(_next(record.made, every) for every in _stops(job, save)))
+        last = min(int(last), *(_next(record.made, every) for every in _stops(job, save)))
         pace = record.make(last)
         size = int(np.clip(PACE / pace, 1, CHUNK))
         _tell(job, record, end, pace)

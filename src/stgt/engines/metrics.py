@@ -1,4 +1,4 @@
-"""What is measured at the start of each round, on NumPy or JAX arrays alike: the built-in measurements and one's own."""
+"""What is measured at the start of each round, built in or one's own, on NumPy or JAX arrays alike."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def _own_value(xp: Any, name: str, function: Callable[[Any], Any], given: Any) -
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0].rstrip(".")
         raise ValueError(
-            f"metrics[{name!r}] failed ({type(error).__name__}: {reason}): it is a function of the mean model (p,), and "
-            "the simulator compiles it, so write it with jax.numpy, or use engine='numpy'."
+            f"metrics[{name!r}] failed ({type(error).__name__}: {reason}): it is a function of the mean model (p,), "
+            "and the simulator compiles it, so write it with jax.numpy, or use engine='numpy'."
         ) from error
     if value.shape != () or value.dtype.kind not in "biuf":
         raise ValueError(

@@ -257,7 +257,7 @@ class Program:
         return Program(self.static, self.inputs, at_stepsize(self.algorithm, gamma), self.oracle, self.seed)
 
     def rounds(self, carry: Carry, start: Array, count: Array, gammas: Array) -> tuple[Carry, dict[str, Array]]:
-        """`count` ≤ CHUNK rounds from round `start` with the stepsizes `gammas`, and what was measured at their starts."""
+        """`count` ≤ CHUNK rounds from round `start` with stepsizes `gammas`; also what was measured at their starts."""
 
         def body(i: Array, both: Any) -> Any:
             carry, records = both

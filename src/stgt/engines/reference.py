@@ -13,7 +13,7 @@ from stgt.engines.metrics import measure
 from stgt.engines.standing import Standing
 from stgt.ops import NUMPY as OPS
 from stgt.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
-from stgt.schedules import stepsize
+from stgt.schedules import is_schedule, stepsize
 
 
 class Run:
@@ -57,7 +57,7 @@ class Run:
         if isinstance(gamma, tuple):
             self.gamma: Any = np.array(gamma, dtype=self.dtype)[:, None]
         else:
-            self.gamma = stepsize(gamma, r) if callable(gamma) else gamma
+            self.gamma = stepsize(gamma, r) if is_schedule(gamma) else gamma
         self.algorithm = at_stepsize(self.given, self.gamma)
 
     def evaluate(

@@ -25,6 +25,7 @@ from stgt.xla import jax, jnp
 
 Array = Any
 Tree = Any
+NOTHING = Measured()
 
 
 @partial(jax.jit, static_argnames="static")
@@ -134,7 +135,7 @@ class Simulator:
         return records
 
     def _gammas(self, first: int, count: int) -> Array:
-        """The stepsizes of the rounds to come, (runs, CHUNK) or (runs, CHUNK, n): what is not asked for is filled up."""
+        """The stepsizes of the next rounds, (runs, CHUNK) or (runs, CHUNK, n), filled up where fewer are asked for."""
         start = first - self.job.first
         found = [gammas[start : start + max(count, 1)] for gammas in self.job.gammas for _ in self.job.seeds]
         padding = [(0, CHUNK - len(found[0]))] + [(0, 0)] * (found[0].ndim - 1)
@@ -160,7 +161,7 @@ def assemble(
     setting: Setting,
     dtype: np.dtype,
     *,
-    measured: Measured = Measured(),
+    measured: Measured = NOTHING,
     optimum: np.ndarray | None = None,
     minimum: float | None = None,
     batch: int = 1,

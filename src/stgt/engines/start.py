@@ -16,7 +16,7 @@ ROUNDING = 200  # units of single precision that a sum of terms given in it may 
 
 
 def first_models(x0: Any, setting: Setting) -> np.ndarray:
-    """The nodes' first models, (n, p), from what was given: one for all, one for each, or None for the problem's own."""
+    """The nodes' first models, (n, p), from what was given: one for all, one for each, None for the problem's own."""
     problem = setting.problem
     if x0 is None:
         return np.array(np.broadcast_to(0.0 if problem.start is None else problem.start, (problem.n, problem.p)))

@@ -87,7 +87,7 @@ class Problem:
         """The flat x (p,) of parameters like those that the problem was made with; an array is left as it is."""
         from stgt.xla import jax
 
-        if self.unravel is None or (isinstance(params, np.ndarray) or jax.tree.all_leaves([params])):
+        if self.unravel is None or (isinstance(params, np.ndarray) or jax.tree_util.all_leaves([params])):
             return np.asarray(params, dtype=np.float64)
         wanted = self.unravel(np.zeros(self.p))
         if jax.tree.structure(params) != jax.tree.structure(wanted):

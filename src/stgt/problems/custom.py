@@ -114,8 +114,8 @@ def from_loss(
         loss: `loss(params, sample)` -> scalar, for one sample.
         data: a list with one pytree of arrays for each node, the first axis of each array being the sample; nodes may
             hold different numbers of samples. Anything but a list is one pytree of arrays (n, m, …) for all nodes.
-        params: the dimension p, if `loss` takes a flat vector; else a pytree like the parameters it takes, which is also
-            where runs begin unless they are given another `x0`.
+        params: the dimension p, if `loss` takes a flat vector; else a pytree like the parameters it takes, which is
+            also where runs begin unless they are given another `x0`.
         batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
         L, mu: smoothness and strong convexity constants, where you know them.
         optimum: x* (p,), where you know it.

@@ -14,6 +14,7 @@ from stgt.engines import simulate
 from stgt.oracles import Exact
 from stgt.problems import Problem
 from stgt.randomness import coin
+from stgt.schedules import is_schedule
 from stgt.testing.report import SkipError
 from stgt.topology import Topology
 
@@ -24,6 +25,7 @@ def torch_difference(algorithm: Algorithm, problem: Problem, topology: Topology,
         raise SkipError("PyTorch is not installed")
     if isinstance(algorithm.gamma, tuple):
         raise SkipError("a torch optimiser has one lr for all nodes")
+    assert not is_schedule(algorithm.gamma)
     from stgt.torch.fit import usable
 
     try:
