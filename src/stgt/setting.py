@@ -61,7 +61,7 @@ def check_constant_stepsize(algorithm: Algorithm) -> None:
     """A ValueError if the stepsize changes from round to round."""
     if callable(algorithm.gamma):
         raise ValueError(
-            f"gamma={algorithm.gamma!r} of {algorithm.label} changes from round to round, and what is asked here is for "
+            f"gamma={algorithm.gamma!r} of {algorithm.label} changes from round to round, and what is asked here needs "
             "a constant stepsize: give a number."
         )
 

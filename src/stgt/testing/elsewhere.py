@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from stgt.engines import simulate
 from stgt.oracles import Exact
 from stgt.problems import Problem
 from stgt.randomness import coin
-from stgt.schedules import is_schedule
 from stgt.testing.report import SkipError
 from stgt.topology import Topology
 
@@ -25,14 +24,13 @@ def torch_difference(algorithm: Algorithm, problem: Problem, topology: Topology,
         raise SkipError("PyTorch is not installed")
     if isinstance(algorithm.gamma, tuple):
         raise SkipError("a torch optimiser has one lr for all nodes")
-    assert not is_schedule(algorithm.gamma)
     from stgt.torch.fit import usable
 
     try:
         method = usable(replace(algorithm, gamma=None), topology)
     except ValueError as error:
         raise SkipError(str(error)) from None
-    found = _train(method, float(algorithm.gamma or 0.0), problem, topology, rounds)
+    found = _train(method, cast(float, algorithm.gamma), problem, topology, rounds)
     trace = simulate(algorithm, problem, topology, rounds, engine="numpy", metrics=[], oracle=Exact())
     return max(difference(found[name], value[0]) for name, value in trace.state.items())
 
