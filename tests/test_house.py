@@ -37,6 +37,7 @@ ORDER = [
     "theory",
     "testing",
     "report",
+    "comparison",
     "experiments",
     "flags",
     "train",

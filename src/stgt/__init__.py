@@ -34,7 +34,8 @@ from stgt.registry import register
 
 if TYPE_CHECKING:
     from stgt import oracles, problems, report, schedules, testing, theory, topology
-    from stgt.engines import Trace, of_state, simulate, sweep
+    from stgt.comparison import Comparison, compare
+    from stgt.engines import Trace, best, of_state, simulate, sweep
     from stgt.problems import Problem, list_problems
     from stgt.topology import Topology, list_topologies
 
@@ -43,9 +44,12 @@ __version__ = "0.1.0"
 # Loaded when they are first asked for, so that `import stgt` is as quick as its own algorithms.
 _ROOMS = ("oracles", "problems", "report", "schedules", "testing", "theory", "topology")
 _ELSEWHERE = {
+    "Comparison": "stgt.comparison",
     "Problem": "stgt.problems",
     "Topology": "stgt.topology",
     "Trace": "stgt.engines",
+    "best": "stgt.engines",
+    "compare": "stgt.comparison",
     "list_problems": "stgt.problems",
     "list_topologies": "stgt.topology",
     "of_state": "stgt.engines",
@@ -69,6 +73,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "Algorithm",
     "AugDGM",
+    "Comparison",
     "DIGing",
     "DPSGD",
     "DSGT",
@@ -91,6 +96,8 @@ __all__ = [
     "Sent",
     "Topology",
     "Trace",
+    "best",
+    "compare",
     "list_algorithms",
     "list_problems",
     "list_topologies",

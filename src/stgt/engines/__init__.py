@@ -1,7 +1,8 @@
 """Where it runs: the NumPy reference and the JAX simulator."""
 
+from stgt.engines.choice import Rule, best
 from stgt.engines.metrics import of_state
 from stgt.engines.run import completed, simulate, sweep
 from stgt.engines.trace import Trace
 
-__all__ = ["Trace", "completed", "of_state", "simulate", "sweep"]
+__all__ = ["Rule", "Trace", "best", "completed", "of_state", "simulate", "sweep"]

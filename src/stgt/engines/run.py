@@ -115,13 +115,13 @@ def sweep(
     unknown = sorted(set(options) - set(_OPTIONS))
     if unknown:
         raise TypeError(f"sweep() has no option {unknown[0]!r}: it takes those of simulate.")
-    algorithms = _combinations(algorithm, grid)
+    algorithms = combinations(algorithm, grid)
     words = getattr(algorithm, "label", "rounds")
     with shown(options.pop("progress", None), words) as progress, interrupts() as interrupt:
-        return _run(algorithms, problem, topology, rounds, seeds, interrupt, progress=progress, **options)
+        return run_together(algorithms, problem, topology, rounds, seeds, interrupt, progress=progress, **options)
 
 
-def _run(
+def run_together(
     algorithms: list[Algorithm],
     problem: Problem,
     topology: Topology,
@@ -134,6 +134,7 @@ def _run(
     checkpoint: Path | str | None = None,
     **options: Any,
 ) -> list[Trace]:
+    """Runs algorithms that share a compiled program, until all rounds are made or `interrupt` is asked for."""
     if engine is not None:
         engine = ENGINES[check_choice(engine, "engine", ENGINES)]
     before = None if resume is None else as_traces(resume, len(algorithms))
@@ -237,7 +238,8 @@ def _engine(name: str) -> Callable[[Job], Engine]:
     return Simulator
 
 
-def _combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[float]]) -> list[Algorithm]:
+def combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[float]]) -> list[Algorithm]:
+    """The algorithm with every combination of the values in `grid`."""
     if not isinstance(grid, Mapping):
         raise ValueError(f"grid={grid!r}: give a dict of lists of values by name.")
     if not isinstance(algorithm, Algorithm) or not grid:
