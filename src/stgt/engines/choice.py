@@ -132,7 +132,7 @@ def best(
 def noted(rule: Rule, label: str, trace: Trace) -> Trace:
     """The trace with a note if it is the best of runs that all fail."""
     why = rule.failure(trace)
-    return replace(trace, notes=(*trace.notes, f"{label} {why} in every run.")) if why else trace
+    return replace(trace, notes=(*trace.notes, f"{label} at its best {why}.")) if why else trace
 
 
 def labels(traces: list[Trace]) -> list[str]:
