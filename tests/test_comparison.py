@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 from xml.etree import ElementTree
 
 import numpy as np
@@ -141,14 +140,14 @@ def test_without_an_optimum_it_judges_by_the_loss():
 
 
 BAD = {
-    "no method": (dict(algorithms=[]), "algorithms is empty"),
-    "a class": (dict(algorithms=[stgt.STGT]), "give an instance"),
-    "a grid of nothing": (dict(grid={"beta": [1.0]}), "grid has beta: ST-GT has none of these"),
-    "a list": (dict(grid=[0.1]), "give a dict of lists"),
-    "an unknown cost": (dict(cost="money", target=1.0), "cost='money'"),
-    "a cost without a target": (dict(cost="floats"), "without a target"),
-    "an unknown metric": (dict(by="speed"), "'speed' is not a measurement"),
-    "a checkpoint": (dict(checkpoint="run.stgt"), "checkpoint was given"),
+    "no method": ({"algorithms": []}, "algorithms is empty"),
+    "a class": ({"algorithms": [stgt.STGT]}, "give an instance"),
+    "a grid of nothing": ({"grid": {"beta": [1.0]}}, "grid has beta: ST-GT has none of these"),
+    "a list": ({"grid": [0.1]}, "give a dict of lists"),
+    "an unknown cost": ({"cost": "money", "target": 1.0}, "cost='money'"),
+    "a cost without a target": ({"cost": "floats"}, "without a target"),
+    "an unknown metric": ({"by": "speed"}, "'speed' is not a measurement"),
+    "a checkpoint": ({"checkpoint": "run.stgt"}, "checkpoint was given"),
 }
 
 
@@ -162,11 +161,15 @@ def test_bad_input_is_one_sentence(name):
 
 
 def test_an_interrupt_ends_all_methods_where_they_are():
-    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    try:
-        found = stgt.compare([stgt.STGT(gamma=0.1), stgt.DPSGD(gamma=0.1)], LINE, BOTH, 10**7, engine="numpy")
-    finally:
-        timer.cancel()
-    assert all(trace.interrupted and 0 < trace.rounds < 10**7 for trace in found.best.values())
+    sent = []
+
+    def interrupt(done, total):
+        if not sent:
+            sent.append(done)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    methods = [stgt.STGT(gamma=0.1), stgt.DPSGD(gamma=0.1)]
+    found = stgt.compare(methods, LINE, BOTH, 10**6, engine="numpy", progress=interrupt)
+    assert sent
+    assert all(trace.interrupted and trace.rounds < 10**6 for trace in found.best.values())
     assert "interrupted" in repr(found)
