@@ -121,7 +121,8 @@ def stepsizes(gamma: Any, first: int, count: int) -> np.ndarray:
     import numpy as np
 
     if not is_schedule(gamma):
-        return np.repeat(np.asarray(gamma, dtype=np.float64)[None], count, axis=0)
+        constant = np.asarray(gamma, dtype=np.float64)
+        return np.broadcast_to(constant, (count, *constant.shape))
     return np.array([stepsize(gamma, r) for r in range(first, first + count)], dtype=np.float64)
 
 
