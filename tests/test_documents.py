@@ -18,13 +18,14 @@ ROOT = Path(__file__).parents[1]
 def test_the_readme_runs(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict = {}
     for block in blocks:
         exec(block, names)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["comparison.pdf", "comparison.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["comparison.pdf", "comparison.png", "run.stgt"]
     assert names["scaffold"].residual.shape == (20, 201)
-    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert len(capsys.readouterr().out.splitlines()) == 4 + 6  # four stepsizes; three methods, their head, line and rule
+    assert names["longer"]["largest"].shape == (1, 301)
 
 
 def test_the_page_on_theory_runs(capsys):
