@@ -16,6 +16,7 @@ ORDER = [
     "checks",
     "files",
     "hyper",
+    "markup",
     "ops",
     "progress",
     "registry",

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from stgt.algorithms.declare import PARTS, Kept, Local, Sent, State, Vector
 from stgt.checks import check_count, check_flag, check_number
-from stgt.hyper import Frozen, real_fields
+from stgt.hyper import Brief, Frozen, real_fields
 from stgt.schedules import Stepsize, stepsize
 
 
@@ -44,7 +44,7 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Algorithm(Frozen):
+class Algorithm(Frozen, Brief):
     """Base of all methods. `gamma` may be left out only where an engine supplies it (a torch optimiser's lr).
 
     A method of one's own declares `reads`, `keeps` and `exchanges`, as class attributes or as properties where options

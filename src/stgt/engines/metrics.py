@@ -9,6 +9,7 @@ from typing import Any
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import whole
 from stgt.checks import check_choice
+from stgt.hyper import Brief
 from stgt.problems.base import Problem
 from stgt.topology import Topology
 
@@ -19,7 +20,7 @@ COUNTED = ("gradients", "messages", "floats", "seconds")  # what every trace has
 
 
 @dataclass(frozen=True)
-class OfState:
+class OfState(Brief):
     """A metric of the whole state; see `of_state`."""
 
     function: Callable[[dict[str, Array]], Array]
@@ -55,6 +56,9 @@ class Measured:
 
     names: tuple[str, ...] = ()
     own: tuple[tuple[str, Any], ...] = ()  # of a trace that was loaded without the functions, which a file cannot hold
+
+    def __repr__(self) -> str:
+        return f"Measured({', '.join(self.all_names)})"
 
     @property
     def all_names(self) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from stgt.markup import many
+
 
 @dataclass(frozen=True, eq=False)
 class Standing:
@@ -30,6 +32,12 @@ class Standing:
     ahead: np.ndarray | None
     diverged_at: np.ndarray
     links: np.ndarray
+
+    def __repr__(self) -> str:
+        lost = int((self.diverged_at >= 0).sum())
+        words = f"{many(len(self.diverged_at), 'run')} after {many(self.rounds, 'round')}"
+        words += f", {lost} diverged" if lost else ""
+        return f"Standing({words}: {', '.join([*self.state, *self.memory])})"
 
     def of(self, cut: slice) -> Standing:
         """That of some of the runs."""

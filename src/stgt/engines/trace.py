@@ -15,6 +15,7 @@ from stgt.engines.description import Saved
 from stgt.engines.metrics import LYAPUNOV_PARTS, Measured, lyapunov_coefficients
 from stgt.engines.standing import Standing
 from stgt.files import write_table
+from stgt.markup import many
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.topology import Topology, contraction
@@ -235,6 +236,10 @@ class Trace:
         note = f", {lost} diverged" if lost else ""
         note += ", interrupted" if self.interrupted else ""
         note += f"; {' '.join(self.notes)}" if self.notes else ""
-        return (
-            f"Trace({self.algorithm.label}, {self.topology.name}, {len(self.seeds)} seeds, {self.rounds} rounds{note})"
-        )
+        seeds, rounds = many(len(self.seeds), "seed"), many(self.rounds, "round")
+        return f"Trace({self.algorithm.label}, {self.topology.name}, {seeds}, {rounds}{note})"
+
+    def _repr_html_(self) -> str:
+        from stgt.engines.html import trace_html
+
+        return trace_html(self)

@@ -120,8 +120,12 @@ class Problem:
     def _everywhere(self, x: np.ndarray) -> np.ndarray:
         return np.broadcast_to(np.asarray(x, dtype=np.float64), (self.n, self.p))
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return self.name
+
+    def __repr__(self) -> str:
+        name, size = " ".join(self.name.split()), f"n={self.n}, p={self.p}"
+        return f"Problem({name})" if size in name else f"Problem({name}, {size})"
 
 
 def check_array(values: Any, name: str, shape: tuple[int | None, ...], meaning: str) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from numbers import Integral
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from stgt.checks import check_count, check_number
 from stgt.closures import Bound
+from stgt.hyper import Brief
 from stgt.problems.base import Problem, check_array
 from stgt.registry import register
 
@@ -19,7 +20,7 @@ Array = Any
 
 
 @dataclass(frozen=True, eq=False)
-class LossModel:
+class LossModel(Brief):
     """f_i(x) = (1/m_i) Σ_j loss(x, sample_ij), differentiated by JAX; `unravel` turns a flat x into parameters.
 
     Each is a key of its own among the compiled programs: what a loss reads from outside may be another thing the next
@@ -29,7 +30,7 @@ class LossModel:
     loss: Callable[[Any, Any], Any]
     unravel: Callable[[Any], Any] | None
     treedef: Any
-    made_with: Bound
+    made_with: Bound = field(repr=False)
 
     def check_unchanged(self) -> None:
         """A ValueError if the loss would now read other values from outside than when the problem was made."""

@@ -11,6 +11,7 @@ from scipy.special import stdtrit
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_choice, check_count, check_number
+from stgt.hyper import Brief
 from stgt.problems.base import Problem
 from stgt.problems.quadratic import ridge
 from stgt.setting import check_constant_stepsize
@@ -26,7 +27,7 @@ STEPS = {"tau": (1, 2, 4, 8), "n": (1, 2, 4, 8), "sigma2": (1.0, 4.0, 16.0, 64.0
 
 
 @dataclass(frozen=True)
-class Exponent:
+class Exponent(Brief):
     """y ∝ x^value, with its 95 % interval.
 
     Attributes:

@@ -17,6 +17,7 @@ from scipy import linalg
 from stgt.algorithms import Algorithm
 from stgt.checks import check_count, check_number
 from stgt.engines.start import first_models
+from stgt.hyper import Brief
 from stgt.problems.base import Problem
 from stgt.setting import Setting, check_constant_stepsize, fitting
 from stgt.theory.large import ROOM, LargeMap, lyapunov
@@ -31,7 +32,7 @@ HUGEST = 2_000_000  # entries of the state that is still worked with at all
 
 
 @dataclass(frozen=True, eq=False)
-class RoundMap:
+class RoundMap(Brief):
     """The affine maps of a period's rounds, in coordinates in which what is conserved stays 0.
 
     Attributes:

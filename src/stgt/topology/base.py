@@ -125,6 +125,11 @@ class Topology:
     def __repr__(self) -> str:
         return self.name
 
+    def _repr_html_(self) -> str:
+        from stgt.topology.picture import topology_html
+
+        return topology_html(self)
+
 
 def check_repeats(topology: Topology) -> None:
     """A ValueError for a topology that neither has a period nor is random: nothing is known of all its rounds."""
