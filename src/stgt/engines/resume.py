@@ -87,11 +87,11 @@ def check_measured_again(job: Job, engine: Engine, traces: list[Trace]) -> None:
     now = engine.measure(job.first)
     for name, values in now.items():
         then = np.concatenate([trace.values[name][:, -1] for trace in traces]).astype(np.float64)
-        scale = max(1e-12, float(np.nanmax(np.abs(np.where(np.isfinite(then), then, 0.0)), initial=0.0)))
-        same = np.isclose(values.astype(np.float64), then, rtol=ROUNDING[job.dtype], equal_nan=True)
-        close = np.abs(values.astype(np.float64) - then) <= ROUNDING[job.dtype] * scale
-        if name != "sum_c" and not (same | close).all():
-            i = int(np.argmin(same | close))
+        rounding, scale = ROUNDING[job.dtype], float(np.abs(then[np.isfinite(then)]).max(initial=0.0))
+        allowed = max(1e-8, rounding * scale)
+        close = np.isclose(values.astype(np.float64), then, rtol=rounding, atol=allowed, equal_nan=True)
+        if name != "sum_c" and not close.all():
+            i = int(np.argmin(close))
             raise ValueError(
                 f"the run to go on is another one: {name} is {values[i]:.6g} where it stands, and was {then[i]:.6g}. "
                 "Give the problem and the metrics that it began with."
