@@ -13,6 +13,7 @@ from stgt.checks import check_choice, check_count, check_seed
 from stgt.engines.metrics import Measured, choose_metrics
 from stgt.engines.standing import Standing
 from stgt.engines.start import first_models, first_state
+from stgt.fingerprint import fingerprint
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.progress import Progress
@@ -52,6 +53,11 @@ class Job:
     def known_from(self) -> int:
         """The round before the first, if there is one: what a run measures where it stopped is that round's matter."""
         return max(0, self.first - 1)
+
+    @property
+    def origin(self) -> str:
+        """A checksum of what the runs begin at."""
+        return fingerprint(self.x0, self.state0)
 
     @property
     def algorithm(self) -> Algorithm:
