@@ -107,6 +107,7 @@ def test_something_else_to_go_on_from(given):
 
 
 @pytest.mark.parametrize("engine", ["jax", "numpy"])
+@pytest.mark.sampled
 def test_a_changed_loss(engine):
     """By its name and data it is the same problem; what it measures where the run stands gives it away."""
     before = begin(problem=loss_of(0.5), engine=engine)
@@ -119,6 +120,7 @@ def test_a_changed_loss(engine):
 
 
 @pytest.mark.parametrize("engine", ["jax", "numpy"])
+@pytest.mark.sampled
 def test_a_changed_metric(engine, tmp_path):
     before = begin(metrics=OWN, engine=engine)
     with pytest.raises(ValueError, match=r"largest is .* where it stands, and was"):

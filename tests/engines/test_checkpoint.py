@@ -160,6 +160,7 @@ def stop_at(last: int):
 
 @pytest.mark.parametrize("engine", ["jax", "numpy"])
 @pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.sampled(each="engine")
 def test_the_same_call_goes_on(engine, every, path):
     """A callback fails after round 15: what was saved before stands, a multiple of `every`."""
     whole = run(engine=engine)
@@ -185,6 +186,7 @@ def test_a_finished_run_returns_at_once(path):
 
 
 @pytest.mark.parametrize("engine", ["jax", "numpy"])
+@pytest.mark.sampled
 def test_a_schedule_that_ends_at_zero(engine, path):
     """cosine(…, rounds=6) has no stepsize for a seventh round, and a finished run needs none."""
     parts = (stgt.STGT(gamma=stgt.schedules.cosine(0.1, rounds=6)), *PARTS[1:])

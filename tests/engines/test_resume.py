@@ -82,7 +82,7 @@ def test_every_method_and_oracle_of_the_reference(name, oracle, dtype, tmp_path)
 
 
 @pytest.mark.parametrize(("name", "oracle"), CASES)
-@pytest.mark.sampled(each="oracle")
+@pytest.mark.sampled(50)
 def test_every_method_and_oracle_of_the_simulator(name, oracle, tmp_path):
     """Each compiles; so one precision each, in turn."""
     dtype = DTYPES[CASES.index((name, oracle)) % 2]
@@ -108,6 +108,7 @@ def test_every_graph(engine, graph, tmp_path):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("first", "more"), [(250, 20), (256, 14), (255, 15), (0, 270)])
+@pytest.mark.sampled(each="engine")
 def test_across_the_end_of_a_chunk(engine, first, more):
     """The engines make at most CHUNK rounds at once, which is where their bookkeeping could slip."""
     assert CHUNK == 256
@@ -120,6 +121,7 @@ def test_across_the_end_of_a_chunk(engine, first, more):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("gamma", [3.0, 60.0])
 @pytest.mark.parametrize("first", [3, 15, 80, 256, 300])
+@pytest.mark.sampled(each="engine")
 def test_a_run_that_diverges(engine, gamma, first, tmp_path):
     """Before the seam, after it, at it, and so long before that rounds are left out on both sides of it.
 
@@ -149,6 +151,7 @@ def test_a_seam_at_the_very_round_of_divergence(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.sampled
 def test_some_seeds_diverge(engine):
     """Steps of 0.1 on x⁴/4 are unstable from |x| = √20 on, where the noise takes one of eight runs: it goes along."""
     problem = stgt.problems.from_loss(lambda x, sample: 0.25 * (x**4).sum() + sample, np.zeros((4, 1)), np.zeros(2))
@@ -164,6 +167,7 @@ def test_some_seeds_diverge(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.sampled
 def test_a_sweep(engine, tmp_path):
     parts = (stgt.KGT(gamma=0.05, tau=3), logistic(N, P), stgt.topology.random_matching(N))
     grid = {"gamma": [0.02, 0.05, stgt.schedules.step(0.05, every=4, factor=0.5)], "eta_s": [0.5, 0.8]}
@@ -215,6 +219,7 @@ def test_a_second_interrupt_ends_it():
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("every", [None, 1, 5, 9, 30])
+@pytest.mark.sampled(each="engine")
 def test_callbacks(engine, every):
     """Called after every so many rounds counted from the run's beginning, so a stop in between changes none.
 
@@ -252,6 +257,7 @@ class ScaledTracking(stgt.STGT):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.sampled
 def test_a_measurement_that_reads_the_stepsize(engine):
     """At a round's start it is that of the round to come; the stop in between has the one before, and leaves no mark.
 
@@ -270,6 +276,7 @@ def test_a_measurement_that_reads_the_stepsize(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.sampled
 def test_no_more_rounds_after_a_schedule_that_ends_at_zero(engine):
     """cosine(…, rounds=6) has six stepsizes and the seventh is 0: none is needed to look at where the run stands."""
     parts = (stgt.STGT(gamma=stgt.schedules.cosine(0.1, rounds=6)), quadratic(4, 2), stgt.topology.ring(4))
