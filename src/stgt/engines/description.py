@@ -50,7 +50,9 @@ def of_algorithm(algorithm: Algorithm, rounds: int) -> dict[str, Any]:
     options = {field.name: getattr(algorithm, field.name) for field in fields(algorithm)}
     options["gamma"] = _gamma(algorithm.gamma, rounds)
     known = [name for name, thing in ALGORITHMS.items() if thing is kind]
-    return {"name": known[0] if known else kind.__name__, "label": algorithm.label, "options": _plain(options)}
+    # A class of the user's own that is not registered may have a name of the library's.
+    named = {"name": known[0] if known else kind.__name__, "registered": bool(known), "label": algorithm.label}
+    return {**named, "options": _plain(options)}
 
 
 def _gamma(gamma: Any, rounds: int) -> Any:
@@ -100,7 +102,7 @@ def algorithm_from(described: Mapping[str, Any]) -> Algorithm | Saved:
     """The algorithm that was described, if this process knows its class; else what the file has of it."""
     options = dict(described["options"])
     gamma = options.get("gamma")
-    known = dict(ALGORITHMS.items()).get(described["name"])
+    known = dict(ALGORITHMS.items()).get(described["name"]) if described["registered"] else None
     if isinstance(gamma, Mapping) and gamma.get("schedule") in KINDS:
         kind = KINDS[gamma["schedule"]]
         options["gamma"] = kind(**{name: value for name, value in gamma.items() if name != "schedule"})

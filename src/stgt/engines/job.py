@@ -13,6 +13,7 @@ from stgt.checks import check_choice, check_count, check_seed
 from stgt.engines.metrics import Measured, choose_metrics
 from stgt.engines.standing import Standing
 from stgt.engines.start import first_models, first_state
+from stgt.fingerprint import fingerprint
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.progress import Progress
@@ -29,7 +30,7 @@ class Job:
 
     Attributes:
         first, rounds: the number of the first round to make, and how many to make.
-        gammas: each setting's stepsizes from the round `first` on, (rounds,) or (rounds, n).
+        gammas: each setting's stepsizes from the round `known_from` on, (…,) or (…, n).
         standing: where the runs stand before the round `first`; None at the very beginning.
     """
 
@@ -47,6 +48,16 @@ class Job:
     every: int | None = None
     first: int = 0
     standing: Standing | None = None
+
+    @property
+    def known_from(self) -> int:
+        """The round before the first, if there is one: what a run measures where it stopped is that round's matter."""
+        return max(0, self.first - 1)
+
+    @property
+    def origin(self) -> str:
+        """A checksum of what the runs begin at."""
+        return fingerprint(self.x0, self.state0)
 
     @property
     def algorithm(self) -> Algorithm:
@@ -142,8 +153,7 @@ def _check_steps(rounds: Any, algorithm: Algorithm, before: int = 0) -> int:
 
 
 def _gammas(settings: tuple[Setting, ...], standing: Standing | None, rounds: int) -> tuple[np.ndarray, ...]:
-    """Each setting's stepsizes, one for each round; at least one, for what is measured where there is no round."""
-    first = 0 if standing is None else standing.rounds
-    if rounds == 0:
-        first, rounds = max(0, first - 1), 1
-    return tuple(stepsizes(setting.algorithm.gamma, first, rounds) for setting in settings)
+    """Each setting's stepsizes, of the round before, where there is one, and of each to come; at least one."""
+    end = rounds if standing is None else standing.rounds + rounds
+    first = 0 if standing is None else max(0, standing.rounds - 1)
+    return tuple(stepsizes(setting.algorithm.gamma, first, max(1, end - first)) for setting in settings)

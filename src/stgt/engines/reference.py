@@ -25,7 +25,7 @@ class Run:
         self.data = {name: _cast(leaf, self.dtype) for name, leaf in job.problem.data.items()}
         self.diverged_at = -1
         self.ahead: np.ndarray | None = None
-        self._set_stepsize(job.first)
+        self._set_stepsize(job.known_from)
         if standing is None:
             self._begin()
         else:
@@ -131,7 +131,9 @@ class Run:
             self.state = _where(active, hear_again(algorithm, self.state, self.ahead, mixed), self.state)
         return topology.links(r, self.seed)
 
-    def measure(self) -> dict[str, Any]:
+    def measure(self, r: int) -> dict[str, Any]:
+        """What is measured now, with the stepsize of round r."""
+        self._set_stepsize(r)
         optimum = self.job.optimum
         return measure(
             np,
@@ -180,7 +182,7 @@ class Reference:
                 rows = []
                 for r in range(first, first + count):
                     run.watch(r)
-                    rows.append({**run.measure(), "links": run.round(r)})
+                    rows.append({**run.measure(r), "links": run.round(r)})
                 found.append(rows)
         names = (*self.job.measured.all_names, "links")
         return {name: np.array([[row[name] for row in rows] for rows in found]) for name in names}
@@ -189,7 +191,7 @@ class Reference:
         with _diverging():
             for run in self.runs:
                 run.watch(r)
-            found = [run.measure() for run in self.runs]
+            found = [run.measure(max(0, r - 1)) for run in self.runs]
         return {name: np.array([one[name] for one in found]) for name in self.job.measured.all_names}
 
     @property

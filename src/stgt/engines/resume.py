@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stgt.algorithms import Algorithm
 from stgt.engines.description import described, first_difference
 from stgt.engines.drive import Engine
 from stgt.engines.job import Job, check_seeds
 from stgt.engines.standing import joined
+from stgt.engines.store import load
 from stgt.engines.trace import Trace
 from stgt.oracles import Oracle
+from stgt.problems.base import Problem
+from stgt.topology import Topology
 
 ROUNDING = {"float32": 1e-2, "float64": 1e-6}  # how far what is measured may be from what it was, on another machine
 FIXED = ("x0", "state0")  # options that belong to the beginning of a run
+
+
+def loaded(path: Path, count: int) -> list[Trace]:
+    """A checkpoint of so many runs."""
+    found = load(path)
+    if len(found) != count:
+        raise ValueError(f"checkpoint {path} is of {len(found)} runs, and not of {count}: give another path.")
+    return found
 
 
 def as_traces(resume: Any, count: int) -> list[Trace]:
@@ -28,13 +41,13 @@ def as_traces(resume: Any, count: int) -> list[Trace]:
     return found
 
 
-def resumed_options(options: dict[str, Any], trace: Trace, insists: bool) -> dict[str, Any]:
+def resumed_options(options: dict[str, Any], trace: Trace, insists: bool, again: bool) -> dict[str, Any]:
     """The options of a run that goes on: those that it began with; a ValueError if others were given.
 
-    `insists`: is the method made of an oracle of its own?
+    `insists`: is the method made of an oracle of its own? `again`: is it the same call, which says how the run began?
     """
     for name in FIXED:
-        if options.get(name) is not None:
+        if options.get(name) is not None and not again:
             raise ValueError(f"{name} was given with resume: the run has begun already; leave {name} out.")
     options = {**options}
     if options.get("oracle") is None and not insists and isinstance(trace.oracle, Oracle):
@@ -53,33 +66,51 @@ def resumed_options(options: dict[str, Any], trace: Trace, insists: bool) -> dic
 
 def check_seeds_again(seeds: Any, trace: Trace) -> tuple[int, ...]:
     """The seeds of the run that goes on; a ValueError if others are asked for. One seed, the default, asks for none."""
-    if seeds != 1 and check_seeds(seeds) != trace.seeds:
+    if not (isinstance(seeds, int) and seeds == 1) and check_seeds(seeds) != trace.seeds:
         raise ValueError(f"seeds={seeds!r}, but the run to go on has {list(trace.seeds)}: leave seeds out.")
     return trace.seeds
 
 
-def going_on(job: Job, engine: str, traces: list[Trace], rounds: int) -> Job:
-    """The job for `rounds` more rounds from where the traces stand; a ValueError if they are of another run."""
+def check_parts_again(algorithms: list[Any], problem: Any, topology: Any, traces: list[Trace]) -> None:
+    """A ValueError if a run with these parts is another one; what is no such part is for others to complain about."""
+    for algorithm, trace in zip(algorithms, traces, strict=True):
+        for name, thing, kind in (
+            ("algorithm", algorithm, Algorithm),
+            ("problem", problem, Problem),
+            ("topology", topology, Topology),
+        ):
+            if isinstance(thing, kind):
+                _check_same(described(thing, trace.rounds), described(getattr(trace, name), trace.rounds), f"{name}.")
+
+
+def going_on(job: Job, engine: str, traces: list[Trace], rounds: int, again: bool) -> Job:
+    """The job for `rounds` more rounds from where the traces stand; a ValueError if they are of another run.
+
+    `again`: does the job say how the run began?
+    """
     for setting, trace in zip(job.settings, traces, strict=True):
-        made = trace.rounds
         now = {"engine": engine, "dtype": job.dtype, "measured": sorted(job.measured.all_names)}
         then = {"engine": trace.engine, "dtype": trace.dtype, "measured": sorted(trace.measured.all_names)}
         now["seeds"], then["seeds"] = list(job.seeds), list(trace.seeds)
-        pairs = [(now, then, "")]
-        for name in ("algorithm", "problem", "topology", "oracle"):
-            one, other = described(getattr(setting, name), made), described(getattr(trace, name), made)
-            shared = {key: value for key, value in other.items() if key != "rho"}
-            pairs.append((one, shared, f"{name}."))
-        for one, other, path in pairs:
-            difference = first_difference(one, other, path)
-            if difference is not None:
-                raise ValueError(
-                    f"the run to go on is another one: {difference}. Give what it began with; to begin a new run from "
-                    "its models, give x0=trace.x[seed]."
-                )
-        if made != traces[0].rounds:
-            raise ValueError(f"the traces to go on from have {traces[0].rounds} and {made} rounds: give equal ones.")
+        _check_same(now, then)
+        _check_same(described(setting.oracle), described(trace.oracle), "oracle.")
+        if again and trace.origin != job.origin:
+            raise ValueError("the run to go on is another one: x0 or state0 is not what it began with; give that.")
+        if trace.rounds != traces[0].rounds:
+            raise ValueError(
+                f"the traces to go on from have {traces[0].rounds} and {trace.rounds} rounds: give equal ones."
+            )
     return job.going_on(joined(trace.standing for trace in traces), rounds)
+
+
+def _check_same(now: Mapping[str, Any], then: Mapping[str, Any], path: str = "") -> None:
+    known = {name: value for name, value in then.items() if name != "rho"}  # which only a file has
+    difference = first_difference(now, known, path)
+    if difference is not None:
+        raise ValueError(
+            f"the run to go on is another one: {difference}. Give what it began with; to begin a new run from its "
+            "models, give x0=trace.x[seed]."
+        )
 
 
 def check_measured_again(job: Job, engine: Engine, traces: list[Trace]) -> None:
@@ -87,11 +118,11 @@ def check_measured_again(job: Job, engine: Engine, traces: list[Trace]) -> None:
     now = engine.measure(job.first)
     for name, values in now.items():
         then = np.concatenate([trace.values[name][:, -1] for trace in traces]).astype(np.float64)
-        scale = max(1e-12, float(np.nanmax(np.abs(np.where(np.isfinite(then), then, 0.0)), initial=0.0)))
-        same = np.isclose(values.astype(np.float64), then, rtol=ROUNDING[job.dtype], equal_nan=True)
-        close = np.abs(values.astype(np.float64) - then) <= ROUNDING[job.dtype] * scale
-        if name != "sum_c" and not (same | close).all():
-            i = int(np.argmin(same | close))
+        rounding, scale = ROUNDING[job.dtype], float(np.abs(then[np.isfinite(then)]).max(initial=0.0))
+        allowed = max(1e-8, rounding * scale)
+        close = np.isclose(values.astype(np.float64), then, rtol=rounding, atol=allowed, equal_nan=True)
+        if name != "sum_c" and not close.all():
+            i = int(np.argmin(close))
             raise ValueError(
                 f"the run to go on is another one: {name} is {values[i]:.6g} where it stands, and was {then[i]:.6g}. "
                 "Give the problem and the metrics that it began with."
@@ -103,6 +134,7 @@ def longer(before: Trace, after: Trace) -> Trace:
     seam = before.seconds[-1]
     return replace(
         after,
+        origin=before.origin,
         values={
             **after.values,
             **{

@@ -17,8 +17,17 @@ from stgt.checks import check_choice, check_count
 from stgt.engines.costs import counts
 from stgt.engines.drive import Engine, Interrupt, Result, drive, interrupts
 from stgt.engines.job import Callback, Job, prepare
-from stgt.engines.resume import as_traces, check_measured_again, check_seeds_again, going_on, longer, resumed_options
-from stgt.engines.store import load, save
+from stgt.engines.resume import (
+    as_traces,
+    check_measured_again,
+    check_parts_again,
+    check_seeds_again,
+    going_on,
+    loaded,
+    longer,
+    resumed_options,
+)
+from stgt.engines.store import save
 from stgt.engines.trace import Trace
 from stgt.hyper import real_fields
 from stgt.oracles import Oracle
@@ -141,16 +150,18 @@ def run_together(
     rounds = check_count(rounds, "rounds", 0) + (before[0].rounds if before else 0)
     path = None if checkpoint is None else checkpoint_path(checkpoint)
     if path is not None and path.exists():
-        before = as_traces(load(path), len(algorithms))
+        before = loaded(path, len(algorithms))
+    again = resume is None
     if before:
+        check_parts_again(algorithms, problem, topology, before)
         engine = engine or before[0].engine
         insists = getattr(algorithms[0], "oracle", None) is not None
-        options, seeds = resumed_options(options, before[0], insists), check_seeds_again(seeds, before[0])
+        options, seeds = resumed_options(options, before[0], insists, again), check_seeds_again(seeds, before[0])
     engine = engine or "jax"
     options["dtype"] = options.get("dtype") or ("float32" if engine == "jax" else "float64")
     job = prepare(algorithms, problem, topology, rounds, seeds, **options)
     if before:
-        job = going_on(job, engine, before, max(0, rounds - before[0].rounds))
+        job = going_on(job, engine, before, max(0, rounds - before[0].rounds), again)
     made = _engine(engine)(job)
     if before:
         check_measured_again(job, made, before)
@@ -209,6 +220,7 @@ def _trace(job: Job, engine: str, which: int, result: Result) -> Trace:
         seeds=job.seeds,
         values={**result.values, **counts(setting, result.standing.links)},
         seconds=result.seconds,
+        origin=job.origin,
         standing=result.standing,
         measured=job.measured,
         engine=engine,

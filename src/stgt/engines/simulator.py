@@ -108,9 +108,8 @@ class Simulator:
 
     def measure(self, r: int) -> dict[str, np.ndarray]:
         with self._precision():
-            diverged_at, values = _finish(
-                *self._shared, self._gammas(max(r - 1, self.job.first), 1)[:, 0], self._carry, jnp.int32(r)
-            )
+            gammas = self._gammas(max(r - 1, 0), 1)[:, 0]
+            diverged_at, values = _finish(*self._shared, gammas, self._carry, jnp.int32(r))
         self._diverged_at = np.asarray(diverged_at)
         return {name: np.asarray(value, self.dtype) for name, value in values.items()}
 
@@ -136,7 +135,7 @@ class Simulator:
 
     def _gammas(self, first: int, count: int) -> Array:
         """The stepsizes of the next rounds, (runs, CHUNK) or (runs, CHUNK, n), filled up where fewer are asked for."""
-        start = first - self.job.first
+        start = first - self.job.known_from
         found = [gammas[start : start + max(count, 1)] for gammas in self.job.gammas for _ in self.job.seeds]
         padding = [(0, CHUNK - len(found[0]))] + [(0, 0)] * (found[0].ndim - 1)
         return jnp.asarray(np.stack([np.pad(one, padding, mode="edge") for one in found]), self.dtype)

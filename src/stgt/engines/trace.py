@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -36,6 +37,7 @@ MEANING = {
     "floats": "floats sent by all nodes so far",
     "seconds": "seconds of this computer, for all runs of the batch together",
 }
+_RHO: WeakKeyDictionary[Topology, float | None] = WeakKeyDictionary()  # worked out once, not at each checkpoint
 
 
 class Best(NamedTuple):
@@ -57,6 +59,7 @@ class Trace:
         seeds: the numbers of the runs.
         values: the measurements by name; `trace["consensus"]` is the usual way to them.
         seconds: of this computer since the first round, (rounds + 1,), compiling not counted.
+        origin: a checksum of the models, and of what else was given, that the runs began at.
         standing: where the runs stand, all that they need to go on: `simulate(…, resume=trace)`.
         measured: what is measured at each round's start.
         engine, dtype: where it ran, and in which precision.
@@ -72,6 +75,7 @@ class Trace:
     seeds: tuple[int, ...]
     values: dict[str, np.ndarray]
     seconds: np.ndarray
+    origin: str
     standing: Standing
     measured: Measured
     engine: str
@@ -211,10 +215,12 @@ class Trace:
         """ρ = E‖W_r − J‖² of its topology; None where it is not known."""
         if isinstance(self.topology, Saved):
             return self.topology.rho
-        try:
-            return contraction(self.topology)
-        except ValueError:
-            return None
+        if self.topology not in _RHO:
+            try:
+                _RHO[self.topology] = contraction(self.topology)
+            except ValueError:
+                _RHO[self.topology] = None
+        return _RHO[self.topology]
 
     def _lyapunov(self) -> np.ndarray:
         """V = ‖x̄ − x*‖² + c_x‖X − 1x̄‖² + c_y‖Υ‖² with c_x, c_y of Eq_Lya_coff."""
