@@ -11,9 +11,10 @@ import os
 import sys
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-FATAL = "3"
+FATAL, WARNINGS = "3", "1"  # the second is what JAX itself sets, also for the processes that it is a parent of
 
-_first = "jax" not in sys.modules and LEVEL not in os.environ
+_given = os.environ.get(LEVEL, WARNINGS)
+_first = "jax" not in sys.modules and _given == WARNINGS
 if _first:
     os.environ[LEVEL] = FATAL
 try:
@@ -23,8 +24,8 @@ try:
     from jax.flatten_util import ravel_pytree
 finally:
     if _first:
-        del os.environ[LEVEL]
+        os.environ[LEVEL] = WARNINGS
 
-QUIET = _first or os.environ.get(LEVEL, "0") >= FATAL
+QUIET = _first or _given >= FATAL
 
 __all__ = ["QUIET", "jax", "jnp", "lax", "ravel_pytree"]

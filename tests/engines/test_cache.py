@@ -17,7 +17,7 @@ print(trace.x.tobytes().hex())
 def run(cache: str, before: str = "") -> str:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", before + CODE],
-        env=os.environ | {"STGT_CACHE": cache},
+        env=os.environ | {"STGT_CACHE": cache, "TF_CPP_MIN_LOG_LEVEL": "1"},  # as JAX leaves it to its children
         capture_output=True,
         text=True,
         check=True,
