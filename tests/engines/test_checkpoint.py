@@ -239,7 +239,11 @@ def test_a_checkpoint_of_another_run_is_refused_and_left_alone(path):
     content = path.read_bytes()
     for options, words in (
         ({"dtype": "float32"}, "dtype is 'float32', and was 'float64'"),
-        ({"seeds": 3}, "seeds=3, but"),
+        ({"seeds": 3}, r"seeds=3, but the run to go on has \[0, 1\]: give these"),
+        ({"seeds": 1}, r"seeds=1, but the run to go on has \[0, 1\]: give these"),
+        ({"rounds": 8}, "has 9 rounds, more than the 8 that are asked for"),
+        ({"rounds": 5, "resume": run(3, x0=np.ones(3))}, "has 9 rounds, more than the 8"),
+        ({"resume": run(3, x0=np.ones(3))}, "does not go on from the trace given as resume"),
         ({"oracle": stgt.oracles.Exact()}, "oracle.name is 'Exact'"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -261,6 +265,10 @@ def test_what_a_killed_process_left_is_no_checkpoint(path):
     assert_same_bits(run(checkpoint=path), run())
     path.unlink()
     assert_same_bits(run(checkpoint=path), run())
+    assert left.exists(), "it may be somebody's who is writing"
+    os.utime(left, (0, 0))
+    run(checkpoint=path)
+    assert names(path.parent) == ["run.stgt"]
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_run(tmp_path):

@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from stgt.algorithms import Algorithm
+from stgt.fingerprint import fingerprint
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.registry import ALGORITHMS
 from stgt.schedules import KINDS, Schedule, stepsizes
 from stgt.topology import Topology
+
+DERIVED = ("rho", "level")  # what a file has beside the descriptions
+TRIED = 16  # rounds whose matrices are compared
 
 
 class Saved:
@@ -63,12 +69,31 @@ def _gamma(gamma: Any, rounds: int) -> Any:
 
 def of_problem(problem: Problem) -> dict[str, Any]:
     names = ("name", "n", "p", "L", "mu", "noise", "batch", "fingerprint")
-    return _plain({name: getattr(problem, name) for name in names})
+    return {**_plain({name: getattr(problem, name) for name in names}), "pytree": problem.unravel is not None}
 
 
-def of_topology(topology: Topology) -> dict[str, Any]:
+def of_topology(topology: Topology, rounds: int) -> dict[str, Any]:
+    """One that a function computes is known by some of the matrices that it gave for the rounds made."""
     names = ("name", "n", "seed", "degree", "has_server", "participation", "fingerprint")
-    return _plain({name: getattr(topology, name) for name in names})
+    found = _plain({name: getattr(topology, name) for name in names})
+    if topology.period is None and not topology.random:
+        tried = sorted({r * max(0, rounds - 1) // TRIED for r in range(TRIED + 1)}) if rounds else []
+        found["matrices"] = fingerprint(*(topology.matrix(r) for r in tried))
+    return found
+
+
+def level(problem: Problem, x: np.ndarray) -> float:
+    """f at the mean model of the first run that is finite, by which a loss is known again; NaN if none is."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = x.astype(np.float64).mean(axis=1)
+        finite = means[np.isfinite(means).all(axis=1)]
+        return problem.value(finite[0]) if len(finite) else np.nan
+
+
+def known_level(trace: Any) -> float:
+    """The same of a trace, as its own problem or its file says it."""
+    known = trace.problem.level if isinstance(trace.problem, Saved) else level(trace.problem, trace.x)
+    return np.nan if known is None else known
 
 
 def of_oracle(oracle: Oracle) -> dict[str, Any]:
@@ -84,7 +109,7 @@ def described(thing: Any, rounds: int = 0) -> dict[str, Any]:
         return of_algorithm(thing, rounds)
     if isinstance(thing, Problem):
         return of_problem(thing)
-    return of_topology(thing) if isinstance(thing, Topology) else of_oracle(thing)
+    return of_topology(thing, rounds) if isinstance(thing, Topology) else of_oracle(thing)
 
 
 def _plain(value: Any) -> Any:

@@ -37,6 +37,11 @@ class Engine(Protocol):
         """(runs,); see `Standing`."""
         ...
 
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        """A copy of the algorithm's fields, (runs, n, p)."""
+        ...
+
     def standing(self, rounds: int, links: np.ndarray) -> Standing:
         """Where the runs stand after `rounds` rounds, which used `links`."""
         ...
@@ -96,7 +101,7 @@ def _tell(job: Job, record: _Record, end: int, pace: float) -> None:
             job.progress.say(1 / pace, record.latest)
         job.progress((record.made - job.first) * runs, (end - job.first) * runs)
     if job.callback is not None and record.made % (job.every or 1) == 0:
-        job.callback(record.made, record.engine.standing(record.made, record.links).state)
+        job.callback(record.made, record.engine.state)
 
 
 def _stops(job: Job, save: Save | None) -> list[int]:

@@ -198,11 +198,15 @@ class Reference:
     def diverged_at(self) -> np.ndarray:
         return np.array([run.diverged_at for run in self.runs])
 
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        return {name: np.stack([run.state[name] for run in self.runs]) for name in self.runs[0].state}
+
     def standing(self, rounds: int, links: np.ndarray) -> Standing:
         first = self.runs[0]
         return Standing(
             rounds=rounds,
-            state={name: np.stack([run.state[name] for run in self.runs]) for name in first.state},
+            state=self.state,
             memory={name: np.stack([run.memory[name] for run in self.runs]) for name in first.memory},
             ahead=None if first.ahead is None else np.stack([np.asarray(run.ahead) for run in self.runs]),
             diverged_at=self.diverged_at,

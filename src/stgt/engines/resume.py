@@ -4,32 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stgt.algorithms import Algorithm
-from stgt.engines.description import described, first_difference
+from stgt.engines.description import DERIVED, described, first_difference, known_level, level
 from stgt.engines.drive import Engine
 from stgt.engines.job import Job, check_seeds
 from stgt.engines.standing import joined
-from stgt.engines.store import load
 from stgt.engines.trace import Trace
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.topology import Topology
 
 ROUNDING = {"float32": 1e-2, "float64": 1e-6}  # how far what is measured may be from what it was, on another machine
+ROUNDED_TO_ZERO = 1e-2  # of what is measured; a loss near its minimum is rounding
 FIXED = ("x0", "state0")  # options that belong to the beginning of a run
-
-
-def loaded(path: Path, count: int) -> list[Trace]:
-    """A checkpoint of so many runs."""
-    found = load(path)
-    if len(found) != count:
-        raise ValueError(f"checkpoint {path} is of {len(found)} runs, and not of {count}: give another path.")
-    return found
 
 
 def as_traces(resume: Any, count: int) -> list[Trace]:
@@ -64,10 +55,15 @@ def resumed_options(options: dict[str, Any], trace: Trace, insists: bool, again:
     return options
 
 
-def check_seeds_again(seeds: Any, trace: Trace) -> tuple[int, ...]:
-    """The seeds of the run that goes on; a ValueError if others are asked for. One seed, the default, asks for none."""
-    if not (isinstance(seeds, int) and seeds == 1) and check_seeds(seeds) != trace.seeds:
-        raise ValueError(f"seeds={seeds!r}, but the run to go on has {list(trace.seeds)}: leave seeds out.")
+def check_seeds_again(seeds: Any, trace: Trace, again: bool) -> tuple[int, ...]:
+    """The seeds of the run that goes on; a ValueError if others are asked for.
+
+    One seed, the default, asks for none, unless it is the same call `again`.
+    """
+    left_out = isinstance(seeds, int) and seeds == 1 and not again
+    if not left_out and check_seeds(seeds) != trace.seeds:
+        what = "give these" if again else "leave seeds out"
+        raise ValueError(f"seeds={seeds!r}, but the run to go on has {list(trace.seeds)}: {what}.")
     return trace.seeds
 
 
@@ -81,6 +77,13 @@ def check_parts_again(algorithms: list[Any], problem: Any, topology: Any, traces
         ):
             if isinstance(thing, kind):
                 _check_same(described(thing, trace.rounds), described(getattr(trace, name), trace.rounds), f"{name}.")
+        if isinstance(problem, Problem):
+            now, then = level(problem, trace.x), known_level(trace)
+            if not np.isclose(now, then, rtol=1e-5, atol=1e-8, equal_nan=True):
+                raise ValueError(
+                    f"the run to go on is another one: f is {now:.6g} where it stands, and was {then:.6g}. Give the "
+                    "problem that it began with."
+                )
 
 
 def going_on(job: Job, engine: str, traces: list[Trace], rounds: int, again: bool) -> Job:
@@ -104,13 +107,21 @@ def going_on(job: Job, engine: str, traces: list[Trace], rounds: int, again: boo
 
 
 def _check_same(now: Mapping[str, Any], then: Mapping[str, Any], path: str = "") -> None:
-    known = {name: value for name, value in then.items() if name != "rho"}  # which only a file has
-    difference = first_difference(now, known, path)
+    # The curvature follows from the data, up to rounding.
+    now, then = (
+        {name: value for name, value in one.items() if name not in ("L", "mu", *DERIVED)} for one in (now, then)
+    )
+    difference = first_difference(now, then, path)
     if difference is not None:
         raise ValueError(
             f"the run to go on is another one: {difference}. Give what it began with; to begin a new run from its "
             "models, give x0=trace.x[seed]."
         )
+
+
+def _compared(one: Mapping[str, Any]) -> dict[str, Any]:
+    """All but what follows from the rest: the curvature does from the data, up to rounding."""
+    return {name: value for name, value in one.items() if name not in ("L", "mu", *DERIVED)}
 
 
 def check_measured_again(job: Job, engine: Engine, traces: list[Trace]) -> None:
@@ -119,7 +130,7 @@ def check_measured_again(job: Job, engine: Engine, traces: list[Trace]) -> None:
     for name, values in now.items():
         then = np.concatenate([trace.values[name][:, -1] for trace in traces]).astype(np.float64)
         rounding, scale = ROUNDING[job.dtype], float(np.abs(then[np.isfinite(then)]).max(initial=0.0))
-        allowed = max(1e-8, rounding * scale)
+        allowed = rounding * max(scale, ROUNDED_TO_ZERO)
         close = np.isclose(values.astype(np.float64), then, rtol=rounding, atol=allowed, equal_nan=True)
         if name != "sum_c" and not close.all():
             i = int(np.argmin(close))

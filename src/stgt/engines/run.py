@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_choice, check_count
+from stgt.engines import checkpoint as checkpoint_file
 from stgt.engines.costs import counts
 from stgt.engines.drive import Engine, Interrupt, Result, drive, interrupts
 from stgt.engines.job import Callback, Job, prepare
@@ -23,11 +22,9 @@ from stgt.engines.resume import (
     check_parts_again,
     check_seeds_again,
     going_on,
-    loaded,
     longer,
     resumed_options,
 )
-from stgt.engines.store import save
 from stgt.engines.trace import Trace
 from stgt.hyper import real_fields
 from stgt.oracles import Oracle
@@ -148,20 +145,20 @@ def run_together(
         engine = ENGINES[check_choice(engine, "engine", ENGINES)]
     before = None if resume is None else as_traces(resume, len(algorithms))
     rounds = check_count(rounds, "rounds", 0) + (before[0].rounds if before else 0)
-    path = None if checkpoint is None else checkpoint_path(checkpoint)
+    path = None if checkpoint is None else checkpoint_file.checkpoint_path(checkpoint)
     if path is not None and path.exists():
-        before = loaded(path, len(algorithms))
+        before = checkpoint_file.found(path, len(algorithms), rounds, before)
     again = resume is None
     if before:
         check_parts_again(algorithms, problem, topology, before)
         engine = engine or before[0].engine
         insists = getattr(algorithms[0], "oracle", None) is not None
-        options, seeds = resumed_options(options, before[0], insists, again), check_seeds_again(seeds, before[0])
+        options, seeds = resumed_options(options, before[0], insists, again), check_seeds_again(seeds, before[0], again)
     engine = engine or "jax"
     options["dtype"] = options.get("dtype") or ("float32" if engine == "jax" else "float64")
     job = prepare(algorithms, problem, topology, rounds, seeds, **options)
     if before:
-        job = going_on(job, engine, before, max(0, rounds - before[0].rounds), again)
+        job = going_on(job, engine, before, rounds - before[0].rounds, again)
     made = _engine(engine)(job)
     if before:
         check_measured_again(job, made, before)
@@ -170,10 +167,10 @@ def run_together(
         found = [_trace(job, engine, which, result) for which, result in enumerate(results)]
         return [longer(*pair) for pair in zip(before, found, strict=True)] if before else found
 
-    keep = None if path is None else lambda results: _keep(finished(results), path)
+    keep = None if path is None else lambda results: checkpoint_file.keep(finished(results), path)
     traces = finished(drive(job, made, interrupt, keep))
     if path is not None:
-        _keep(traces, path)
+        checkpoint_file.keep(traces, path)
     return traces
 
 
@@ -182,28 +179,6 @@ def completed(traces: Runs) -> Runs:
     if any(trace.interrupted for trace in ([traces] if isinstance(traces, Trace) else traces)):
         raise KeyboardInterrupt
     return traces
-
-
-def _keep(traces: list[Trace], path: Path) -> None:
-    """Saves a checkpoint; a full disk costs the checkpoint and not the run."""
-    try:
-        save(traces, path)
-    except ValueError as error:
-        warnings.warn(f"checkpoint: {error} The run goes on; what was saved before is still there.", stacklevel=2)
-
-
-def checkpoint_path(given: Any) -> Path:
-    """The path, if a file can be written there; a ValueError before the run and not after it."""
-    path = Path(given)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise ValueError(f"checkpoint {path} cannot be written ({error.strerror}): give another path.") from None
-    if path.is_dir():
-        raise ValueError(f"checkpoint {path} is a folder: give the path of a file, such as run.stgt.")
-    return path
 
 
 def _trace(job: Job, engine: str, which: int, result: Result) -> Trace:

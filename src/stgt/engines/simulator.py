@@ -117,11 +117,15 @@ class Simulator:
     def diverged_at(self) -> np.ndarray:
         return self._diverged_at
 
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        return {name: np.array(value) for name, value in self._carry.state.items()}
+
     def standing(self, rounds: int, links: np.ndarray) -> Standing:
         carry = self._carry
         return Standing(
             rounds=rounds,
-            state={name: np.array(value) for name, value in carry.state.items()},
+            state=self.state,
             memory={name: np.array(value) for name, value in carry.memory.items()},
             ahead=None if carry.ahead is None else np.array(carry.ahead),
             diverged_at=self._diverged_at,

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from stgt.engines.description import Saved, algorithm_from, described
+from stgt.engines.description import Saved, algorithm_from, described, known_level
 from stgt.engines.metrics import Measured
 from stgt.engines.standing import Standing
 from stgt.engines.trace import Trace
@@ -91,12 +91,12 @@ def _arrays(trace: Trace) -> dict[str, np.ndarray]:
 
 
 def _described(trace: Trace) -> dict[str, Any]:
-    topology = dict(described(trace.topology))
-    known = "rho" in topology or trace.topology.n <= SMALL or "rho" in vars(trace)
+    topology, level = dict(described(trace.topology, trace.rounds)), known_level(trace)
+    has_rho = "rho" in topology or trace.topology.n <= SMALL or "rho" in vars(trace)
     return {
         "algorithm": described(trace.algorithm, trace.rounds),
-        "problem": described(trace.problem),
-        "topology": {**topology, "rho": trace.rho if known else None},
+        "problem": {**described(trace.problem), "level": None if np.isnan(level) else level},
+        "topology": {**topology, "rho": trace.rho if has_rho else None},
         "oracle": described(trace.oracle),
         "origin": trace.origin,
         "seeds": list(trace.seeds),

@@ -103,8 +103,14 @@ class Trace:
     def params(self) -> list[Any]:
         """The mean over the nodes of the last models, for each seed, in the form that the problem's loss takes."""
         mean = self.x.mean(axis=1)
-        unravel = getattr(self.problem, "unravel", None)
-        return list(mean) if unravel is None else [unravel(one) for one in mean]
+        if isinstance(self.problem, Saved):
+            if self.problem.pytree:
+                raise ValueError(
+                    "the form of the parameters is not in a file: make the problem again, and give "
+                    "problem.unravel(trace.x[seed].mean(axis=0))."
+                )
+            return list(mean)
+        return list(mean) if self.problem.unravel is None else [self.problem.unravel(one) for one in mean]
 
     @property
     def rounds(self) -> int:
