@@ -16,6 +16,7 @@ from stgt.algorithms import Algorithm
 from stgt.engines import Rule, Trace
 from stgt.engines.choice import distinct, labels, noted
 from stgt.engines.drive import interrupts
+from stgt.engines.metrics import COUNTED, choose_metrics
 from stgt.engines.run import combinations, run_together
 from stgt.problems.base import Problem
 from stgt.progress import shown, split_progress
@@ -188,6 +189,8 @@ def compare(
     pairs = [_pair(given, topology) for given in algorithms]
     if not pairs:
         raise ValueError("algorithms is empty: give at least one, such as [stgt.STGT(tau=10), stgt.DPSGD(tau=10)].")
+    for algorithm, where in pairs:
+        _check_measured(rule.metric, options.get("metrics"), algorithm, problem, where)
     batches = [combinations(algorithm, _fitting(algorithm, grid)) for algorithm, _ in pairs]
     with shown(progress, f"{len(pairs)} methods") as tick, interrupts() as interrupt:
         ticks = split_progress(tick, [len(batch) * batch[0].tau for batch in batches])
@@ -206,6 +209,15 @@ def _pair(given: Any, topology: Topology) -> tuple[Algorithm, Topology]:
     algorithm, where = given if isinstance(given, tuple) and len(given) == 2 else (given, topology)
     check_algorithm_object(algorithm, "stgt.STGT(tau=10)")
     return algorithm, check_topology_object(where)
+
+
+def _check_measured(name: str, metrics: Any, algorithm: Algorithm, problem: Problem, topology: Topology) -> None:
+    """A ValueError, before the runs, if what they are to be judged by is not measured."""
+    measured, absent = choose_metrics(metrics, algorithm, problem, topology)
+    if name in absent:
+        raise ValueError(f"by={name!r}, but {absent[name]}: choose from {', '.join(measured.all_names)}.")
+    if name not in measured and name not in (*COUNTED, "lyapunov"):
+        raise ValueError(f"by={name!r}: choose from {', '.join(measured.all_names)}.")
 
 
 def _fitting(algorithm: Algorithm, grid: Any) -> dict[str, Any]:

@@ -57,8 +57,6 @@ class Rule:
 
     def error(self, trace: Trace) -> np.ndarray:
         """What is judged after the budget, (seeds,); not finite where a run has left the finite numbers."""
-        if self.metric not in trace:
-            trace[self.metric]  # says why it is not there
         with np.errstate(over="ignore", invalid="ignore"):
             values = trace.tail(self.metric, SHARE).astype(np.float64)
         return np.where(trace.diverged, np.nan, values)
