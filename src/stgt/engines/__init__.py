@@ -2,7 +2,7 @@
 
 from stgt.engines.choice import Rule, best
 from stgt.engines.metrics import of_state
-from stgt.engines.run import completed, simulate, sweep
+from stgt.engines.run import simulate, sweep
 from stgt.engines.trace import Trace
 
-__all__ = ["Rule", "Trace", "best", "completed", "of_state", "simulate", "sweep"]
+__all__ = ["Rule", "Trace", "best", "of_state", "simulate", "sweep"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -65,9 +66,11 @@ class Result:
 
 
 Save = Callable[[list[Result]], None]
+Made = TypeVar("Made")
+_noting: list[Interrupt] = []  # the one that is asked now, if any
 
 
-@dataclass
+@dataclass(eq=False)
 class Interrupt:
     """Has the user asked to stop?"""
 
@@ -184,7 +187,13 @@ class _Record:
 
 @contextmanager
 def interrupts() -> Iterator[Interrupt]:
-    """While it lasts, a first Ctrl-C is only noted; a second one interrupts as ever."""
+    """While it lasts, a first Ctrl-C is only noted; a second one interrupts as ever.
+
+    Within it, and in other threads, it is the same one: what runs side by side ends together.
+    """
+    if _noting:
+        yield _noting[-1]
+        return
     noted = Interrupt()
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or handler is not signal.default_int_handler:
@@ -197,7 +206,46 @@ def interrupts() -> Iterator[Interrupt]:
         noted.asked = True
 
     signal.signal(signal.SIGINT, note)
+    _noting.append(noted)
     try:
         yield noted
     finally:
+        _noting.remove(noted)
         signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
+def interrupts_as_ever() -> Iterator[None]:
+    """Within it Ctrl-C is not noted by runs, but raised: for what simulates on the way to something else."""
+    if _noting:
+        yield
+        return
+    with _shared():
+        yield
+
+
+@contextmanager
+def _shared() -> Iterator[Interrupt]:
+    """One that all runs look at, whatever thread they are in; Ctrl-C does not ask it."""
+    shared = Interrupt()
+    _noting.append(shared)
+    try:
+        yield shared
+    finally:
+        _noting.remove(shared)
+
+
+def side_by_side(function: Callable[..., Made], *arguments: Iterable[Any], at_once: int) -> list[Made]:
+    """The function of each of the arguments, `at_once` at a time; Ctrl-C ends the runs of all and is raised."""
+    with _shared() as shared, ThreadPoolExecutor(at_once) as pool:
+
+        def one(*given: Any) -> Made:
+            if shared.asked:
+                raise KeyboardInterrupt
+            return function(*given)
+
+        try:
+            return list(pool.map(one, *arguments))
+        except BaseException:
+            shared.asked = True
+            raise

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +32,6 @@ from stgt.problems.base import Problem
 from stgt.progress import Progress, shown
 from stgt.topology import Topology
 
-Runs = TypeVar("Runs", Trace, list[Trace])
 _OPTIONS = (
     "x0", "state0", "oracle", "metrics", "dtype", "engine", "resume", "checkpoint", "callback", "every", "progress",
 )  # fmt: skip
@@ -171,13 +170,6 @@ def run_together(
     traces = finished(drive(job, made, interrupt, keep))
     if path is not None:
         checkpoint_file.keep(traces, path)
-    return traces
-
-
-def completed(traces: Runs) -> Runs:
-    """What the library itself simulates on the way to an answer: an interrupt interrupts that too."""
-    if any(trace.interrupted for trace in ([traces] if isinstance(traces, Trace) else traces)):
-        raise KeyboardInterrupt
     return traces
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from stgt import problems, topology
 from stgt.algorithms import STGT, FlexGT, Scaffold
-from stgt.engines import Trace, completed, simulate
+from stgt.engines import Trace, simulate
+from stgt.engines.drive import interrupts_as_ever
 from stgt.progress import Progress, split_progress
 from stgt.statistics import mean_interval
 
@@ -26,6 +27,7 @@ class MethodSummary:
     diverged: str
 
 
+@interrupts_as_ever()
 def demo(progress: Progress | None = None) -> dict[str, Trace]:
     """Runs the methods on 32 nodes with three neighbours each, and Scaffold with four sampled workers, 20 seeds.
 
@@ -44,7 +46,7 @@ def demo(progress: Progress | None = None) -> dict[str, Trace]:
     traces: dict[str, Trace] = {}
     ticks = split_progress(progress, [ROUNDS] * len(runs))
     for (algorithm, where), tick in zip(runs, ticks, strict=True):
-        traces[algorithm.label] = completed(simulate(algorithm, problem, where, ROUNDS, SEEDS, progress=tick))
+        traces[algorithm.label] = simulate(algorithm, problem, where, ROUNDS, SEEDS, progress=tick)
     return traces
 
 

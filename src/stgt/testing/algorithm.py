@@ -10,6 +10,7 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.engines import Trace, simulate
+from stgt.engines.drive import interrupts_as_ever
 from stgt.oracles import Exact
 from stgt.problems import Problem, Quadratic, logistic
 from stgt.problems.counting import Counting
@@ -23,6 +24,7 @@ NODES, DIMENSION, ROUNDS = 6, 3, 10
 SAME = 1e-10  # relative to the largest entry: engines differ by the order of floating-point sums only
 
 
+@interrupts_as_ever()
 def check_algorithm(algorithm: Algorithm) -> Report:
     """Holds a method to what ours are held to.
 

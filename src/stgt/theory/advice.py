@@ -9,8 +9,9 @@ import numpy as np
 
 from stgt.algorithms import STGT, Algorithm
 from stgt.checks import check_number
-from stgt.engines import completed, simulate, sweep
+from stgt.engines import simulate, sweep
 from stgt.engines.costs import floats_a_round
+from stgt.engines.drive import interrupts_as_ever
 from stgt.problems.base import Problem
 from stgt.setting import check_constant_stepsize, fitting
 from stgt.theory.connectivity import rho
@@ -61,6 +62,7 @@ class Advice:
         return None if self.radius is None else self.radius < STABLE_BELOW
 
 
+@interrupts_as_ever()
 def check(
     algorithm: Algorithm, problem: Problem, topology: Topology, *, target: float | None = None, itemsize: int = 4
 ) -> Advice:
@@ -136,7 +138,7 @@ def _tried(algorithm: Algorithm, problem: Problem, topology: Topology, target: f
     given = np.asarray(algorithm.gamma, dtype=float)
     gammas = np.array([given * 2.0**k for k in range(-6, 7)])
     grid = {"gamma": gammas.tolist()}
-    runs = completed(sweep(algorithm, quiet, topology, PILOT_ROUNDS, PILOT_SEEDS, grid=grid, **away))
+    runs = sweep(algorithm, quiet, topology, PILOT_ROUNDS, PILOT_SEEDS, grid=grid, **away)
     growths = np.array([_growth(trace) for trace in runs])
     radius = float(growths[6])
     # Up to the first unstable one, so that a gamma is safe only if all smaller ones are.
@@ -145,7 +147,7 @@ def _tried(algorithm: Algorithm, problem: Problem, topology: Topology, target: f
     if radius >= 1:
         return _Findings(radius, None, None, largest, None)
     options = {"dtype": "float64", "metrics": ["residual"]}
-    trace = completed(simulate(algorithm, problem, topology, 4 * PILOT_ROUNDS, PILOT_SEEDS, **options))
+    trace = simulate(algorithm, problem, topology, 4 * PILOT_ROUNDS, PILOT_SEEDS, **options)
     error = float(trace.tail("residual").mean())
     rounds = None if target is None else _first_below(trace.residual.mean(axis=0), target)
     return _Findings(radius, error, None, largest, rounds)
