@@ -86,6 +86,7 @@ def test_parameters_go_in_and_out():
 
 
 @pytest.mark.parametrize("method", [stgt.STGT, stgt.KGT, stgt.FlexGT])
+@pytest.mark.sampled
 def test_the_library_takes_its_own_single_precision_states_back(method):
     problem, graph = stgt.problems.ridge(n=16, p=10), stgt.topology.exponential(16)
     ends = stgt.simulate(method(gamma=0.1, tau=10), problem, graph, 300, seeds=4)
