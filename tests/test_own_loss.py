@@ -138,6 +138,28 @@ class TestWhatAFunctionReads:
         monkeypatch.setitem(globals(), "target", 9.0)
         assert before != Bound(inner)
 
+    def test_what_an_object_holds_counts(self):
+        class Scale:
+            def __init__(self):
+                self.k = 2.0
+
+            def method(self, x):
+                return self.k * x
+
+            def __call__(self, x):
+                return self.k * x
+
+        def of_global(x):
+            return scale.k * x
+
+        scale = Scale()
+        for function in (scale.method, scale, of_global):
+            scale.k = 2.0
+            before = Bound(function)
+            assert before == Bound(function)
+            scale.k = 3.0
+            assert before != Bound(function)
+
     def test_the_insides_of_packages_do_not(self):
         import jax
 

@@ -8,6 +8,7 @@ all else by identity.
 from __future__ import annotations
 
 import inspect
+import sys
 import sysconfig
 from collections.abc import Callable
 from functools import partial
@@ -42,8 +43,6 @@ class Bound:
 
 def _reads(function: Any, depth: int, seen: set[int]) -> list[tuple[Any, Any]]:
     """(key, object) of the function and of all that it reads from outside."""
-    from stgt.xla import jax
-
     # The same definition run again, as a lambda in a loop is, has the same code.
     found: list[tuple[Any, Any]] = [(getattr(function, "__code__", id(function)), function)]
     if id(function) in seen or depth == 0 or _is_installed(function):
@@ -58,10 +57,8 @@ def _reads(function: Any, depth: int, seen: set[int]) -> list[tuple[Any, Any]]:
     else:
         wrapped = getattr(function, "__wrapped__", None)
         outside = [] if wrapped is None else [wrapped]
-    for value in outside:
-        for leaf in jax.tree.leaves(value):
-            found += _key(leaf, depth, seen)
-    return found
+        outside += _attributes(function)
+    return found + [key for value in outside for key in _keys(value, depth, seen)]
 
 
 def _is_installed(function: Any) -> bool:
@@ -89,4 +86,22 @@ def _key(leaf: Any, depth: int, seen: set[int]) -> list[tuple[Any, Any]]:
         return [((leaf.shape, leaf.dtype.str, blake2b(leaf.tobytes()).digest()), None)]
     if callable(leaf):
         return _reads(leaf, depth - 1, seen)
-    return [(id(leaf), leaf)]
+    found: list[tuple[Any, Any]] = [(id(leaf), leaf)]
+    if depth > 0 and id(leaf) not in seen:
+        seen.add(id(leaf))
+        found += [key for value in _attributes(leaf) for key in _keys(value, depth - 1, seen)]
+    return found
+
+
+def _attributes(thing: Any) -> list[Any]:
+    """What an object of a class of the user's holds."""
+    module = sys.modules.get(type(thing).__module__)
+    if isinstance(thing, type) or (getattr(module, "__file__", None) or _INSTALLED[0]).startswith(_INSTALLED):
+        return []
+    return [value for _, value in sorted(getattr(thing, "__dict__", {}).items())]
+
+
+def _keys(value: Any, depth: int, seen: set[int]) -> list[tuple[Any, Any]]:
+    from stgt.xla import jax
+
+    return [key for leaf in jax.tree.leaves(value) for key in _key(leaf, depth, seen)]

@@ -18,6 +18,8 @@ from stgt.engines.choice import distinct, labels, noted
 from stgt.engines.drive import interrupts
 from stgt.engines.metrics import COUNTED, choose_metrics
 from stgt.engines.run import combinations, run_together
+from stgt.hyper import brief
+from stgt.markup import many
 from stgt.problems.base import Problem
 from stgt.progress import shown, split_progress
 from stgt.report import curves
@@ -122,7 +124,7 @@ class Comparison:
     def _caption(self) -> str:
         runs = sum(len(traces) for traces in self.runs.values())
         seeds = len(next(iter(self.best.values())).seeds)
-        return f"Best: {self.rule}. {runs} runs of {seeds} seeds; gradients and floats of the whole network."
+        return f"Best: {self.rule}. {many(runs, 'run')} of {many(seeds, 'seed')}; gradients and floats of the whole network."
 
     def __repr__(self) -> str:
         cells = self._cells()
@@ -242,7 +244,7 @@ def _varied(runs: list[Trace]) -> list[str]:
 
 def _setting(trace: Trace, runs: list[Trace]) -> str:
     values = {name: getattr(trace.algorithm, name) for name in _varied(runs)}
-    words = [f"{value:g}" if isinstance(value, float) else str(value) for value in values.values()]
+    words = [f"{value:g}" if isinstance(value, float) else brief(value) for value in values.values()]
     return ", ".join(f"{name}={word}" for name, word in zip(values, words, strict=True))
 
 

@@ -16,6 +16,7 @@ from stgt.engines.description import Saved
 from stgt.engines.metrics import LYAPUNOV_PARTS, Measured, lyapunov_coefficients
 from stgt.engines.standing import Standing
 from stgt.files import write_table
+from stgt.hyper import brief
 from stgt.markup import many
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
@@ -205,7 +206,7 @@ class Trace:
         same = {
             "method": self.algorithm.label,
             "topology": self.topology.name,
-            "gamma": gamma if isinstance(gamma, float) else str(gamma),
+            "gamma": gamma if isinstance(gamma, float) else brief(gamma),
             "tau": self.algorithm.tau,
         }
         names = [name for name in (*self, "lyapunov", "seconds") if name in self]

@@ -91,6 +91,8 @@ class Problem:
             return np.asarray(params, dtype=np.float64)
         wanted = self.unravel(np.zeros(self.p))
         if jax.tree.structure(params) != jax.tree.structure(wanted):
+            if isinstance(params, list) and len(params) == self.p and jax.tree_util.all_leaves(params):
+                return np.asarray(params, dtype=np.float64)
             raise ValueError(
                 f"parameters of structure {jax.tree.structure(params)}: {self.name} has {jax.tree.structure(wanted)}."
             )

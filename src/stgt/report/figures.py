@@ -12,6 +12,7 @@ from stgt.checks import check_choice
 from stgt.engines.choice import distinct, labels
 from stgt.engines.trace import MEANING, Trace
 from stgt.files import write_atomically
+from stgt.hyper import brief
 from stgt.report.panels import Figure, Line, Panel, band
 
 # Okabe and Ito's palette, told apart with any colour vision; dashes and marks tell the curves apart without colour.
@@ -70,7 +71,7 @@ def _named(traces: Any) -> dict[str, Trace]:
         names = labels(listed)
         several = {name for name in names if names.count(name) > 1}
         names = [
-            f"{name}, gamma={trace.algorithm.gamma}" if name in several else name
+            f"{name}, gamma={brief(trace.algorithm.gamma)}" if name in several else name
             for name, trace in zip(names, listed, strict=True)
         ]
         named = dict(zip(distinct(names), listed, strict=True))
