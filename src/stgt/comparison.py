@@ -124,7 +124,8 @@ class Comparison:
     def _caption(self) -> str:
         runs = sum(len(traces) for traces in self.runs.values())
         seeds = len(next(iter(self.best.values())).seeds)
-        return f"Best: {self.rule}. {many(runs, 'run')} of {many(seeds, 'seed')}; gradients and floats of the whole network."
+        amount = f"{many(runs, 'run')} of {many(seeds, 'seed')}"
+        return f"Best: {self.rule}. {amount}; gradients and floats of the whole network."
 
     def __repr__(self) -> str:
         cells = self._cells()
