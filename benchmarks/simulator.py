@@ -94,7 +94,8 @@ def own_metric(console: Console) -> None:
     images, labels = (images / 16).astype(np.float32), labels.astype(np.int32)
     rng = np.random.default_rng(0)
     start = {"w": rng.normal(size=(64, 32)) / 8, "v": rng.normal(size=(32, 10)) / 6}
-    test_images, test_labels = images[1280:], labels[1280:]
+    # The 517 images of the test set ten times over, so that what is measured stands out of the machine's noise.
+    test_images, test_labels = np.tile(images[1280:], (10, 1)), np.tile(labels[1280:], 10)
 
     def logits(params, image):
         return jnp.tanh(image @ params["w"]) @ params["v"]
