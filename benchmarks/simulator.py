@@ -115,8 +115,9 @@ def own_metric(console: Console) -> None:
 
     apart = jax.jit(accuracy)
     x = jnp.asarray(problem.start, jnp.float32)
-    alone = best(lambda: [apart(x).block_until_ready() for _ in range(ROUNDS_OF_METRIC)])
-    without, measured = best(run(["consensus"])), best(run(["consensus", {"accuracy": accuracy}]))
+    alone = best(lambda: [apart(x).block_until_ready() for _ in range(ROUNDS_OF_METRIC)], repeats=15)
+    without = best(run(["consensus"]), repeats=15)
+    measured = best(run(["consensus", {"accuracy": accuracy}]), repeats=15)
     table = Table(
         title=f"A perceptron on digits, 16 nodes, {ROUNDS_OF_METRIC} rounds; accuracy on {len(test_labels)} images"
     )
