@@ -139,7 +139,17 @@ def test_without_an_optimum_it_judges_by_the_loss():
     assert found.rule.metric == "loss"
 
 
+def test_seconds_are_judged_one_method_at_a_time_and_shown():
+    found = stgt.compare(
+        [stgt.STGT(), stgt.DPSGD()], LINE, BOTH, 30, grid={"gamma": [0.3, 0.5]}, x0=[1.0], engine="numpy",
+        target=1e-3, cost="seconds",
+    )  # fmt: skip
+    assert "seconds" in repr(found).splitlines()[0]
+    assert found.table[0]["seconds"] <= found.table[1]["seconds"]
+
+
 BAD = {
+    "not a list": ({"algorithms": stgt.STGT(gamma=0.1)}, "give a list of them"),
     "no method": ({"algorithms": []}, "algorithms is empty"),
     "a class": ({"algorithms": [stgt.STGT]}, "give an instance"),
     "a grid of nothing": ({"grid": {"beta": [1.0]}}, "grid has beta: ST-GT has none of these"),
@@ -180,3 +190,5 @@ def test_an_interrupt_ends_all_methods_where_they_are():
     assert sent
     assert all(trace.interrupted and trace.rounds < 20_000 for trace in found.best.values())
     assert "interrupted" in repr(found)
+    if len({trace.rounds for trace in found.best.values()}) > 1:
+        assert "Interrupted: the methods made different numbers of rounds." in repr(found)

@@ -101,7 +101,7 @@ def test_notes_and_interruptions_are_said():
 @pytest.mark.parametrize(
     ("gamma", "said"),
     [
-        (stgt.schedules.cosine(0.1, rounds=50), "gamma=cosine(0.1, end=0, rounds=50)"),
+        (stgt.schedules.cosine(0.1, rounds=50), "gamma=cosine(0.1, end=0.0, rounds=50)"),
         (lambda r: 0.1, "gamma: a function of the round"),
     ],
 )

@@ -17,7 +17,7 @@ from stgt.engines import Rule, Trace
 from stgt.engines.choice import distinct, labels, noted
 from stgt.engines.drive import interrupts
 from stgt.engines.metrics import COUNTED, choose_metrics
-from stgt.engines.run import combinations, run_together
+from stgt.engines.run import OPTIONS, combinations, run_together
 from stgt.hyper import brief
 from stgt.markup import many
 from stgt.problems.base import Problem
@@ -100,20 +100,25 @@ class Comparison:
             "error": float(mean),
             "half_width": float(half),
             "rounds": at,
-            **{name: float(trace[name][:, at].mean()) for name in ("gradients", "messages", "floats")},
+            **{name: float(trace[name][:, at].mean()) for name in self._costs},
             "remark": remark or _edge(trace, self.runs[label]),
         }
 
+    @property
+    def _costs(self) -> tuple[str, ...]:
+        """What is counted, with the clock if that is judged."""
+        return ("gradients", "messages", "floats", *(["seconds"] if self.rule.cost == "seconds" else []))
+
     def _cells(self) -> list[list[str]]:
-        head = ["method", "chosen", self.rule.metric, "rounds", "gradients", "floats", ""]
+        shown = [name for name in self._costs if name != "messages" or self.rule.cost == "messages"]
+        head = ["method", "chosen", self.rule.metric, "rounds", *shown, ""]
         rows = [
             [
                 row["method"],
                 row["chosen"],
                 f"{row['error']:.3g}" + ("" if np.isnan(row["half_width"]) else f" ± {row['half_width']:.1g}"),
                 f"{row['rounds']:,}",
-                f"{row['gradients']:,.0f}",
-                f"{row['floats']:,.0f}",
+                *(f"{row[name]:.3g}" if name == "seconds" else f"{row[name]:,.0f}" for name in shown),
                 row["remark"],
             ]
             for row in self.table
@@ -125,7 +130,9 @@ class Comparison:
         runs = sum(len(traces) for traces in self.runs.values())
         seeds = len(next(iter(self.best.values())).seeds)
         amount = f"{many(runs, 'run')} of {many(seeds, 'seed')}"
-        return f"Best: {self.rule}. {amount}; gradients and floats of the whole network."
+        said = f"Best: {self.rule}. {amount}; gradients and floats of the whole network."
+        made = {trace.rounds for traces in self.runs.values() for trace in traces}
+        return said if len(made) == 1 else f"Interrupted: the methods made different numbers of rounds. {said}"
 
     def __repr__(self) -> str:
         cells = self._cells()
@@ -185,6 +192,11 @@ def compare(
         >>> found.ranking[0]
         'ST-GT'
     """
+    unknown = sorted(set(options) - {*OPTIONS})
+    if unknown:
+        raise TypeError(f"compare() has no option {unknown[0]!r}: it takes {', '.join(OPTIONS)}.")
+    if isinstance(algorithms, Algorithm) or not isinstance(algorithms, Iterable):
+        raise ValueError(f"algorithms={algorithms!r}: give a list of them, such as [stgt.STGT(tau=10), stgt.DPSGD()].")
     refused = sorted({"resume", "checkpoint", "callback", "every", "state0"} & set(options))
     if refused:
         raise ValueError(f"{refused[0]} was given: it belongs to one method; use simulate or sweep for it.")
@@ -201,7 +213,8 @@ def compare(
         def run(batch: list[Algorithm], where: Topology, part: Any) -> list[Trace]:
             return run_together(batch, problem, where, rounds, seeds, interrupt, progress=part, **options)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        # Where seconds are judged, a method has the machine for itself.
+        with ThreadPoolExecutor(1 if cost == "seconds" else os.cpu_count()) as pool:
             found = list(pool.map(run, batches, [where for _, where in pairs], ticks))
     runs = dict(zip(distinct(labels([traces[0] for traces in found])), found, strict=True))
     return Comparison(rule, runs, {label: noted(rule, label, rule.choose(traces)) for label, traces in runs.items()})
@@ -244,7 +257,7 @@ def _varied(runs: list[Trace]) -> list[str]:
 
 
 def _setting(trace: Trace, runs: list[Trace]) -> str:
-    values = {name: getattr(trace.algorithm, name) for name in _varied(runs)}
+    values = {name: getattr(trace.algorithm, name) for name in _varied(runs) or ["gamma"]}
     words = [f"{value:g}" if isinstance(value, float) else brief(value) for value in values.values()]
     return ", ".join(f"{name}={word}" for name, word in zip(values, words, strict=True))
 

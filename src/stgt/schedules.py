@@ -38,8 +38,8 @@ class Schedule(Frozen):
 
     def __repr__(self) -> str:
         values = [getattr(self, field.name) for field in fields(self)]
-        rest = [f"{field.name}={value:g}" for field, value in zip(fields(self)[1:], values[1:], strict=True)]
-        return f"{type(self).__name__.lower()}({', '.join([f'{values[0]:g}', *rest])})"
+        rest = [f"{field.name}={value!r}" for field, value in zip(fields(self)[1:], values[1:], strict=True)]
+        return f"{type(self).__name__.lower()}({', '.join([repr(values[0]), *rest])})"
 
 
 @dataclass(frozen=True, repr=False)

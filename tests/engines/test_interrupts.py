@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import stgt
+from stgt.engines import drive
 from stgt.engines.drive import interrupts_as_ever, side_by_side
 
 LINE = stgt.problems.Quadratic(np.ones((2, 1, 1)), np.zeros((2, 1)))
@@ -20,6 +21,10 @@ def in_a_terminal():
     yield
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "put back as it was"
     signal.signal(signal.SIGINT, before)
+
+
+def long_ago():
+    drive._presses.last, drive._presses.pending = -np.inf, False
 
 
 def interrupt_once():
@@ -46,9 +51,27 @@ def test_the_trace_so_far_comes_back():
     assert f"interrupted after {trace.rounds} of {MANY} rounds" in trace.notes[0]
 
 
+def test_a_second_one_soon_after_leaves_also_a_later_run():
+    assert run(interrupt_once()).interrupted
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupt_once())
+
+
+def test_one_that_came_too_late_is_not_lost():
+    """Pressed in the last stretch of a run, which is returned whole; the next one does not begin."""
+    graph = stgt.topology.complete(2)
+    options = {"engine": "numpy", "callback": lambda r, state: r == 3 and os.kill(os.getpid(), signal.SIGINT)}
+    whole = stgt.simulate(stgt.STGT(gamma=0.1), LINE, graph, 3, **options)
+    assert not whole.interrupted
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert stgt.simulate(stgt.STGT(gamma=0.1), LINE, graph, 3, engine="numpy").rounds == 3
+
+
 def test_within_something_else_it_is_raised():
     with pytest.raises(KeyboardInterrupt), interrupts_as_ever():
         run(interrupt_once())
+    long_ago()
     assert run(interrupt_once()).interrupted, "and noted again after it"
 
 

@@ -67,6 +67,40 @@ def test_a_changed_global_is_seen(engine, monkeypatch):
     np.testing.assert_allclose(run(), 3 * once, rtol=1e-6)
 
 
+def test_a_metric_cannot_change_the_run():
+    def spoils(state):
+        state["x"][:] = 0
+        return 0.0
+
+    def spoils_mean(x):
+        x[:] = 0
+        return 0.0
+
+    metrics = {"a": spoils_mean, "b": lambda x: x[0], "c": stgt.of_state(spoils)}
+    trace = stgt.simulate(STGT, PROBLEM, RING, 4, metrics=metrics, engine="numpy")
+    plain = stgt.simulate(STGT, PROBLEM, RING, 4, metrics={"b": lambda x: x[0]}, engine="numpy")
+    np.testing.assert_array_equal(trace.x, plain.x)
+    np.testing.assert_array_equal(trace["b"], plain["b"])
+
+
+def test_they_have_the_precision_of_the_run():
+    third = {"third": lambda x: jnp.float64(1) / 3 + 0 * x[0]}
+    double = stgt.simulate(STGT, PROBLEM, RING, 1, metrics=third, engine="numpy")["third"]
+    assert double.dtype == np.float64
+    assert double[0, 0] == 1 / 3
+    compiled = stgt.simulate(STGT, PROBLEM, RING, 1, metrics=third, dtype="float64")["third"]
+    assert compiled[0, 0] == 1 / 3
+    whole = {"count": lambda x: (x > 0).sum()}
+    assert stgt.simulate(STGT, PROBLEM, RING, 1, metrics=whole, engine="numpy")["count"].dtype == np.float64
+
+
+def test_progress_ends_where_it_should():
+    """Also of runs that have left the finite numbers, which make no more rounds."""
+    seen = []
+    stgt.simulate(stgt.DPSGD(gamma=50.0), PROBLEM, RING, 1000, progress=lambda *one: seen.append(one))
+    assert seen[-1] == (1000, 1000)
+
+
 def test_a_callback_every_few_rounds():
     seen = []
     stgt.simulate(STGT, PROBLEM, RING, 10, callback=lambda r, state: seen.append((r, state["c"].shape)), every=4)
@@ -84,6 +118,7 @@ BAD = {
         {"own": stgt.of_state(lambda s: s["y"].sum())},
         r"metrics\['own'\] failed \(KeyError: 'y'\)",
     ),
+    "a column of the table": ({"gamma": largest}, "which is a name of the library's"),
     "neither": (3, "metrics=3: give a list of names, a dict of functions by name, or both in a list"),
 }
 

@@ -22,7 +22,7 @@ def test_the_formulas():
     assert [step(r) for r in (0, 2, 3, 8, 9)] == [0.8, 0.8, 0.4, 0.2, 0.1]
     inverse = stgt.schedules.inverse(0.6, delay=2)
     assert [inverse(r) for r in (0, 2, 4)] == pytest.approx([0.6, 0.3, 0.2])
-    assert repr(inverse) == "inverse(0.6, delay=2)"
+    assert repr(inverse) == "inverse(0.6, delay=2.0)"
     assert stgt.schedules.inverse(0.6, delay=2) == inverse != stgt.schedules.inverse(0.6, delay=3)
 
 
@@ -127,6 +127,13 @@ def test_bad_schedules_are_one_sentence(name):
     with pytest.raises(ValueError, match=words) as caught:
         stgt.simulate(stgt.STGT(gamma=gamma), quadratic(4, 2), stgt.topology.ring(4), 5, engine="numpy")
     assert "\n" not in str(caught.value)
+
+
+def test_a_stepsize_that_is_0_in_the_run_s_precision_is_refused():
+    fading = stgt.STGT(gamma=stgt.schedules.step(0.1, every=1))
+    with pytest.raises(ValueError, match="gamma comes down to 1e-60, which is 0 in float32"):
+        stgt.simulate(fading, quadratic(4, 2), stgt.topology.ring(4), 60)
+    assert stgt.simulate(fading, quadratic(4, 2), stgt.topology.ring(4), 60, engine="numpy").rounds == 60
 
 
 def test_bad_arguments_are_one_sentence():

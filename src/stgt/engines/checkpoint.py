@@ -21,7 +21,9 @@ def checkpoint_path(given: Any) -> Path:
 
     What a killed process left half written beside it goes.
     """
-    path = Path(given)
+    if not isinstance(given, str | Path):
+        raise ValueError(f"checkpoint={given!r}: give the path of a file, such as 'run.stgt'.")
+    path = Path(given).expanduser()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):

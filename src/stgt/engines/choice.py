@@ -99,7 +99,7 @@ class Rule:
 
 
 def best(
-    traces: Iterable[Trace],
+    traces: Iterable[Trace] | Trace,
     by: str = "residual",
     *,
     target: float | None = None,
@@ -120,7 +120,10 @@ def best(
         target, the trace's notes say so.
     """
     rule, groups = Rule(by, target, cost, largest), {}
-    for label, trace in zip(labels(traces := list(traces)), traces, strict=True):
+    traces = [traces] if isinstance(traces, Trace) else list(traces)
+    if not all(isinstance(trace, Trace) for trace in traces):
+        raise ValueError("traces: give a list of traces, as sweep returns them.")
+    for label, trace in zip(labels(traces), traces, strict=True):
         groups.setdefault(label, []).append(trace)
     if not groups:
         raise ValueError("traces is empty: give the traces of at least one run.")

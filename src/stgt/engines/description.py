@@ -10,12 +10,14 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.fingerprint import fingerprint
-from stgt.oracles import Oracle
+from stgt.hyper import brief
+from stgt.oracles import SAGA, SVRG, Exact, Minibatch, Noisy, Oracle
 from stgt.problems.base import Problem
 from stgt.registry import ALGORITHMS
 from stgt.schedules import KINDS, Schedule, stepsizes
 from stgt.topology import Topology
 
+KNOWN_ORACLES: dict[str, type[Oracle]] = {kind.__name__: kind for kind in (Exact, Noisy, Minibatch, SAGA, SVRG)}
 DERIVED = ("rho", "level")  # what a file has beside the descriptions
 TRIED = 16  # rounds whose matrices are compared
 
@@ -69,7 +71,8 @@ def _gamma(gamma: Any, rounds: int) -> Any:
 
 def of_problem(problem: Problem) -> dict[str, Any]:
     names = ("name", "n", "p", "L", "mu", "noise", "batch", "fingerprint")
-    return {**_plain({name: getattr(problem, name) for name in names}), "pytree": problem.unravel is not None}
+    found = _plain({name: getattr(problem, name) for name in names})
+    return {**found, "pytree": problem.unravel is not None, "solved": problem.solve is not None}
 
 
 def of_topology(topology: Topology, rounds: int) -> dict[str, Any]:
@@ -98,7 +101,8 @@ def known_level(trace: Any) -> float:
 
 def of_oracle(oracle: Oracle) -> dict[str, Any]:
     options = {field.name: getattr(oracle, field.name) for field in fields(oracle)}
-    return _plain({"name": type(oracle).__name__, **options})
+    ours = type(oracle) in KNOWN_ORACLES.values()  # a class of the user's own may have the name of one
+    return {"name": type(oracle).__name__, "registered": ours, "options": _plain(options)}
 
 
 def described(thing: Any, rounds: int = 0) -> dict[str, Any]:
@@ -120,7 +124,7 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return float(value) if hasattr(value, "dtype") and value.ndim == 0 else repr(value)
+    return float(value) if hasattr(value, "dtype") and value.ndim == 0 else brief(value)
 
 
 def algorithm_from(described: Mapping[str, Any]) -> Algorithm | Saved:
@@ -141,12 +145,20 @@ def algorithm_from(described: Mapping[str, Any]) -> Algorithm | Saved:
     return SavedAlgorithm("algorithm", described)
 
 
+def oracle_from(described: Mapping[str, Any]) -> Oracle | Saved:
+    """The oracle that was described, if it is the library's; else what the file has of it."""
+    if described["registered"]:
+        return KNOWN_ORACLES[described["name"]](**described["options"])
+    return Saved("oracle", described)
+
+
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> str | None:
     """Where two descriptions differ first, as "gamma is 0.1, and was 0.2"; None if nowhere."""
     for name in dict.fromkeys([*one, *other]):
         now, then, where = one.get(name), other.get(name), f"{path}{name}"
         if isinstance(now, Mapping) and isinstance(then, Mapping):
-            found = first_difference(now, then, "" if name == "options" else f"{where}.")
+            inner = f"{where}." if name != "options" else "" if path == "algorithm." else path
+            found = first_difference(now, then, inner)
             if found is not None:
                 return found
         elif now != then:
@@ -156,4 +168,4 @@ def first_difference(one: Mapping[str, Any], other: Mapping[str, Any], path: str
 
 def _short(value: Any) -> str:
     words = repr(value)
-    return words if len(words) <= 60 else f"{words[:57]}…"
+    return words if len(words) <= 160 else f"{words[:157]}…"

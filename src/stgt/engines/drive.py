@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -68,13 +71,16 @@ class Result:
 Save = Callable[[list[Result]], None]
 Made = TypeVar("Made")
 _noting: list[Interrupt] = []  # the one that is asked now, if any
+_presses = SimpleNamespace(last=-math.inf, pending=False)  # when Ctrl-C was pressed last, and whether to no effect
+SOON = 2.0  # seconds
 
 
 @dataclass(eq=False)
 class Interrupt:
-    """Has the user asked to stop?"""
+    """Has the user asked to stop, and has that cut a run short?"""
 
     asked: bool = False
+    cut: bool = False
 
 
 def drive(job: Job, engine: Engine, interrupt: Interrupt, save: Save | None = None) -> list[Result]:
@@ -85,6 +91,7 @@ def drive(job: Job, engine: Engine, interrupt: Interrupt, save: Save | None = No
         last = min(end, record.made + size, _next(record.made, CHUNK), _left_out_from(engine.diverged_at))
         if last <= record.made:
             record.leave_out(end)
+            _tell_progress(job, record, end)
             break
         last = min(int(last), *(_next(record.made, every) for every in _stops(job, save)))
         pace = record.make(last)
@@ -93,18 +100,23 @@ def drive(job: Job, engine: Engine, interrupt: Interrupt, save: Save | None = No
         if save is not None and record.made < end and _is_due(job, record.made, saved):
             save(record.results(interrupted=True))
             saved = time.perf_counter()
+    interrupt.cut |= record.made < end
     return record.results(interrupted=record.made < end)
 
 
 def _tell(job: Job, record: _Record, end: int, pace: float) -> None:
     """What the user asked to hear of."""
-    if job.progress is not None:
-        runs = len(job.settings) * len(job.seeds)
-        if isinstance(job.progress, Bar):
-            job.progress.say(1 / pace, record.latest)
-        job.progress((record.made - job.first) * runs, (end - job.first) * runs)
+    if isinstance(job.progress, Bar):
+        job.progress.say(1 / pace, record.latest)
+    _tell_progress(job, record, end)
     if job.callback is not None and record.made % (job.every or 1) == 0:
         job.callback(record.made, record.engine.state)
+
+
+def _tell_progress(job: Job, record: _Record, end: int) -> None:
+    if job.progress is not None:
+        runs = len(job.settings) * len(job.seeds)
+        job.progress((record.made - job.first) * runs, (end - job.first) * runs)
 
 
 def _stops(job: Job, save: Save | None) -> list[int]:
@@ -136,9 +148,15 @@ class _Record:
     def __init__(self, job: Job, engine: Engine):
         self.job, self.engine, self.made = job, engine, job.first
         runs = len(job.settings) * len(job.seeds)
-        self.links = np.zeros((runs, 0)) if job.standing is None else job.standing.links
+        self._links = [np.zeros((runs, 0)) if job.standing is None else job.standing.links]
         self._pieces: list[dict[str, np.ndarray]] = []
         self._seconds = [np.zeros(1)]
+
+    @property
+    def links(self) -> np.ndarray:
+        """Of all rounds so far, (runs, rounds)."""
+        self._links = [np.concatenate(self._links, axis=1)]
+        return self._links[0]
 
     def make(self, last: int) -> float:
         """Makes the rounds up to `last`; returns the seconds that one took."""
@@ -151,14 +169,14 @@ class _Record:
 
     def leave_out(self, end: int) -> None:
         """NaN stands for the rounds that are not made once every run has left the finite numbers."""
-        runs, count = len(self.links), end - self.made
+        runs, count = len(self._links[0]), end - self.made
         missing = {name: np.full((runs, count), np.nan, self.job.dtype) for name in self.job.measured.all_names}
         self._add({**missing, "links": np.repeat(self.links[:, -1:], count, axis=1)})
         self._seconds.append(np.full(count, self._seconds[-1][-1]))
         self.made = end
 
     def _add(self, piece: dict[str, np.ndarray]) -> None:
-        self.links = np.concatenate([self.links, piece.pop("links").astype(np.float64)], axis=1)
+        self._links.append(piece.pop("links").astype(np.float64))
         self._pieces.append(piece)
 
     @property
@@ -187,9 +205,10 @@ class _Record:
 
 @contextmanager
 def interrupts() -> Iterator[Interrupt]:
-    """While it lasts, a first Ctrl-C is only noted; a second one interrupts as ever.
+    """While it lasts, a first Ctrl-C is only noted; a second one soon after interrupts as ever, also in a later run.
 
-    Within it, and in other threads, it is the same one: what runs side by side ends together.
+    One that cut no run short, as it came when all was done, is raised when the next run begins. Within it, and in other
+    threads, it is the same one: what runs side by side ends together.
     """
     if _noting:
         yield _noting[-1]
@@ -199,11 +218,18 @@ def interrupts() -> Iterator[Interrupt]:
     if threading.current_thread() is not threading.main_thread() or handler is not signal.default_int_handler:
         yield noted
         return
+    if _presses.pending:
+        _presses.pending = False
+        if time.monotonic() - _presses.last < SOON:
+            raise KeyboardInterrupt
 
     def note(number: int, frame: Any) -> None:
-        if noted.asked:
+        again, _presses.last = time.monotonic() - _presses.last < SOON, time.monotonic()
+        if noted.asked or again:
             signal.default_int_handler(number, frame)
         noted.asked = True
+        if sys.stderr.isatty():
+            print("stopping this run; Ctrl-C again to leave", file=sys.stderr)
 
     signal.signal(signal.SIGINT, note)
     _noting.append(noted)
@@ -211,6 +237,7 @@ def interrupts() -> Iterator[Interrupt]:
         yield noted
     finally:
         _noting.remove(noted)
+        _presses.pending = noted.asked and not noted.cut
         signal.signal(signal.SIGINT, handler)
 
 

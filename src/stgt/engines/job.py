@@ -127,7 +127,7 @@ def prepare(
         dtype=check_choice(dtype, "dtype", ("float32", "float64")),
         measured=measured,
         absent=absent,
-        gammas=_gammas(settings, None, rounds),
+        gammas=_representable(_gammas(settings, None, rounds), dtype),
         progress=progress,
         callback=callback,
         every=None if every is None else check_count(every, "every"),
@@ -150,6 +150,14 @@ def _check_steps(rounds: Any, algorithm: Algorithm, before: int = 0) -> int:
         after = f" after {before}" if before else ""
         raise ValueError(f"rounds={rounds}{after} of tau={algorithm.tau} steps: give fewer than 2**31 steps in all.")
     return rounds
+
+
+def _representable(gammas: tuple[np.ndarray, ...], dtype: str) -> tuple[np.ndarray, ...]:
+    """The stepsizes, if none is 0 in the run's precision."""
+    least = min(float(one.min()) for one in gammas)
+    if least < np.finfo(dtype).tiny:
+        raise ValueError(f"gamma comes down to {least:.3g}, which is 0 in {dtype}: give larger ones, or fewer rounds.")
+    return gammas
 
 
 def _gammas(settings: tuple[Setting, ...], standing: Standing | None, rounds: int) -> tuple[np.ndarray, ...]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import whole
@@ -110,24 +114,42 @@ def measure(
         total = algorithm.conserved(kept, participation).sum(axis=0)
         found["sum_c"] = (total**2).sum() ** 0.5
     for name, function in wanted.own:
-        found[name] = _own_value(xp, name, function, dict(state) if isinstance(function, OfState) else mean)
+        found[name] = own_value(xp, name, function, dict(state) if isinstance(function, OfState) else mean)
     return found
 
 
-def _own_value(xp: Any, name: str, function: Callable[[Any], Any], given: Any) -> Array:
+def own_value(xp: Any, name: str, function: Callable[[Any], Any], given: Any) -> Array:
+    """What a metric of the user's says of the mean model, or of a state; one number, in the run's precision."""
+    whole = isinstance(given, dict)
+    dtype = (given["x"] if whole else given).dtype
     try:
-        value = xp.asarray(function(given))
+        if xp is np:  # a copy, as it may be written to; what is computed with JAX has the run's precision too
+            given = {field: np.array(value) for field, value in given.items()} if whole else np.array(given)
+            with jax_precision(dtype):
+                value = np.asarray(function(given))
+        else:
+            value = xp.asarray(function(given))
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0].rstrip(".")
+        of = "a dict of all nodes' fields (n, p)" if whole else "the mean model (p,)"
         raise ValueError(
-            f"metrics[{name!r}] failed ({type(error).__name__}: {reason}): it is a function of the mean model (p,), "
-            "and the simulator compiles it, so write it with jax.numpy, or use engine='numpy'."
+            f"metrics[{name!r}] failed ({type(error).__name__}: {reason}): it is given {of}, and the simulator "
+            "compiles it, so write it with jax.numpy, or use engine='numpy'."
         ) from error
     if value.shape != () or value.dtype.kind not in "biuf":
         raise ValueError(
             f"metrics[{name!r}] returns an array of shape {value.shape} and type {value.dtype}: return one real number."
         )
-    return value
+    return value.astype(dtype)
+
+
+def jax_precision(dtype: Any) -> Any:
+    """JAX in double precision, for a reference in double precision; nothing where JAX is not loaded."""
+    if dtype != np.float64 or "jax" not in sys.modules:
+        return nullcontext()
+    from stgt.xla import jax
+
+    return jax.enable_x64(True)
 
 
 def choose_metrics(
@@ -174,7 +196,7 @@ def _asked_for(metrics: Any) -> tuple[list[Any] | None, tuple[tuple[str, Any], .
 
 
 def _own(functions: Mapping[Any, Any]) -> tuple[tuple[str, Any], ...]:
-    taken = (*MEASURED, *COUNTED, "lyapunov", "links", "round", "seed")
+    taken = (*MEASURED, *COUNTED, "lyapunov", "links", "round", "seed", "method", "topology", "gamma", "tau")
     for name, function in functions.items():
         if not isinstance(name, str) or not name:
             raise ValueError(f"metrics has {name!r}: the name of a metric is a word.")

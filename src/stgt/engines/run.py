@@ -32,7 +32,7 @@ from stgt.problems.base import Problem
 from stgt.progress import Progress, shown
 from stgt.topology import Topology
 
-_OPTIONS = (
+OPTIONS = (
     "x0", "state0", "oracle", "metrics", "dtype", "engine", "resume", "checkpoint", "callback", "every", "progress",
 )  # fmt: skip
 ENGINES = {"jax": "jax", "numpy": "numpy", "simulator": "jax", "reference": "numpy"}
@@ -92,7 +92,7 @@ def simulate(
         >>> bool(trace.residual[0, -1] < 1e-8)
         True
     """
-    options = {name: value for name, value in locals().items() if name in _OPTIONS}
+    options = {name: value for name, value in locals().items() if name in OPTIONS}
     return sweep(algorithm, problem, topology, rounds, seeds, grid={}, **options)[0]
 
 
@@ -117,7 +117,7 @@ def sweep(
     Returns:
         A trace for each combination; `trace.algorithm` has its values.
     """
-    unknown = sorted(set(options) - set(_OPTIONS))
+    unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise TypeError(f"sweep() has no option {unknown[0]!r}: it takes those of simulate.")
     algorithms = combinations(algorithm, grid)

@@ -10,10 +10,10 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import at_stepsize
-from stgt.closures import Bound
+from stgt.closures import Traced
 from stgt.engines.drive import CHUNK
 from stgt.engines.job import Job
-from stgt.engines.metrics import Measured, OfState
+from stgt.engines.metrics import Measured, OfState, own_value
 from stgt.engines.mixing import as_pytree
 from stgt.engines.program import Carry, Inputs, Program, Static
 from stgt.engines.standing import Standing
@@ -104,7 +104,8 @@ class Simulator:
         with self._precision():
             records = self._advance(first, count)
         self._diverged_at = np.asarray(self._carry.diverged_at)
-        return {name: np.asarray(values)[:, :count] for name, values in records.items()}
+        # Copies: a view would keep all of the padded record.
+        return {name: np.array(values)[:, :count].copy() for name, values in records.items()}
 
     def measure(self, r: int) -> dict[str, np.ndarray]:
         with self._precision():
@@ -173,7 +174,7 @@ def assemble(
     problem, topology = setting.problem, setting.topology
     static = Static(
         model=problem.model,
-        measured=Measured(measured.names, tuple((name, _key(function)) for name, function in measured.own)),
+        measured=Measured(measured.names, tuple((name, _keyed(name, f, setting, dtype)) for name, f in measured.own)),
         n=problem.n,
         p=problem.p,
         participation=topology.participation,
@@ -195,9 +196,14 @@ def as_arrays(structure: Structure, dtype: np.dtype) -> Structure:
     return _cast(as_pytree(structure), dtype)
 
 
-def _key(function: Any) -> Any:
+def _keyed(name: str, function: Any, setting: Setting, dtype: np.dtype) -> Any:
     """A user's metric as a part of the compiled program's key."""
-    return OfState(Bound(function.function)) if isinstance(function, OfState) else Bound(function)
+    n, p = setting.problem.n, setting.problem.p
+    one = partial(own_value, jnp, name, function)
+    if not isinstance(function, OfState):
+        return Traced(one, jax.ShapeDtypeStruct((p,), dtype))
+    state = {field: jax.ShapeDtypeStruct((n, p), dtype) for field in setting.algorithm.state_fields}
+    return OfState(Traced(one, state))
 
 
 def _cast(tree: Tree, dtype: np.dtype) -> Tree:

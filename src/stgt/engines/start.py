@@ -20,7 +20,7 @@ def first_models(x0: Any, setting: Setting) -> np.ndarray:
     problem = setting.problem
     if x0 is None:
         return np.array(np.broadcast_to(0.0 if problem.start is None else problem.start, (problem.n, problem.p)))
-    if problem.unravel is not None and not isinstance(x0, np.ndarray):
+    if problem.unravel is not None:
         x0 = problem.ravel(x0)
     return _rows(x0, "x0", setting, held="x" in setting.algorithm.held)
 

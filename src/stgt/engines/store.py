@@ -14,19 +14,18 @@ from typing import Any, cast
 
 import numpy as np
 
-from stgt.engines.description import Saved, algorithm_from, described, known_level
+from stgt.engines.description import Saved, algorithm_from, described, known_level, oracle_from
 from stgt.engines.metrics import Measured
 from stgt.engines.standing import Standing
 from stgt.engines.trace import Trace
 from stgt.files import write_atomically
-from stgt.oracles import SAGA, SVRG, Exact, Minibatch, Noisy, Oracle
+from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.topology import Topology
 
 KIND, FORMAT = "stgt trace", 1
 TEXT = "description"  # the name of the JSON text among the arrays
 SMALL = 512  # nodes up to which ρ is worked out for the file, if it is not known yet
-ORACLES: dict[str, type[Oracle]] = {kind.__name__: kind for kind in (Exact, Noisy, Minibatch, SAGA, SVRG)}
 
 
 def save(traces: Sequence[Trace], path: Path) -> Path:
@@ -112,13 +111,11 @@ def _described(trace: Trace) -> dict[str, Any]:
 
 
 def _trace(one: dict[str, Any], arrays: dict[str, np.ndarray]) -> Trace:
-    oracle = dict(one["oracle"])
-    kind = ORACLES.get(oracle.pop("name"))
     return Trace(
         algorithm=cast(Any, algorithm_from(one["algorithm"])),
         problem=cast(Problem, Saved("problem", one["problem"])),
         topology=cast(Topology, Saved("topology", one["topology"])),
-        oracle=cast(Oracle, Saved("oracle", one["oracle"])) if kind is None else kind(**oracle),
+        oracle=cast(Oracle, oracle_from(one["oracle"])),
         origin=one["origin"],
         seeds=tuple(one["seeds"]),
         values=_of(arrays, "values/"),

@@ -174,14 +174,14 @@ class Trace:
         """
         from stgt.engines.store import save
 
-        return save([self], Path(path))
+        return save([self], Path(path).expanduser())
 
     @staticmethod
     def load(path: Path | str) -> Trace:
         """Reads what `save` wrote, or a checkpoint; a ValueError if the file is damaged or something else."""
         from stgt.engines.store import load
 
-        found = load(Path(path))
+        found = load(Path(path).expanduser())
         if len(found) > 1:
             raise ValueError(f"{path} holds the {len(found)} runs of a sweep: give it to sweep(…, checkpoint=…).")
         return found[0]
@@ -198,7 +198,7 @@ class Trace:
         """Writes the table of `to_pandas` as a CSV file; needs no pandas."""
         columns = self._columns()
         rows = zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True)
-        return write_table(Path(path), [dict(zip(columns, row, strict=True)) for row in rows])
+        return write_table(Path(path).expanduser(), [dict(zip(columns, row, strict=True)) for row in rows])
 
     def _columns(self) -> dict[str, Any]:
         seeds, length = len(self.seeds), self.rounds + 1

@@ -84,15 +84,16 @@ class Problem:
         return None if self.optimum is None else self.value(self.optimum)
 
     def ravel(self, params: Any) -> np.ndarray:
-        """The flat x (p,) of parameters like those that the problem was made with; an array is left as it is."""
+        """The flat x (p,) of parameters like those that the problem was made with; other arrays stay as they are."""
         from stgt.xla import jax
 
-        if self.unravel is None or (isinstance(params, np.ndarray) or jax.tree_util.all_leaves([params])):
+        if self.unravel is None:
             return np.asarray(params, dtype=np.float64)
         wanted = self.unravel(np.zeros(self.p))
+        flat = isinstance(params, list) and len(params) == self.p and jax.tree_util.all_leaves(params)
+        if flat or (jax.tree_util.all_leaves([params]) and np.shape(params) != np.shape(wanted)):
+            return np.asarray(params, dtype=np.float64)  # a vector, or one for each node
         if jax.tree.structure(params) != jax.tree.structure(wanted):
-            if isinstance(params, list) and len(params) == self.p and jax.tree_util.all_leaves(params):
-                return np.asarray(params, dtype=np.float64)
             raise ValueError(
                 f"parameters of structure {jax.tree.structure(params)}: {self.name} has {jax.tree.structure(wanted)}."
             )

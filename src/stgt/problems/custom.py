@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stgt.checks import check_count, check_number
-from stgt.closures import Bound
+from stgt.closures import traced
 from stgt.hyper import Brief
 from stgt.problems.base import Problem, check_array
 from stgt.registry import register
@@ -30,11 +30,19 @@ class LossModel(Brief):
     loss: Callable[[Any, Any], Any]
     unravel: Callable[[Any], Any] | None
     treedef: Any
-    made_with: Bound = field(repr=False)
+    shapes: tuple[Any, ...] = field(repr=False)  # of a flat x and of a sample
+    computes: str = field(default="", init=False, repr=False)  # see stgt.closures
+
+    def traced(self) -> str:
+        """What the loss computes now, its gradient with it."""
+        from stgt.xla import jax
+
+        with jax.enable_x64(True):
+            return traced(jax.value_and_grad(self.loss_of_sample), *self.shapes)
 
     def check_unchanged(self) -> None:
         """A ValueError if the loss would now read other values from outside than when the problem was made."""
-        if Bound(self.loss) != self.made_with:
+        if self.traced() != self.computes:
             raise ValueError(
                 f"what {getattr(self.loss, '__name__', 'loss')} reads from outside has changed since the problem was "
                 "made, and compiled programs would not see it: make the problem anew with from_loss(...)."
@@ -116,7 +124,7 @@ def from_loss(
         data: a list with one pytree of arrays for each node, the first axis of each array being the sample; nodes may
             hold different numbers of samples. Anything but a list is one pytree of arrays (n, m, …) for all nodes.
         params: the dimension p, if `loss` takes a flat vector; else a pytree like the parameters it takes, which is
-            also where runs begin unless they are given another `x0`.
+            also where runs begin unless they are given another `x0`. All its numbers are trained, whole ones too.
         batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
         L, mu: smoothness and strong convexity constants, where you know them.
         optimum: x* (p,), where you know it.
@@ -151,8 +159,7 @@ def from_loss(
             leaf[i] = _padded(node[k], counts.max())
         packed[f"leaf{k}"] = leaf
     packed["weight"] = np.where(np.arange(counts.max()) < counts[:, None], 1.0 / counts[:, None], 0.0)
-    model = LossModel(loss, unravel, treedef, Bound(loss))
-    _try_loss(model, p, packed)
+    model = _tried(loss, unravel, treedef, p, packed)
     solution = None if optimum is None else check_array(optimum, "optimum", (p,), f"x* of shape (p,) = ({p},)")
     return Problem(
         name=f"from_loss({getattr(loss, '__name__', 'loss')}, n={len(nodes)}, p={p})",
@@ -195,16 +202,16 @@ def _padded(leaf: np.ndarray, length: int) -> np.ndarray:
     return np.concatenate([leaf, np.repeat(leaf[-1:], length - len(leaf), axis=0)])
 
 
-def _try_loss(model: LossModel, p: int, data: dict[str, np.ndarray]) -> None:
+def _tried(loss: Any, unravel: Any, treedef: Any, p: int, data: dict[str, np.ndarray]) -> LossModel:
     """Has JAX trace the loss once, so that a loss that does not fit is said here and not in the middle of a run."""
     from stgt.xla import jax
 
-    arrays = [data[f"leaf{k}"] for k in range(model.treedef.num_leaves)]
-    shapes = [jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype) for leaf in arrays]
-    sample = jax.tree.unflatten(model.treedef, shapes)
+    arrays = [data[f"leaf{k}"] for k in range(treedef.num_leaves)]
+    sample = jax.tree.unflatten(treedef, [jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype) for leaf in arrays])
+    model = LossModel(loss, unravel, treedef, (jax.ShapeDtypeStruct((p,), np.float64), sample))
     try:
-        with jax.enable_x64(True):
-            jax.eval_shape(jax.grad(model.loss_of_sample), jax.ShapeDtypeStruct((p,), np.float64), sample)
+        object.__setattr__(model, "computes", model.traced())
+        return model
     except Exception as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ValueError(

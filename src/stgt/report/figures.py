@@ -10,6 +10,7 @@ import numpy as np
 
 from stgt.checks import check_choice
 from stgt.engines.choice import distinct, labels
+from stgt.engines.description import Saved
 from stgt.engines.trace import MEANING, Trace
 from stgt.files import write_atomically
 from stgt.hyper import brief
@@ -55,7 +56,9 @@ def curves(
     check_choice(x, "x", ("rounds", *OVER))
     named = _named(traces)
     lines = tuple(band(label, trace, metric, over=x, per_node=per_node) for label, trace in named.items())
-    panel = Panel(title, _over(x, per_node), MEANING.get(metric, metric), lines, ylog=_is_logarithmic(metric, lines))
+    panel = Panel(
+        title, _over(x, per_node), _meaning(metric, named.values()), lines, ylog=_is_logarithmic(metric, lines)
+    )
     notes = tuple(dict.fromkeys(note for trace in named.values() for note in trace.notes))
     return draw(Figure(Path(path).name, (panel,), columns=1, notes=notes), path, size=(5.6, 3.6 + 0.15 * len(notes)))
 
@@ -78,6 +81,12 @@ def _named(traces: Any) -> dict[str, Trace]:
     if not named:
         raise ValueError("traces is empty: give at least one.")
     return named
+
+
+def _meaning(metric: str, traces: Iterable[Trace]) -> str:
+    """Of a loss whose minimum nobody knows, it is the loss itself."""
+    known = [one.problem.solved if isinstance(one.problem, Saved) else one.problem.solve is not None for one in traces]
+    return "f(x̄)" if metric == "loss" and not all(known) else MEANING.get(metric, metric)
 
 
 def _over(x: str, per_node: bool) -> str:
@@ -119,7 +128,7 @@ def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = No
         if figure.notes:
             canvas.supxlabel("\n".join(figure.notes), fontsize=7, color="0.35")
         return [
-            write_atomically(Path(f"{path}{ending}"), lambda file: canvas.savefig(file, dpi=160))
+            write_atomically(Path(f"{path}{ending}").expanduser(), lambda file: canvas.savefig(file, dpi=160))
             for ending in (".png", ".pdf")
         ]
 
@@ -134,7 +143,7 @@ def _panel(axes: Any, panel: Panel) -> None:
         axes.set_xticks([])
         axes.set_yticks([])
     elif panel.ylog:
-        axes.set_yscale("log")
+        axes.set_yscale("log", nonpositive="mask")
     if panel.ymax is not None and panel.lines:
         axes.set_ylim(top=min(panel.ymax, axes.get_ylim()[1]))
     if panel.xlog and any(len(line.x) for line in panel.lines):
@@ -150,7 +159,7 @@ def _panel(axes: Any, panel: Panel) -> None:
 
 
 def _line(axes: Any, line: Line, style: int, logarithmic: bool) -> None:
-    colour, dash = COLOURS[style % len(COLOURS)], DASHES[style % len(DASHES)]
+    colour, dash = COLOURS[style % len(COLOURS)], DASHES[(style + style // len(COLOURS)) % len(DASHES)]
     if line.backdrop:
         axes.plot(line.x, line.y, color="0.75", linewidth=4, zorder=1, label=line.label)
         return
