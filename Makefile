@@ -5,7 +5,7 @@ DEMO := .venv/.demo
 READY := .venv/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
-.PHONY: demo test test-rest test-all lint format bench clean
+.PHONY: demo test test-rest test-all lint format bench notebook clean
 
 demo: $(DEMO)
 	$(BIN)/stgt demo --out demo --force
@@ -39,6 +39,11 @@ bench: $(READY)
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/trainer.py
+
+# docs/own_problem.ipynb, from the page of that name.
+notebook: $(READY)
+	$(INSTALL) '.[notebook]'
+	$(BIN)/python docs/notebook.py
 
 $(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

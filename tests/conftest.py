@@ -41,6 +41,14 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def nobody_has_pressed_ctrl_c():
+    """Of late: a second time soon after the first interrupts what runs then."""
+    drive = sys.modules.get("stgt.engines.drive")
+    if drive is not None:
+        drive._presses.last, drive._presses.pending = -np.inf, False
+
+
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory):
     """A folder with MNIST's files unpacked, whose digit k is a bright bar in rows 2k and 2k + 1."""

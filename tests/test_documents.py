@@ -1,10 +1,16 @@
 """The examples in the README and in docstrings run as they stand."""
 
 import doctest
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
-from stgt.engines import run
+import pytest
+
+from stgt import comparison
+from stgt.engines import metrics, run
 
 ROOT = Path(__file__).parents[1]
 
@@ -12,13 +18,16 @@ ROOT = Path(__file__).parents[1]
 def test_the_readme_runs(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict = {}
     for block in blocks:
         exec(block, names)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["comparison.pdf", "comparison.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["comparison.pdf", "comparison.png", "run.stgt"]
     assert names["scaffold"].residual.shape == (20, 201)
-    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert (
+        len(capsys.readouterr().out.splitlines()) == 4 + 6
+    )  # four stepsizes; three methods, their head, line and rule
+    assert names["longer"]["largest"].shape == (1, 301)
 
 
 def test_the_page_on_theory_runs(capsys):
@@ -30,8 +39,41 @@ def test_the_page_on_theory_runs(capsys):
     assert len(names["curve"]) == 51
 
 
-def test_docstrings_run():
-    result = doctest.testmod(run)
+@pytest.mark.thorough
+def test_the_page_on_own_problems_runs(tmp_path):
+    """In a process of its own, as a user would; its ten lines are ten."""
+    blocks = python_blocks("own_problem.md")
+    (tmp_path / "page.py").write_text("\n".join(blocks))
+    done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    table = re.search(r"    method .*?network\.\n", (ROOT / "docs" / "own_problem.md").read_text(), flags=re.S)
+    shown = [line.split()[0] for line in table[0].splitlines()]
+    assert [line.split()[0] for line in done.stdout.splitlines()[: len(shown)]] == shown, "the methods in this order"
+    assert len(blocks[1].strip().splitlines()) == 10
+    drawn = {f"{name}.{kind}" for name in ("by_rounds", "by_floats", "accuracy") for kind in ("png", "pdf")}
+    assert {path.name for path in tmp_path.iterdir()} == {"page.py", "run.stgt", "long.stgt", *drawn}
+
+
+def test_the_notebook_is_the_page_executed():
+    cells = json.loads((ROOT / "docs" / "own_problem.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    sources = ["".join(cell["source"]) for cell in code]
+    blocks = [block.strip() for block in python_blocks("own_problem.md")]
+    assert [source for source in sources if source in blocks] == blocks, "make notebook"
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert all(cell["execution_count"] for cell in code)
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
+    assert any("<svg" in "".join(output.get("data", {}).get("text/html", "")) for output in outputs)
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.S)
+
+
+@pytest.mark.parametrize("module", [run, comparison, metrics])
+def test_docstrings_run(module):
+    result = doctest.testmod(module)
     assert result.attempted > 0
     assert result.failed == 0
 

@@ -16,11 +16,15 @@ ORDER = [
     "checks",
     "files",
     "hyper",
+    "markup",
     "ops",
     "progress",
     "registry",
+    "schedules",
+    "fingerprint",
     "statistics",
     "xla",
+    "closures",
     "randomness",
     "algorithms",
     "topology",
@@ -34,6 +38,7 @@ ORDER = [
     "theory",
     "testing",
     "report",
+    "comparison",
     "experiments",
     "flags",
     "train",
@@ -87,7 +92,7 @@ def test_the_order_is_complete_and_written_down():
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "algorithms").glob("*.py")), ids=lambda path: path.name)
 def test_algorithms_import_no_array_library(path):
-    allowed = set(sys.stdlib_module_names) | {"stgt.checks", "stgt.hyper", "stgt.registry"}
+    allowed = set(sys.stdlib_module_names) | {"stgt.checks", "stgt.hyper", "stgt.registry", "stgt.schedules"}
     for name in imports(path):
         assert name in allowed or name.split(".")[0] in allowed or name.startswith("stgt.algorithms"), name
 

@@ -33,21 +33,26 @@ from stgt.algorithms import (
 from stgt.registry import register
 
 if TYPE_CHECKING:
-    from stgt import oracles, problems, report, testing, theory, topology
-    from stgt.engines import Trace, simulate, sweep
+    from stgt import oracles, problems, report, schedules, testing, theory, topology
+    from stgt.comparison import Comparison, compare
+    from stgt.engines import Trace, best, of_state, simulate, sweep
     from stgt.problems import Problem, list_problems
     from stgt.topology import Topology, list_topologies
 
 __version__ = "0.1.0"
 
 # Loaded when they are first asked for, so that `import stgt` is as quick as its own algorithms.
-_ROOMS = ("oracles", "problems", "report", "testing", "theory", "topology")
+_ROOMS = ("oracles", "problems", "report", "schedules", "testing", "theory", "topology")
 _ELSEWHERE = {
+    "Comparison": "stgt.comparison",
     "Problem": "stgt.problems",
     "Topology": "stgt.topology",
     "Trace": "stgt.engines",
+    "best": "stgt.engines",
+    "compare": "stgt.comparison",
     "list_problems": "stgt.problems",
     "list_topologies": "stgt.topology",
+    "of_state": "stgt.engines",
     "simulate": "stgt.engines",
     "sweep": "stgt.engines",
 }
@@ -68,6 +73,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "Algorithm",
     "AugDGM",
+    "Comparison",
     "DIGing",
     "DPSGD",
     "DSGT",
@@ -90,13 +96,17 @@ __all__ = [
     "Sent",
     "Topology",
     "Trace",
+    "best",
+    "compare",
     "list_algorithms",
     "list_problems",
     "list_topologies",
+    "of_state",
     "oracles",
     "problems",
     "register",
     "report",
+    "schedules",
     "simulate",
     "sweep",
     "testing",

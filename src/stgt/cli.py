@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as ProgressBar
 from rich.table import Table
 from typer.core import TyperGroup
 
 from stgt.flags import in_flags
-from stgt.progress import Progress
+from stgt.progress import bar
 
 if TYPE_CHECKING:
     from click import Context
@@ -67,7 +63,7 @@ def demo(
     from stgt.report import curves
 
     folder = output_folder(out, force)
-    with _progress("rounds of all runs") as tick:
+    with bar("rounds of all runs", console) as tick:
         traces = run(tick)
 
     rows, some = summary(traces), next(iter(traces.values()))
@@ -111,7 +107,7 @@ def reproduce(
 
     experiment = prepared(name, readings, data_dir, scale=scale, rounds=rounds, batch=batch)
     folder = output_folder(out or Path(name), force)
-    with _progress(name) as tick:
+    with bar(name, console) as tick:
         outcome = experiment(progress=tick, **works_in(name, folder / "runs"))
     table = Table("claim", "reading", "holds", "what")
     for claim in outcome.claims:
@@ -139,7 +135,7 @@ def train(
     _import(scripts)
     runs = load_training(spec)
     options = {"data_dir": data_dir, "download": download, "max_restarts": max_restarts, "scripts": scripts or ()}
-    with _progress("rounds") as tick:
+    with bar("rounds", console) as tick:
         launch(runs, nodes, out, progress=tick, **options)
     table = Table("run", "rounds", "training loss", "test accuracy", "own models", "MB a node sent")
     for run in runs.runs:
@@ -171,7 +167,7 @@ def check(
     _import(scripts)
     for run in load_spec(spec).runs:
         made = make(run, data_dir)
-        with _progress(f"{made.algorithm.label} on {made.topology.name}"):
+        with bar(f"{made.algorithm.label} on {made.topology.name}", console):
             advice = look(*made.objects, target=run.target)
         console.print(_advice_table(f"{made.algorithm.label} on {made.topology.name}: {advice.basis}", advice, run))
         for sentence in advice.warnings:
@@ -219,15 +215,6 @@ def _advice_table(title: str, advice: Advice, run: RunSpec) -> Table:
 
 def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.4g}"
-
-
-@contextmanager
-def _progress(words: str) -> Iterator[Progress]:
-    """A bar with the time to come, and nothing where there is no terminal."""
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with ProgressBar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(words, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _plus_minus(value: float, half_width: float) -> str:

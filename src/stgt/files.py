@@ -13,16 +13,18 @@ from typing import Any
 def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
     """Has `write` fill a temporary file beside `path`, then puts it in place in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    given, path = path, path.resolve()  # a link stays one
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)
     try:
         write(temporary)
-        temporary.chmod(0o644)
+        os.umask(mask := os.umask(0))
+        temporary.chmod(0o666 & ~mask)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    return path
+    return given
 
 
 def write_text(path: Path, text: str) -> Path:

@@ -1,10 +1,55 @@
-"""How far a job is. Standard library only."""
+"""How far a job is: callbacks, and a bar in the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
 
 Progress = Callable[[float, float], None]  # (done, total)
+
+
+class Bar:
+    """A bar with the time to come; a simulation also has it say its speed and error."""
+
+    def __init__(self, bar: Any, words: str):
+        self._bar, self._words = bar, words
+        self._task = bar.add_task(words, total=None)
+
+    def __call__(self, done: float, total: float) -> None:
+        self._bar.update(self._task, completed=done, total=total)
+
+    def say(self, pace: float, latest: Mapping[str, float]) -> None:
+        """`pace` in rounds a second, and the last measurements, the error first."""
+        error = next((f", {name} {latest[name]:.3g}" for name in ("residual", "loss", *latest) if name in latest), "")
+        self._bar.update(self._task, description=f"{self._words}: {pace:,.0f} rounds/s{error}")
+
+
+@contextmanager
+def bar(words: str, console: Any = None) -> Iterator[Bar]:
+    """Shows a bar while it lasts, and nothing where there is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    console = console or Console(markup=False, emoji=False, stderr=True)
+    with RichProgress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        yield Bar(shown, words)
+
+
+@contextmanager
+def shown(progress: Any, words: str) -> Iterator[Progress | None]:
+    """What was given as `progress`: a bar for True, a function as it is."""
+    if progress is True:
+        with bar(words) as made:
+            yield made
+    elif progress is None or progress is False:
+        yield None
+    elif callable(progress):
+        yield cast(Progress, progress)
+    else:
+        raise ValueError(f"progress={progress!r}: give True, a function of (done, total), or leave it out.")
 
 
 def split_progress(progress: Progress | None, weights: Iterable[float]) -> list[Progress]:

@@ -49,9 +49,21 @@ def fitting(algorithm: Any, problem: Any, topology: Any, oracle: Any = None) -> 
     check_fit(algorithm, topology)
     if problem.n != topology.n:
         raise ValueError(f"topology has n={topology.n} nodes, but problem has n={problem.n}: make them equal.")
+    check_unchanged = getattr(problem.model, "check_unchanged", None)
+    if check_unchanged is not None:
+        check_unchanged()
     chosen = _choose_oracle(algorithm, problem, oracle)
     chosen.check(problem)
     return Setting(algorithm, problem, topology, chosen)
+
+
+def check_constant_stepsize(algorithm: Algorithm) -> None:
+    """A ValueError if the stepsize changes from round to round."""
+    if callable(algorithm.gamma):
+        raise ValueError(
+            f"gamma={algorithm.gamma!r} of {algorithm.label} changes from round to round, and what is asked here needs "
+            "a constant stepsize: give a number."
+        )
 
 
 def check_algorithm_object(algorithm: Any, example: str) -> None:

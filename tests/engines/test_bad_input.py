@@ -77,7 +77,7 @@ CASES = {
     "metrics a word": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, metrics="residual"), "give a list of names"),
     "state0 a list": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, state0=[1]), "state0 is a list"),
     "x0 ragged": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, x0=[[1, 2], [1]]), "x0 is not an array"),
-    "progress": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, progress=True), "progress=True"),
+    "progress": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, progress=3), "progress=3"),
     "too many steps": (lambda: stgt.simulate(STGT, PROBLEM, RING, 2**30), "fewer than"),
     "a flag that is a word": (lambda: stgt.STGT(gamma=0.1, adjoint="no"), "adjoint='no'"),
     "an option that is a list": (lambda: stgt.Scaffold(gamma=0.1, option=[1]), "option="),

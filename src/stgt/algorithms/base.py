@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 
 from stgt.algorithms.declare import PARTS, Kept, Local, Sent, State, Vector
 from stgt.checks import check_count, check_flag, check_number
-from stgt.hyper import Frozen, real_fields
+from stgt.hyper import Brief, Frozen, real_fields
+from stgt.schedules import Stepsize, stepsize
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,15 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Algorithm(Frozen):
+class Algorithm(Frozen, Brief):
     """Base of all methods. `gamma` may be left out only where an engine supplies it (a torch optimiser's lr).
 
     A method of one's own declares `reads`, `keeps` and `exchanges`, as class attributes or as properties where options
     change them, and overrides `correction`, `message` and `merge`; the rest follows, or may be overridden.
     """
 
-    gamma: float | tuple[float, ...] | None = None  # one for each node only where the method has that
+    # A number, or a function of the round's number (stgt.schedules); one for each node only where the method has that.
+    gamma: float | tuple[float, ...] | Stepsize | None = None
     tau: int = 1
 
     reads: ClassVar[frozenset[str]] = frozenset({"end"})  # what it reads of a round: names of `Local`'s fields
@@ -65,7 +67,7 @@ class Algorithm(Frozen):
     def __post_init__(self) -> None:
         self.check_class()
         if self.gamma is not None:
-            self._set(gamma=self._stepsize())
+            self._set(gamma=_schedule(self.gamma) if callable(self.gamma) else self._stepsize())
         self._set(tau=check_count(self.tau, "tau"))
         for name in real_fields(type(self)):
             value = getattr(self, name)
@@ -178,6 +180,12 @@ class Algorithm(Frozen):
     def label(self) -> str:
         """The method's usual name, with the options that make it another method."""
         return type(self).__name__
+
+
+def _schedule(gamma: Stepsize) -> Stepsize:
+    """A stepsize that is a function of the round, tried on the first one."""
+    stepsize(gamma, 0)
+    return gamma
 
 
 def one_step(algorithm: Algorithm) -> None:

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
+from typing import Any
 
 from stgt.algorithms.base import Algorithm
 from stgt.algorithms.declare import Fields, Local, Sent, State, Vector
+
+
+def at_stepsize(algorithm: Algorithm, gamma: Any) -> Algorithm:
+    """The method with the stepsize of one round in the place of its `gamma`, which may be a schedule."""
+    made = copy(algorithm)
+    object.__setattr__(made, "gamma", gamma)
+    return made
 
 
 def readable(algorithm: Algorithm, state: State) -> Fields:

@@ -15,6 +15,7 @@ from stgt.algorithms.calls import whole
 from stgt.engines.program import Carry, Inputs, Program, Static
 from stgt.engines.simulator import assemble
 from stgt.engines.traced import single
+from stgt.hyper import Brief
 from stgt.ops import Ops
 from stgt.oracles import Oracle
 from stgt.randomness import STREAM_LOCAL, Clock
@@ -53,7 +54,7 @@ class Given(Oracle):
 
 
 @dataclass(frozen=True, eq=False)
-class AffineRound:
+class AffineRound(Brief):
     """v ← M v + b + B ξ, with v the state's fields (D,) one after the other and ξ the round's noise of variance 1."""
 
     M: np.ndarray  # (D, D)
@@ -62,7 +63,7 @@ class AffineRound:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class Layout(Brief):
     """Where what is in v: linear maps out of it, and v before round 0."""
 
     start: np.ndarray  # (D,)

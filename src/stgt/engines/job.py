@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stgt.algorithms import Algorithm
-from stgt.algorithms.calls import begin, whole
 from stgt.checks import check_choice, check_count, check_seed
-from stgt.engines.metrics import choose_metrics
+from stgt.engines.metrics import Measured, choose_metrics
+from stgt.engines.standing import Standing
+from stgt.engines.start import first_models, first_state
+from stgt.fingerprint import fingerprint
 from stgt.oracles import Oracle
-from stgt.problems.base import Problem, check_array
+from stgt.problems.base import Problem
 from stgt.progress import Progress
+from stgt.schedules import stepsizes
 from stgt.setting import Setting, fitting
 from stgt.topology import Topology
+
+Callback = Callable[[int, dict[str, np.ndarray]], Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One or more settings that differ in their algorithms' real-valued hyper-parameters only, and how they are run."""
+    """One or more settings that differ in their algorithms' real-valued hyper-parameters only, and how they are run.
+
+    Attributes:
+        first, rounds: the number of the first round to make, and how many to make.
+        gammas: each setting's stepsizes from the round `known_from` on, (…,) or (…, n).
+        standing: where the runs stand before the round `first`; None at the very beginning.
+    """
 
     settings: tuple[Setting, ...]
     rounds: int
@@ -29,9 +40,24 @@ class Job:
     x0: np.ndarray
     state0: dict[str, np.ndarray]
     dtype: str
-    metrics: tuple[str, ...]
+    measured: Measured
     absent: dict[str, str]
-    progress: Progress | None
+    gammas: tuple[np.ndarray, ...]
+    progress: Progress | None = None
+    callback: Callback | None = None
+    every: int | None = None
+    first: int = 0
+    standing: Standing | None = None
+
+    @property
+    def known_from(self) -> int:
+        """The round before the first, if there is one: what a run measures where it stopped is that round's matter."""
+        return max(0, self.first - 1)
+
+    @property
+    def origin(self) -> str:
+        """A checksum of what the runs begin at."""
+        return fingerprint(self.x0, self.state0)
 
     @property
     def algorithm(self) -> Algorithm:
@@ -53,29 +79,19 @@ class Job:
     @property
     def optimum(self) -> np.ndarray | None:
         """x*, if it is measured against: it may have to be solved for."""
-        return self.problem.optimum if "residual" in self.metrics else None
+        return self.problem.optimum if "residual" in self.measured else None
 
     @property
     def minimum(self) -> float | None:
         """f*, if it is measured against."""
-        return self.problem.minimum if "loss" in self.metrics else None
+        return self.problem.minimum if "loss" in self.measured else None
 
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """What an engine found for one setting of a job: arrays whose first axis is the seed.
-
-    Attributes:
-        values: measurements by name, (seeds, rounds + 1).
-        state: the last state by field, (seeds, n, p).
-        diverged_at: (seeds,) the first round at whose start some model was not finite, −1 if all stayed finite.
-        links: links used in each round, (seeds, rounds).
-    """
-
-    values: dict[str, np.ndarray]
-    state: dict[str, np.ndarray]
-    diverged_at: np.ndarray
-    links: np.ndarray
+    def going_on(self, standing: Standing, rounds: int) -> Job:
+        """The same job for `rounds` more rounds from where its runs stand."""
+        count = _check_steps(rounds, self.algorithm, standing.rounds)
+        return replace(
+            self, standing=standing, first=standing.rounds, rounds=count, gammas=_gammas(self.settings, standing, count)
+        )
 
 
 def prepare(
@@ -89,88 +105,63 @@ def prepare(
     x0: Any = None,
     state0: Mapping[str, Any] | None = None,
     oracle: Oracle | None = None,
-    metrics: Iterable[str] | None = None,
+    metrics: Any = None,
     progress: Progress | None = None,
+    callback: Callback | None = None,
+    every: int | None = None,
 ) -> Job:
     """Checks everything a run is made of; a ValueError says what is wrong and which argument to change."""
     settings = tuple(fitting(algorithm, problem, topology, oracle) for algorithm in algorithms)
     first = settings[0].algorithm
     start = first_models(x0, settings[0])
-    rounds = check_count(rounds, "rounds", 0)
-    if (rounds + 1) * first.tau >= 2**31:
-        raise ValueError(f"rounds={rounds} of tau={first.tau} steps: give fewer than 2**31 steps in all.")
-    if progress is not None and not callable(progress):
-        raise ValueError(f"progress={progress!r}: give a function of (done, total), or leave it out.")
-    wanted, absent = choose_metrics(metrics, first, problem, topology)
+    rounds = _check_steps(rounds, first)
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback={callback!r}: give a function of (round, state), or leave it out.")
+    measured, absent = choose_metrics(metrics, first, problem, topology)
     return Job(
         settings=settings,
         rounds=rounds,
-        seeds=_seeds(seeds),
+        seeds=check_seeds(seeds),
         x0=start,
-        state0=_state0(state0, settings, start),
+        state0=first_state(state0, settings, start),
         dtype=check_choice(dtype, "dtype", ("float32", "float64")),
-        metrics=wanted,
+        measured=measured,
         absent=absent,
+        gammas=_representable(_gammas(settings, None, rounds), dtype),
         progress=progress,
+        callback=callback,
+        every=None if every is None else check_count(every, "every"),
     )
 
 
-def first_models(x0: Any, setting: Setting) -> np.ndarray:
-    """The nodes' first models, (n, p), from what was given: one for all, one for each, or None for 0."""
-    if x0 is None:
-        return np.zeros((setting.problem.n, setting.problem.p))
-    return _rows(x0, "x0", setting, held="x" in setting.algorithm.held)
-
-
-def _rows(value: Any, name: str, setting: Setting, held: bool) -> np.ndarray:
-    """One vector for each node, (n, p), from such or from one for all; the same for all if a server holds it."""
-    n, p = setting.problem.n, setting.problem.p
-    try:
-        shape = (n, p) if np.ndim(value) == 2 else (p,)
-    except ValueError:  # ragged
-        shape = (p,)
-    rows = check_array(value, name, shape, f"one vector (p,) = ({p},), or one for each node (n, p) = ({n}, {p})")
-    rows = np.array(np.broadcast_to(rows, (n, p)))
-    if held and setting.topology.has_server and (rows != rows[0]).any():
-        raise ValueError(
-            f"{name} has different rows, but with a server {setting.algorithm.label} has one for all: "
-            f"give shape (p,) = ({p},)."
-        )
-    return rows
-
-
-def _state0(given: Mapping[str, Any] | None, settings: tuple[Setting, ...], x0: np.ndarray) -> dict[str, np.ndarray]:
-    if given is None:
-        return {}
-    first = settings[0].algorithm
-    if not isinstance(given, Mapping):
-        raise ValueError(f"state0 is a {type(given).__name__}: give a dict of first values by the field's name.")
-    if first.starts_warm:
-        raise ValueError(f"state0 and warm_start=True: {first.label} can start from one of them only; leave one out.")
-    state = begin(first, x0)
-    for name, value in given.items():
-        if name not in state or name == "x":
-            allowed = [field for field in state if field != "x"]
-            raise ValueError(f"state0 has {name!r}: {first.label} keeps {allowed or 'nothing'} beside x (give x0).")
-        state[name] = _rows(value, f"state0[{name!r}]", settings[0], held=name in first.held)
-    for setting in settings:
-        algorithm = setting.algorithm
-        if algorithm.tracks:
-            conserved = algorithm.conserved(whole(algorithm, state), setting.topology.participation)
-            scale = max(1.0, float(sum(np.abs(value).sum() for name, value in state.items() if name != "x")))
-            off = float(np.abs(conserved.sum(axis=0)).max())
-            if off > 1e-8 * scale:
-                raise ValueError(
-                    f"state0 breaks what {algorithm.label} conserves (off by {off:.3g}), so it would converge to a "
-                    f"wrong point: {algorithm.invariant}."
-                )
-    return {name: state[name] for name in given}
-
-
-def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
+def check_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
+    """The seeds, from how many there are or from a list of them."""
     if isinstance(seeds, Iterable) and getattr(seeds, "ndim", 1):
         chosen = tuple(check_seed(seed) for seed in seeds)
         if not chosen:
             raise ValueError("seeds is empty: give a number of seeds, or a list of them.")
         return chosen
     return tuple(range(check_count(seeds, "seeds")))
+
+
+def _check_steps(rounds: Any, algorithm: Algorithm, before: int = 0) -> int:
+    rounds = check_count(rounds, "rounds", 0)
+    if (before + rounds + 1) * algorithm.tau >= 2**31:
+        after = f" after {before}" if before else ""
+        raise ValueError(f"rounds={rounds}{after} of tau={algorithm.tau} steps: give fewer than 2**31 steps in all.")
+    return rounds
+
+
+def _representable(gammas: tuple[np.ndarray, ...], dtype: str) -> tuple[np.ndarray, ...]:
+    """The stepsizes, if none is 0 in the run's precision."""
+    least = min(float(one.min()) for one in gammas)
+    if least < np.finfo(dtype).tiny:
+        raise ValueError(f"gamma comes down to {least:.3g}, which is 0 in {dtype}: give larger ones, or fewer rounds.")
+    return gammas
+
+
+def _gammas(settings: tuple[Setting, ...], standing: Standing | None, rounds: int) -> tuple[np.ndarray, ...]:
+    """Each setting's stepsizes, of the round before, where there is one, and of each to come; at least one."""
+    end = rounds if standing is None else standing.rounds + rounds
+    first = 0 if standing is None else max(0, standing.rounds - 1)
+    return tuple(stepsizes(setting.algorithm.gamma, first, max(1, end - first)) for setting in settings)

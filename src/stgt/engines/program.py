@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stgt.algorithms import Algorithm, Local, Sent
-from stgt.algorithms.calls import begin, hear, hear_again, readable, say, say_again
+from stgt.algorithms.calls import at_stepsize, begin, hear, hear_again, readable, say, say_again
 from stgt.engines.cache import keep_compiled
-from stgt.engines.metrics import measure
+from stgt.engines.drive import CHUNK
+from stgt.engines.metrics import Measured, measure
 from stgt.engines.mixing import average, mix
 from stgt.oracles import Oracle
 from stgt.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
@@ -25,7 +26,6 @@ from stgt.xla import jax, jnp, lax
 
 Array = Any
 Tree = Any
-CHUNK = 256  # rounds whose measurements are kept on the device before they are fetched
 UNROLLED = 16  # turns of a short loop; longer ones stay loops, as unrolled they take long to compile
 DRAWN_AT_ONCE = 2**22  # numbers; a round that needs more draws them step by step
 
@@ -66,7 +66,7 @@ class Static:
     """What the compiled program depends on."""
 
     model: Any
-    metrics: tuple[str, ...]
+    measured: Measured
     n: int
     p: int
     participation: float
@@ -107,7 +107,7 @@ class Workers(NamedTuple):
 
 
 class Program:
-    """One run, while JAX traces it."""
+    """One run, while JAX traces it. The algorithm's `gamma` is the stepsize of the round that is traced."""
 
     def __init__(self, static: Static, inputs: Inputs, algorithm: Algorithm, oracle: Oracle, seed: Array):
         self.static, self.inputs, self.seed = static, inputs, seed
@@ -242,7 +242,7 @@ class Program:
         inputs, static = self.inputs, self.static
         return measure(
             jnp,
-            static.metrics,
+            static.measured,
             self.algorithm,
             static.model,
             inputs.data,
@@ -252,18 +252,22 @@ class Program:
             static.participation,
         )
 
-    def rounds(self, carry: Carry, start: Array, count: Array) -> tuple[Carry, dict[str, Array]]:
-        """`count` ≤ CHUNK rounds from round `start`, and what was measured at their starts."""
+    def at(self, gamma: Array) -> Program:
+        """The same run in a round with this stepsize."""
+        return Program(self.static, self.inputs, at_stepsize(self.algorithm, gamma), self.oracle, self.seed)
+
+    def rounds(self, carry: Carry, start: Array, count: Array, gammas: Array) -> tuple[Carry, dict[str, Array]]:
+        """`count` ≤ CHUNK rounds from round `start` with stepsizes `gammas`; also what was measured at their starts."""
 
         def body(i: Array, both: Any) -> Any:
             carry, records = both
-            r = start + i
-            carry = self.watch(carry, r)
-            values = self.measure(carry.state)
-            carry, values["links"] = self.round(carry, r)
+            r, program = start + i, self.at(gammas[i])
+            carry = program.watch(carry, r)
+            values = program.measure(carry.state)
+            carry, values["links"] = program.round(carry, r)
             return carry, {name: records[name].at[i].set(value) for name, value in values.items()}
 
-        records = {name: jnp.zeros(CHUNK, self.dtype) for name in (*self.static.metrics, "links")}
+        records = {name: jnp.zeros(CHUNK, self.dtype) for name in (*self.static.measured.all_names, "links")}
         return lax.fori_loop(0, count, body, (carry, records))
 
     def watch(self, carry: Carry, r: Array) -> Carry:

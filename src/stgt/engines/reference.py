@@ -7,23 +7,32 @@ from typing import Any
 import numpy as np
 
 from stgt.algorithms import Algorithm, Local, Sent
-from stgt.algorithms.calls import begin, hear, hear_again, readable, say, say_again
-from stgt.engines.job import Job, Result
+from stgt.algorithms.calls import at_stepsize, begin, hear, hear_again, readable, say, say_again
+from stgt.engines.job import Job
 from stgt.engines.metrics import measure
+from stgt.engines.standing import Standing
 from stgt.ops import NUMPY as OPS
 from stgt.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
+from stgt.schedules import is_schedule, stepsize
 
 
 class Run:
-    """One algorithm with one seed. All nodes are rows of (n, p) arrays."""
+    """One algorithm with one seed. All nodes are rows of (n, p) arrays. It begins, or goes on from where it stands."""
 
-    def __init__(self, job: Job, algorithm: Algorithm, seed: int):
-        self.job, self.algorithm, self.seed = job, algorithm, seed
+    def __init__(self, job: Job, algorithm: Algorithm, seed: int, standing: Standing | None = None):
+        self.job, self.given, self.seed = job, algorithm, seed
         self.dtype = np.dtype(job.dtype)
         self.data = {name: _cast(leaf, self.dtype) for name, leaf in job.problem.data.items()}
-        self.gamma: Any = algorithm.gamma
-        if isinstance(algorithm.gamma, tuple):
-            self.gamma = np.array(algorithm.gamma, dtype=self.dtype)[:, None]
+        self.diverged_at = -1
+        self.ahead: np.ndarray | None = None
+        self._set_stepsize(job.known_from)
+        if standing is None:
+            self._begin()
+        else:
+            self._go_on(standing)
+
+    def _begin(self) -> None:
+        job, algorithm = self.job, self.algorithm
         x = job.x0.astype(self.dtype)
         self.memory = job.oracle.init(OPS, job.problem.model, self.data, x)
         gradient = mean = None
@@ -32,9 +41,24 @@ class Run:
             mean = np.broadcast_to(gradient.mean(axis=0), gradient.shape)
         self.state = begin(algorithm, x, gradient, mean)
         self.state |= {name: value.astype(self.dtype) for name, value in job.state0.items()}
-        self.ahead: np.ndarray | None = None
         if algorithm.exchanges_again:
             self.ahead, self.memory = self.evaluate(x, 0)
+
+    def _go_on(self, standing: Standing) -> None:
+        """`standing` is of this run alone."""
+        self.state = {name: value[0].copy() for name, value in standing.state.items()}
+        self.memory = {name: value[0].copy() for name, value in standing.memory.items()}
+        self.ahead = None if standing.ahead is None else standing.ahead[0].copy()
+        self.diverged_at = int(standing.diverged_at[0])
+
+    def _set_stepsize(self, r: int) -> None:
+        """γ_r, a number or (n, 1): the algorithm's own, or what its schedule says."""
+        gamma: Any = self.given.gamma
+        if isinstance(gamma, tuple):
+            self.gamma: Any = np.array(gamma, dtype=self.dtype)[:, None]
+        else:
+            self.gamma = stepsize(gamma, r) if is_schedule(gamma) else gamma
+        self.algorithm = at_stepsize(self.given, self.gamma)
 
     def evaluate(
         self, x: np.ndarray, step: int, stream: int = STREAM_LOCAL
@@ -87,6 +111,7 @@ class Run:
 
     def round(self, r: int) -> float:
         """One round; returns the number of links it used."""
+        self._set_stepsize(r)
         algorithm, topology = self.algorithm, self.job.topology
         active, listening = topology.active(r, self.seed), topology.listening(r, self.seed)
         local = self.local_steps(r, active)
@@ -106,11 +131,13 @@ class Run:
             self.state = _where(active, hear_again(algorithm, self.state, self.ahead, mixed), self.state)
         return topology.links(r, self.seed)
 
-    def measure(self) -> dict[str, Any]:
+    def measure(self, r: int) -> dict[str, Any]:
+        """What is measured now, with the stepsize of round r."""
+        self._set_stepsize(r)
         optimum = self.job.optimum
         return measure(
             np,
-            self.job.metrics,
+            self.job.measured,
             self.algorithm,
             self.job.problem.model,
             self.data,
@@ -120,18 +147,10 @@ class Run:
             self.job.topology.participation,
         )
 
-    def run(self, tick: Any) -> tuple[dict[str, np.ndarray], int, list[float]]:
-        """All rounds: the measurements (rounds + 1,), the round it diverged at, the links of each round."""
-        records, links, diverged_at = [], [], -1
-        with np.errstate(over="ignore", invalid="ignore"):
-            for r in range(self.job.rounds + 1):
-                records.append(self.measure())
-                if diverged_at < 0 and not np.isfinite(self.state["x"]).all():
-                    diverged_at = r
-                if r < self.job.rounds:
-                    links.append(self.round(r))
-                    tick()
-        return {name: np.array([record[name] for record in records]) for name in self.job.metrics}, diverged_at, links
+    def watch(self, r: int) -> None:
+        """Notes the first round at whose start a model is not finite."""
+        if self.diverged_at < 0 and not np.isfinite(self.state["x"]).all():
+            self.diverged_at = r
 
 
 def _where(active: np.ndarray, new: dict[str, np.ndarray], old: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -144,26 +163,57 @@ def _cast(leaf: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return leaf.astype(dtype) if np.issubdtype(leaf.dtype, np.floating) else leaf
 
 
-def run(job: Job) -> list[Result]:
-    """Runs each setting of the job with each seed."""
-    done, total = 0, len(job.settings) * len(job.seeds) * job.rounds
+class Reference:
+    """The runs of a job, one after the other; an `Engine`."""
 
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        if job.progress is not None:
-            job.progress(done, total)
+    def __init__(self, job: Job):
+        self.job = job
+        pairs = [(setting.algorithm, seed) for setting in job.settings for seed in job.seeds]
+        with _diverging():
+            self.runs = [
+                Run(job, *pair, None if job.standing is None else job.standing.of(slice(i, i + 1)))
+                for i, pair in enumerate(pairs)
+            ]
 
-    results = []
-    for setting in job.settings:
-        runs = [Run(job, setting.algorithm, seed) for seed in job.seeds]
-        found = [one.run(tick) for one in runs]
-        results.append(
-            Result(
-                values={name: np.stack([values[name] for values, _, _ in found]) for name in job.metrics},
-                state={name: np.stack([one.state[name] for one in runs]) for name in runs[0].state},
-                diverged_at=np.array([diverged_at for _, diverged_at, _ in found]),
-                links=np.array([links for _, _, links in found]).reshape(len(runs), job.rounds),
-            )
+    def advance(self, first: int, count: int) -> dict[str, np.ndarray]:
+        found = []
+        with _diverging():
+            for run in self.runs:
+                rows = []
+                for r in range(first, first + count):
+                    run.watch(r)
+                    rows.append({**run.measure(r), "links": run.round(r)})
+                found.append(rows)
+        names = (*self.job.measured.all_names, "links")
+        return {name: np.array([[row[name] for row in rows] for rows in found]) for name in names}
+
+    def measure(self, r: int) -> dict[str, np.ndarray]:
+        with _diverging():
+            for run in self.runs:
+                run.watch(r)
+            found = [run.measure(max(0, r - 1)) for run in self.runs]
+        return {name: np.array([one[name] for one in found]) for name in self.job.measured.all_names}
+
+    @property
+    def diverged_at(self) -> np.ndarray:
+        return np.array([run.diverged_at for run in self.runs])
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        return {name: np.stack([run.state[name] for run in self.runs]) for name in self.runs[0].state}
+
+    def standing(self, rounds: int, links: np.ndarray) -> Standing:
+        first = self.runs[0]
+        return Standing(
+            rounds=rounds,
+            state=self.state,
+            memory={name: np.stack([run.memory[name] for run in self.runs]) for name in first.memory},
+            ahead=None if first.ahead is None else np.stack([np.asarray(run.ahead) for run in self.runs]),
+            diverged_at=self.diverged_at,
+            links=links,
         )
-    return results
+
+
+def _diverging() -> np.errstate:
+    """A diverging run is a result."""
+    return np.errstate(over="ignore", invalid="ignore")

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
-from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stgt.algorithms import Algorithm
-from stgt.checks import check_choice
+from stgt.checks import check_choice, check_count
+from stgt.engines import checkpoint as checkpoint_file
 from stgt.engines.costs import counts
-from stgt.engines.job import Job, Result, prepare
+from stgt.engines.drive import Engine, Interrupt, Result, drive, interrupts
+from stgt.engines.job import Callback, Job, prepare
+from stgt.engines.resume import (
+    as_traces,
+    check_measured_again,
+    check_parts_again,
+    check_seeds_again,
+    going_on,
+    longer,
+    resumed_options,
+)
 from stgt.engines.trace import Trace
 from stgt.hyper import real_fields
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
-from stgt.progress import Progress
+from stgt.progress import Progress, shown
 from stgt.topology import Topology
 
+OPTIONS = (
+    "x0", "state0", "oracle", "metrics", "dtype", "engine", "resume", "checkpoint", "callback", "every", "progress",
+)  # fmt: skip
 ENGINES = {"jax": "jax", "numpy": "numpy", "simulator": "jax", "reference": "numpy"}
 
 
@@ -34,10 +48,14 @@ def simulate(
     x0: Any = None,
     state0: Mapping[str, Any] | None = None,
     oracle: Oracle | None = None,
-    metrics: Iterable[str] | None = None,
+    metrics: Any = None,
     dtype: str | None = None,
-    engine: str = "jax",
-    progress: Progress | None = None,
+    engine: str | None = None,
+    resume: Trace | None = None,
+    checkpoint: Path | str | None = None,
+    callback: Callback | None = None,
+    every: int | None = None,
+    progress: Progress | bool | None = None,
 ) -> Trace:
     """Runs an algorithm on a problem over a topology, and measures it at the start of each round.
 
@@ -48,17 +66,24 @@ def simulate(
         rounds: communication rounds; each has `algorithm.tau` local steps.
         seeds: how many runs (seeds 0, 1, …), or the list of their seeds. A run's seed decides its gradient noise or
             samples and, together with the topology's own, its random graphs.
-        x0: the first model, (p,), or one for each node, (n, p); 0 if left out.
+        x0: the first model, (p,), or one for each node, (n, p), or a pytree like the problem's parameters; if left out,
+            the parameters that the problem was made with, or 0.
         state0: first values of the algorithm's other fields by name, such as {"c": …}; refused if they break what the
             algorithm conserves.
         oracle: where gradients come from; the problem's own if left out.
-        metrics: names to measure, to save time; all that there are if left out.
+        metrics: names to measure, to save time, all that there are if left out; {"accuracy": f} measures f(mean model)
+            beside them, `stgt.of_state(f)` f of all nodes' state; a list may hold names and such dicts.
         dtype: "float32" or "float64"; if left out, float32 for the simulator and float64 for the reference.
-        engine: "jax" (or "simulator"), compiled, or "numpy" (or "reference"), plain.
-        progress: called with (done, total) from time to time.
+        engine: "jax" (or "simulator"), compiled, if left out, or "numpy" (or "reference"), plain.
+        resume: a trace to go on from, for `rounds` more rounds: all its seeds, to the same bits as in one go.
+        checkpoint: a file to save the run to as it goes; the same call goes on from it, up to `rounds` rounds.
+        callback: called with (round, state) every so many rounds, `state` being a dict of arrays (seeds, n, p).
+        every: how many rounds lie between two callbacks (1 if left out) and checkpoints (about 30 seconds if left out).
+        progress: True for a bar with rounds a second and the present error; or a function, called with (done, total).
 
     Returns:
-        A `Trace`. A run that diverges is a result: `trace.diverged_at` says at which round.
+        A `Trace`. A run that diverges is a result: `trace.diverged_at` says at which round. Ctrl-C ends a run early:
+        its trace so far is returned, marked as `interrupted`, and `resume` goes on from it.
 
     Example:
         >>> import stgt
@@ -67,8 +92,8 @@ def simulate(
         >>> bool(trace.residual[0, -1] < 1e-8)
         True
     """
-    options = {"x0": x0, "state0": state0, "oracle": oracle, "metrics": metrics, "dtype": dtype, "progress": progress}
-    return sweep(algorithm, problem, topology, rounds, seeds, grid={}, engine=engine, **options)[0]
+    options = {name: value for name, value in locals().items() if name in OPTIONS}
+    return sweep(algorithm, problem, topology, rounds, seeds, grid={}, **options)[0]
 
 
 def sweep(
@@ -78,43 +103,98 @@ def sweep(
     rounds: int,
     seeds: int | Iterable[int] = 1,
     *,
-    grid: Mapping[str, Iterable[float]],
-    engine: str = "jax",
+    grid: Mapping[str, Iterable[Any]],
     **options: Any,
 ) -> list[Trace]:
     """`simulate` for every combination of the hyper-parameters in `grid`, in one compiled batch.
 
     Args:
-        grid: values by name, such as {"gamma": [0.1, 0.2, 0.4]}; real-valued hyper-parameters only. The last name
-            varies fastest.
-        options: those of `simulate`.
+        grid: values by name, such as {"gamma": [0.1, 0.2, 0.4]}; real-valued hyper-parameters only, or stepsizes as
+            functions of the round. The last name varies fastest.
+        options: those of `simulate`; `resume` takes the list of traces that a sweep returned, and `callback` is given
+            the runs of all combinations, one after the other.
 
     Returns:
         A trace for each combination; `trace.algorithm` has its values.
     """
-    engine = ENGINES[check_choice(engine, "engine", ENGINES)]
-    unknown = sorted(set(options) - set(signature(simulate).parameters))
+    unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise TypeError(f"sweep() has no option {unknown[0]!r}: it takes those of simulate.")
-    algorithms = _combinations(algorithm, grid)
-    if options.get("dtype") is None:
-        options["dtype"] = "float32" if engine == "jax" else "float64"
+    algorithms = combinations(algorithm, grid)
+    words = getattr(algorithm, "label", "rounds")
+    with shown(options.pop("progress", None), words) as progress, interrupts() as interrupt:
+        return run_together(algorithms, problem, topology, rounds, seeds, interrupt, progress=progress, **options)
+
+
+def run_together(
+    algorithms: list[Algorithm],
+    problem: Problem,
+    topology: Topology,
+    rounds: int,
+    seeds: Any,
+    interrupt: Interrupt,
+    *,
+    engine: str | None = None,
+    resume: Any = None,
+    checkpoint: Path | str | None = None,
+    **options: Any,
+) -> list[Trace]:
+    """Runs algorithms that share a compiled program, until all rounds are made or `interrupt` is asked for."""
+    if engine is not None:
+        engine = ENGINES[check_choice(engine, "engine", ENGINES)]
+    before = None if resume is None else as_traces(resume, len(algorithms))
+    rounds = check_count(rounds, "rounds", 0) + (before[0].rounds if before else 0)
+    path = None if checkpoint is None else checkpoint_file.checkpoint_path(checkpoint)
+    if path is not None and path.exists():
+        before = checkpoint_file.found(path, len(algorithms), rounds, before)
+    again = resume is None
+    if before:
+        check_parts_again(algorithms, problem, topology, before)
+        engine = engine or before[0].engine
+        insists = getattr(algorithms[0], "oracle", None) is not None
+        options, seeds = resumed_options(options, before[0], insists, again), check_seeds_again(seeds, before[0], again)
+    engine = engine or "jax"
+    options["dtype"] = options.get("dtype") or ("float32" if engine == "jax" else "float64")
     job = prepare(algorithms, problem, topology, rounds, seeds, **options)
-    return [_trace(job, which, result) for which, result in enumerate(_engine(engine)(job))]
+    if before:
+        job = going_on(job, engine, before, rounds - before[0].rounds, again)
+    made = _engine(engine)(job)
+    if before:
+        check_measured_again(job, made, before)
+
+    def finished(results: list[Result]) -> list[Trace]:
+        found = [_trace(job, engine, which, result) for which, result in enumerate(results)]
+        return [longer(*pair) for pair in zip(before, found, strict=True)] if before else found
+
+    keep = None if path is None else lambda results: checkpoint_file.keep(finished(results), path)
+    traces = finished(drive(job, made, interrupt, keep))
+    if path is not None:
+        checkpoint_file.keep(traces, path)
+    return traces
 
 
-def _trace(job: Job, which: int, result: Result) -> Trace:
+def _trace(job: Job, engine: str, which: int, result: Result) -> Trace:
     setting = job.settings[which]
+    notes = _notes(setting.algorithm, setting.topology)
+    if result.interrupted:
+        end = job.first + job.rounds
+        notes += (f"{setting.algorithm.label} was interrupted after {result.standing.rounds} of {end} rounds.",)
     return Trace(
         algorithm=setting.algorithm,
         problem=setting.problem,
         topology=setting.topology,
+        oracle=setting.oracle,
         seeds=job.seeds,
-        values={**result.values, **counts(setting, np.asarray(result.links, dtype=np.float64))},
-        state=result.state,
-        diverged_at=result.diverged_at,
+        values={**result.values, **counts(setting, result.standing.links)},
+        seconds=result.seconds,
+        origin=job.origin,
+        standing=result.standing,
+        measured=job.measured,
+        engine=engine,
+        dtype=job.dtype,
+        interrupted=result.interrupted,
         absent=job.absent,
-        notes=_notes(setting.algorithm, setting.topology),
+        notes=notes,
     )
 
 
@@ -126,16 +206,19 @@ def _notes(algorithm: Algorithm, topology: Topology) -> tuple[str, ...]:
     return (f"{algorithm.label} as given{where} is {other}: their curves coincide.",)
 
 
-def _engine(name: str) -> Any:
+def _engine(name: str) -> Callable[[Job], Engine]:
     # Imported late: JAX takes a second to load, and the reference does without.
     if name == "numpy":
-        from stgt.engines.reference import run
-    else:
-        from stgt.engines.simulator import run
-    return run
+        from stgt.engines.reference import Reference
+
+        return Reference
+    from stgt.engines.simulator import Simulator
+
+    return Simulator
 
 
-def _combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[float]]) -> list[Algorithm]:
+def combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[float]]) -> list[Algorithm]:
+    """The algorithm with every combination of the values in `grid`."""
     if not isinstance(grid, Mapping):
         raise ValueError(f"grid={grid!r}: give a dict of lists of values by name.")
     if not isinstance(algorithm, Algorithm) or not grid:

@@ -8,6 +8,7 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.engines import Trace, simulate
+from stgt.engines.drive import interrupts_as_ever
 from stgt.experiments.spec import Made
 from stgt.ops import NUMPY
 from stgt.problems.base import Problem
@@ -68,6 +69,7 @@ def count(made: Made, period: int) -> Counted:
     )
 
 
+@interrupts_as_ever()
 def reference(algorithm: Algorithm, problem: Problem, topology: Topology, count: int) -> Trace:
     """A run of one seed on the NumPy engine, without measurements."""
     return simulate(algorithm, problem, topology, count, engine="numpy", metrics=[])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from stgt import theory
 from stgt.checks import check_choice
+from stgt.engines.drive import side_by_side
 from stgt.experiments.outcome import Claim, Outcome, finite
 from stgt.experiments.simulated import AT_ONCE, Prediction, SimulatedRun, predict, simulate_run
 from stgt.experiments.spec import RunSpec, Spec, make
@@ -102,9 +102,8 @@ def directed(
         return points
 
     ticks = split_progress(progress, [len(reaches)] * len(runs))
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        studied = dict(zip(runs, pool.map(study, runs.values(), ticks), strict=True))
-        limits = dict(zip(runs, pool.map(_limit, studied.values()), strict=True))
+    studied = dict(zip(runs, side_by_side(study, runs.values(), ticks, at_once=AT_ONCE), strict=True))
+    limits = dict(zip(runs, side_by_side(_limit, studied.values(), at_once=AT_ONCE), strict=True))
     best = np.array([point.exact.error for point in studied["complete", "plain"]])
     found: Found = {graph: {form: studied[graph, form] for form in FORMS} for graph in names}
     held = _held_twice(runs["complete", "plain"])

@@ -7,7 +7,6 @@ without control variables. FedAvg has all workers, so nothing but its bias can s
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from stgt.engines import Trace, simulate
+from stgt.engines.drive import side_by_side
 from stgt.engines.trace import MEANING
 from stgt.experiments.cell import Cell
 from stgt.experiments.outcome import Claim, Outcome, finite
@@ -150,11 +150,7 @@ def _simulate(runs: Sequence[RunSpec], data_dir: Path | None, progress: Progress
         tick(1, 1)
         return trace
 
-    pool = ThreadPoolExecutor(AT_ONCE)
-    try:
-        return list(pool.map(one, runs, split_progress(progress, [1] * len(runs))))
-    finally:
-        pool.shutdown(cancel_futures=True)
+    return side_by_side(one, runs, split_progress(progress, [1] * len(runs)), at_once=AT_ONCE)
 
 
 def _claims(data: str, exact: Cells, nonconvex: Cells, minibatch: Cells) -> list[Claim]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from stgt import problems, topology
 from stgt.algorithms import STGT, FlexGT, Scaffold
 from stgt.engines import Trace, simulate
+from stgt.engines.drive import interrupts_as_ever
 from stgt.progress import Progress, split_progress
 from stgt.statistics import mean_interval
 
@@ -26,6 +27,7 @@ class MethodSummary:
     diverged: str
 
 
+@interrupts_as_ever()
 def demo(progress: Progress | None = None) -> dict[str, Trace]:
     """Runs the methods on 32 nodes with three neighbours each, and Scaffold with four sampled workers, 20 seeds.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from stgt import theory
 from stgt.engines import Trace, simulate
+from stgt.engines.drive import interrupts_as_ever, side_by_side
 from stgt.experiments.outcome import finite
 from stgt.experiments.spec import Made, RunSpec, make
 from stgt.progress import Progress, split_progress
@@ -123,6 +123,7 @@ class SimulatedRun:
         ]
 
 
+@interrupts_as_ever()
 def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun:
     """Simulates a run and predicts it."""
     made = make(run)
@@ -132,7 +133,8 @@ def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun
             raise ValueError(f"x0 = 'optimum', but {made.problem.name} has no known optimum: use 'zero'.")
         start = {"x0": made.problem.optimum, "state0": _at_optimum(made, made.problem.optimum)}
     options = {"metrics": ["residual"], "progress": progress, **start}
-    trace = simulate(made.algorithm, made.problem, _plain(made.topology), run.rounds, run.seeds, **options)
+    where = _plain(made.topology)
+    trace = simulate(made.algorithm, made.problem, where, run.rounds, run.seeds, **options)
     return SimulatedRun(run, made, replace(trace, topology=made.topology), predict(made))
 
 
@@ -143,8 +145,9 @@ def simulate_runs(runs: Sequence[RunSpec], progress: Progress | None = None) -> 
     work = [run.rounds * run.seeds * run.algorithm.arguments.get("tau", 1) for run in different.values()]
     ticks = split_progress(progress, work)
     # One thread of linear algebra for each: more would wait for each other.
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(AT_ONCE) as pool:
-        found = dict(zip(different, pool.map(simulate_run, different.values(), ticks), strict=True))
+    with threadpool_limits(1, "blas"):
+        made = side_by_side(simulate_run, different.values(), ticks, at_once=AT_ONCE)
+    found = dict(zip(different, made, strict=True))
     return [replace(found[key.model_dump_json()], run=run) for key, run in zip(keys, runs, strict=True)]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stgt.checks import check_count, check_number
-from stgt.hyper import Frozen
+from stgt.hyper import Brief, Frozen
 from stgt.ops import Ops
 from stgt.problems.base import Problem
 from stgt.randomness import Clock
@@ -19,7 +19,7 @@ Array = Any
 
 
 @dataclass(frozen=True)
-class Oracle(Frozen):
+class Oracle(Frozen, Brief):
     """Base of all oracles, and the exact one's behaviour. A state has the node as the first axis of its arrays."""
 
     def check(self, problem: Problem) -> None:

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from stgt.fingerprint import fingerprint
+
 Array = Any
 
 
@@ -53,6 +55,8 @@ class Problem:
         batch: samples of a minibatch gradient; the default oracle's. None: exact.
         counts: samples at each node (n,), None if f_i is not a sum.
         solve: computes x*, where there is a unique one.
+        start: the models that a run begins at if it is given none, (p,); 0 if left out.
+        unravel: turns a flat x (p,) into the parameters that the problem was made with, where these are a pytree.
     """
 
     name: str
@@ -66,6 +70,8 @@ class Problem:
     batch: int | None = None
     counts: np.ndarray | None = None
     solve: Callable[[], np.ndarray] | None = field(default=None, repr=False)
+    start: np.ndarray | None = field(default=None, repr=False)
+    unravel: Callable[[Array], Any] | None = field(default=None, repr=False)
 
     @cached_property
     def optimum(self) -> np.ndarray | None:
@@ -76,6 +82,31 @@ class Problem:
     def minimum(self) -> float | None:
         """f(x*), None where x* is not known."""
         return None if self.optimum is None else self.value(self.optimum)
+
+    def ravel(self, params: Any) -> np.ndarray:
+        """The flat x (p,) of parameters like those that the problem was made with; other arrays stay as they are."""
+        from stgt.xla import jax
+
+        if self.unravel is None:
+            return np.asarray(params, dtype=np.float64)
+        wanted = self.unravel(np.zeros(self.p))
+        flat = isinstance(params, list) and len(params) == self.p and jax.tree_util.all_leaves(params)
+        if flat or (jax.tree_util.all_leaves([params]) and np.shape(params) != np.shape(wanted)):
+            return np.asarray(params, dtype=np.float64)  # a vector, or one for each node
+        if jax.tree.structure(params) != jax.tree.structure(wanted):
+            raise ValueError(
+                f"parameters of structure {jax.tree.structure(params)}: {self.name} has {jax.tree.structure(wanted)}."
+            )
+        leaves = [np.asarray(leaf, dtype=np.float64) for leaf in jax.tree.leaves(params)]
+        shapes, needed = [leaf.shape for leaf in leaves], [np.shape(leaf) for leaf in jax.tree.leaves(wanted)]
+        if shapes != needed:
+            raise ValueError(f"parameters of shapes {shapes}: {self.name} has {needed}.")
+        return np.concatenate([leaf.ravel() for leaf in leaves])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A checksum of its name, size and data, by which a run that goes on knows it again."""
+        return fingerprint(self.name, self.n, self.p, self.noise, self.batch, self.data)
 
     def value(self, x: np.ndarray) -> float:
         """f(x) at one x (p,), in float64."""
@@ -92,8 +123,12 @@ class Problem:
     def _everywhere(self, x: np.ndarray) -> np.ndarray:
         return np.broadcast_to(np.asarray(x, dtype=np.float64), (self.n, self.p))
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return self.name
+
+    def __repr__(self) -> str:
+        name, size = " ".join(self.name.split()), f"n={self.n}, p={self.p}"
+        return f"Problem({name})" if size in name else f"Problem({name}, {size})"
 
 
 def check_array(values: Any, name: str, shape: tuple[int | None, ...], meaning: str) -> np.ndarray:

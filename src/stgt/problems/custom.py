@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from numbers import Integral
 from typing import Any
@@ -11,19 +11,42 @@ from typing import Any
 import numpy as np
 
 from stgt.checks import check_count, check_number
+from stgt.closures import traced
+from stgt.hyper import Brief
 from stgt.problems.base import Problem, check_array
 from stgt.registry import register
 
 Array = Any
 
 
-@dataclass(frozen=True)
-class LossModel:
-    """f_i(x) = (1/m_i) Σ_j loss(x, sample_ij), differentiated by JAX; `unravel` turns a flat x into parameters."""
+@dataclass(frozen=True, eq=False)
+class LossModel(Brief):
+    """f_i(x) = (1/m_i) Σ_j loss(x, sample_ij), differentiated by JAX; `unravel` turns a flat x into parameters.
+
+    Each is a key of its own among the compiled programs: what a loss reads from outside may be another thing the next
+    time that a problem is made of it.
+    """
 
     loss: Callable[[Any, Any], Any]
     unravel: Callable[[Any], Any] | None
     treedef: Any
+    shapes: tuple[Any, ...] = field(repr=False)  # of a flat x and of a sample
+    computes: str = field(default="", init=False, repr=False)  # see stgt.closures
+
+    def traced(self) -> str:
+        """What the loss computes now, its gradient with it."""
+        from stgt.xla import jax
+
+        with jax.enable_x64(True):
+            return traced(jax.value_and_grad(self.loss_of_sample), *self.shapes)
+
+    def check_unchanged(self) -> None:
+        """A ValueError if the loss would now read other values from outside than when the problem was made."""
+        if self.traced() != self.computes:
+            raise ValueError(
+                f"what {getattr(self.loss, '__name__', 'loss')} reads from outside has changed since the problem was "
+                "made, and compiled programs would not see it: make the problem anew with from_loss(...)."
+            )
 
     def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
         return self._run(xp, "loss", data, x)
@@ -100,24 +123,25 @@ def from_loss(
         loss: `loss(params, sample)` -> scalar, for one sample.
         data: a list with one pytree of arrays for each node, the first axis of each array being the sample; nodes may
             hold different numbers of samples. Anything but a list is one pytree of arrays (n, m, …) for all nodes.
-        params: the dimension p, if `loss` takes a flat vector; else a pytree like the parameters it takes.
+        params: the dimension p, if `loss` takes a flat vector; else a pytree like the parameters it takes, which is
+            also where runs begin unless they are given another `x0`. All its numbers are trained, whole ones too.
         batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
         L, mu: smoothness and strong convexity constants, where you know them.
         optimum: x* (p,), where you know it.
 
     Returns:
-        A `Problem` in the flattened parameters.
+        A `Problem` in the flattened parameters; its `unravel(x)` and `ravel(params)` go from one form to the other.
     """
-    from stgt.xla import jax, ravel_pytree
+    from stgt.xla import jax
 
     if not callable(loss):
         raise ValueError(f"loss={loss!r}: give a function loss(params, sample) -> scalar.")
-    unravel: Callable[[Any], Any] | None = None
+    start = unravel = None
     if isinstance(params, Integral):
         p = check_count(params, "params")
     else:
-        flat, unravel = ravel_pytree(jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float32), params))
-        p = check_count(flat.size, "number of parameters in params")
+        start, unravel = _flattened(params)
+        p = check_count(start.size, "number of parameters in params")
     nodes = data if isinstance(data, list) else _unstack(data)
     if not nodes:
         raise ValueError("data is empty: give one pytree of arrays for each node.")
@@ -135,8 +159,7 @@ def from_loss(
             leaf[i] = _padded(node[k], counts.max())
         packed[f"leaf{k}"] = leaf
     packed["weight"] = np.where(np.arange(counts.max()) < counts[:, None], 1.0 / counts[:, None], 0.0)
-    model = LossModel(loss, unravel, treedef)
-    _try_loss(model, p, packed)
+    model = _tried(loss, unravel, treedef, p, packed)
     solution = None if optimum is None else check_array(optimum, "optimum", (p,), f"x* of shape (p,) = ({p},)")
     return Problem(
         name=f"from_loss({getattr(loss, '__name__', 'loss')}, n={len(nodes)}, p={p})",
@@ -149,23 +172,46 @@ def from_loss(
         batch=None if batch is None else check_count(batch, "batch"),
         counts=counts,
         solve=None if solution is None else partial(np.copy, solution),
+        start=start,
+        unravel=unravel,
     )
+
+
+def _flattened(params: Any) -> tuple[np.ndarray, Callable[[Any], Any]]:
+    """A pytree of numbers as one vector, and the way back, which keeps the dtype of what it is given."""
+    from stgt.xla import jax
+
+    leaves, treedef = jax.tree.flatten(params)
+    try:
+        arrays = [np.asarray(leaf, dtype=np.float64) for leaf in leaves]
+    except (TypeError, ValueError):
+        raise ValueError("params: give the dimension p, or a pytree of arrays of numbers.") from None
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise ValueError("params holds entries that are not finite: it is where runs begin.")
+    shapes = [array.shape for array in arrays]
+    cuts = np.cumsum([array.size for array in arrays])[:-1].tolist()
+
+    def unravel(x: Any) -> Any:
+        parts = [x[first:last] for first, last in zip([0, *cuts], [*cuts, None], strict=True)]
+        return jax.tree.unflatten(treedef, [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
+
+    return np.concatenate([array.ravel() for array in arrays]) if arrays else np.zeros(0), unravel
 
 
 def _padded(leaf: np.ndarray, length: int) -> np.ndarray:
     return np.concatenate([leaf, np.repeat(leaf[-1:], length - len(leaf), axis=0)])
 
 
-def _try_loss(model: LossModel, p: int, data: dict[str, np.ndarray]) -> None:
+def _tried(loss: Any, unravel: Any, treedef: Any, p: int, data: dict[str, np.ndarray]) -> LossModel:
     """Has JAX trace the loss once, so that a loss that does not fit is said here and not in the middle of a run."""
     from stgt.xla import jax
 
-    arrays = [data[f"leaf{k}"] for k in range(model.treedef.num_leaves)]
-    shapes = [jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype) for leaf in arrays]
-    sample = jax.tree.unflatten(model.treedef, shapes)
+    arrays = [data[f"leaf{k}"] for k in range(treedef.num_leaves)]
+    sample = jax.tree.unflatten(treedef, [jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype) for leaf in arrays])
+    model = LossModel(loss, unravel, treedef, (jax.ShapeDtypeStruct((p,), np.float64), sample))
     try:
-        with jax.enable_x64(True):
-            jax.eval_shape(jax.grad(model.loss_of_sample), jax.ShapeDtypeStruct((p,), np.float64), sample)
+        object.__setattr__(model, "computes", model.traced())
+        return model
     except Exception as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ValueError(

@@ -2,41 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stgt.checks import check_choice
+from stgt.engines.choice import distinct, labels
+from stgt.engines.description import Saved
 from stgt.engines.trace import MEANING, Trace
 from stgt.files import write_atomically
+from stgt.hyper import brief
 from stgt.report.panels import Figure, Line, Panel, band
 
 # Okabe and Ito's palette, told apart with any colour vision; dashes and marks tell the curves apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (8, 2)), "-")
 MARKS = ("o", "s", "^", "x", "D", "v", "P")
+OVER = {
+    "gradients": "gradients computed",
+    "messages": "messages sent",
+    "floats": "floats sent",
+    "seconds": "seconds of this computer, all seeds together",
+}
 WIDTH, HEIGHT = 3.5, 2.9  # inches of one panel
 
 
-def curves(traces: Mapping[str, Trace], path: Path | str, *, metric: str = "residual", title: str = "") -> list[Path]:
-    """Draws a measurement over the rounds, a curve for each trace: the mean over its seeds and its 95 % interval.
+def curves(
+    traces: Mapping[str, Trace] | Iterable[Trace],
+    path: Path | str,
+    *,
+    metric: str = "residual",
+    x: str = "rounds",
+    per_node: bool = False,
+    title: str = "",
+) -> list[Path]:
+    """Draws a measurement, a curve for each trace: the mean over its seeds and its 95 % interval.
 
     What the traces note, such as that a method is another one under its options, stands below the axes.
 
     Args:
-        traces: by the name to stand in the legend.
+        traces: by the name to stand in the legend; in a list, they are called by their methods.
         path: of the pictures, without an ending.
         metric: a measurement's name.
+        x: what it is drawn over: "rounds", "gradients", "messages", "floats" or "seconds".
+        per_node: a node's share of the gradients, messages or floats, instead of the whole network's.
         title: above the axes.
 
     Returns:
         The files written: PNG and PDF.
     """
-    lines = tuple(band(label, trace, metric) for label, trace in traces.items())
-    panel = Panel(title, "communication round", MEANING.get(metric, metric), lines)
-    notes = tuple(dict.fromkeys(note for trace in traces.values() for note in trace.notes))
+    check_choice(x, "x", ("rounds", *OVER))
+    named = _named(traces)
+    lines = tuple(band(label, trace, metric, over=x, per_node=per_node) for label, trace in named.items())
+    panel = Panel(
+        title, _over(x, per_node), _meaning(metric, named.values()), lines, ylog=_is_logarithmic(metric, lines)
+    )
+    notes = tuple(dict.fromkeys(note for trace in named.values() for note in trace.notes))
     return draw(Figure(Path(path).name, (panel,), columns=1, notes=notes), path, size=(5.6, 3.6 + 0.15 * len(notes)))
+
+
+def _named(traces: Any) -> dict[str, Trace]:
+    """Traces by a name of their own each."""
+    if isinstance(traces, Mapping):
+        named = dict(traces)
+    else:
+        listed = [traces] if isinstance(traces, Trace) else list(traces)
+        if not all(isinstance(one, Trace) for one in listed):
+            raise ValueError("traces: give a dict of traces by name, or a list of traces.")
+        names = labels(listed)
+        several = {name for name in names if names.count(name) > 1}
+        names = [
+            f"{name}, gamma={brief(trace.algorithm.gamma)}" if name in several else name
+            for name, trace in zip(names, listed, strict=True)
+        ]
+        named = dict(zip(distinct(names), listed, strict=True))
+    if not named:
+        raise ValueError("traces is empty: give at least one.")
+    return named
+
+
+def _meaning(metric: str, traces: Iterable[Trace]) -> str:
+    """Of a loss whose minimum nobody knows, it is the loss itself."""
+    known = [one.problem.solved if isinstance(one.problem, Saved) else one.problem.solve is not None for one in traces]
+    return "f(x̄)" if metric == "loss" and not all(known) else MEANING.get(metric, metric)
+
+
+def _over(x: str, per_node: bool) -> str:
+    if x == "rounds":
+        return "communication round"
+    whose = "a node" if per_node else "network total"
+    return OVER[x] if x == "seconds" else f"{OVER[x]} ({whose})"
+
+
+def _is_logarithmic(metric: str, lines: tuple[Line, ...]) -> bool:
+    """The library's errors are, and so is what is positive and spans two decades; an accuracy is not."""
+    values = np.concatenate([line.y for line in lines]) if lines else np.ones(1)
+    if metric in MEANING:
+        return metric != "loss" or bool((values > 0).all())
+    return bool(len(values) and values.min() > 0 and values.max() > 100 * values.min())
 
 
 def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = None) -> list[Path]:
@@ -63,7 +128,7 @@ def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = No
         if figure.notes:
             canvas.supxlabel("\n".join(figure.notes), fontsize=7, color="0.35")
         return [
-            write_atomically(Path(f"{path}{ending}"), lambda file: canvas.savefig(file, dpi=160))
+            write_atomically(Path(f"{path}{ending}").expanduser(), lambda file: canvas.savefig(file, dpi=160))
             for ending in (".png", ".pdf")
         ]
 
@@ -78,7 +143,7 @@ def _panel(axes: Any, panel: Panel) -> None:
         axes.set_xticks([])
         axes.set_yticks([])
     elif panel.ylog:
-        axes.set_yscale("log")
+        axes.set_yscale("log", nonpositive="mask")
     if panel.ymax is not None and panel.lines:
         axes.set_ylim(top=min(panel.ymax, axes.get_ylim()[1]))
     if panel.xlog and any(len(line.x) for line in panel.lines):
@@ -94,7 +159,7 @@ def _panel(axes: Any, panel: Panel) -> None:
 
 
 def _line(axes: Any, line: Line, style: int, logarithmic: bool) -> None:
-    colour, dash = COLOURS[style % len(COLOURS)], DASHES[style % len(DASHES)]
+    colour, dash = COLOURS[style % len(COLOURS)], DASHES[(style + style // len(COLOURS)) % len(DASHES)]
     if line.backdrop:
         axes.plot(line.x, line.y, color="0.75", linewidth=4, zorder=1, label=line.label)
         return

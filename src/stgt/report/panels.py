@@ -58,12 +58,20 @@ class Figure:
     notes: tuple[str, ...] = ()
 
 
-def band(label: str, trace: Trace, metric: str = "residual", **style: Any) -> Line:
-    """A trace as a curve: the mean over its seeds and its 95 % interval, as far as all seeds are finite."""
+def band(
+    label: str, trace: Trace, metric: str = "residual", over: str = "rounds", per_node: bool = False, **style: Any
+) -> Line:
+    """A trace as a curve: the mean over its seeds and its 95 % interval, as far as all seeds are finite.
+
+    `over` is "rounds", or what the run counted; `per_node` a node's share of that.
+    """
     values = trace[metric].astype(np.float64)
     seen = np.isfinite(values).all(axis=0)
     mean, half = mean_interval(values[:, seen])
-    return Line(label, np.arange(values.shape[1])[seen], mean, mean - half, mean + half, **style)
+    x = np.arange(values.shape[1]) if over == "rounds" else trace[over].mean(axis=0)
+    if per_node and over not in ("rounds", "seconds"):
+        x = x / trace.problem.n
+    return Line(label, x[seen], mean, mean - half, mean + half, **style)
 
 
 def long_band(label: str, trace: Trace, metric: str = "residual", **style: Any) -> Line:

@@ -10,10 +10,11 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.engines import Trace, simulate
+from stgt.engines.drive import interrupts_as_ever
 from stgt.oracles import Exact
 from stgt.problems import Problem, Quadratic, logistic
 from stgt.problems.counting import Counting
-from stgt.setting import check_algorithm_object, check_fit
+from stgt.setting import check_algorithm_object, check_constant_stepsize, check_fit
 from stgt.testing.elsewhere import difference, flower_difference, torch_difference
 from stgt.testing.report import Report, SkipError
 from stgt.theory import spectral_radius, steady_state
@@ -23,6 +24,7 @@ NODES, DIMENSION, ROUNDS = 6, 3, 10
 SAME = 1e-10  # relative to the largest entry: engines differ by the order of floating-point sums only
 
 
+@interrupts_as_ever()
 def check_algorithm(algorithm: Algorithm) -> Report:
     """Holds a method to what ours are held to.
 
@@ -41,6 +43,7 @@ def check_algorithm(algorithm: Algorithm) -> Report:
     check_algorithm_object(algorithm, "MyMethod(gamma=0.05, tau=3)")
     if algorithm.gamma is None:
         algorithm = replace(algorithm, gamma=0.05)
+    check_constant_stepsize(algorithm)
     report = Report(f"{algorithm.label} ({type(algorithm).__name__})")
     report.run("runs on the reference, reads what it declares", lambda: _runs(algorithm))
     if report.passed:

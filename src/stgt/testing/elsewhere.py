@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def torch_difference(algorithm: Algorithm, problem: Problem, topology: Topology,
         method = usable(replace(algorithm, gamma=None), topology)
     except ValueError as error:
         raise SkipError(str(error)) from None
-    found = _train(method, float(algorithm.gamma or 0.0), problem, topology, rounds)
+    found = _train(method, cast(float, algorithm.gamma), problem, topology, rounds)
     trace = simulate(algorithm, problem, topology, rounds, engine="numpy", metrics=[], oracle=Exact())
     return max(difference(found[name], value[0]) for name, value in trace.state.items())
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from stgt.algorithms import STGT
 from stgt.engines import simulate
+from stgt.engines.drive import interrupts_as_ever
 from stgt.oracles import Exact
 from stgt.problems import Problem
 from stgt.testing.report import Report, SkipError
@@ -18,6 +19,7 @@ POINTS = 4
 SAME = 1e-10
 
 
+@interrupts_as_ever()
 def check_problem(problem: Problem) -> Report:
     """Holds a problem to what ours are held to.
 

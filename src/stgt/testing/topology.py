@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stgt.engines.drive import interrupts_as_ever
 from stgt.setting import check_topology_object
 from stgt.testing.report import Report, SkipError
 from stgt.topology import Topology, check_matrix, period_contraction
@@ -13,6 +14,7 @@ MOST_NODES = 2000  # whose matrices are written out
 SAME = 1e-12
 
 
+@interrupts_as_ever()
 def check_topology(topology: Topology) -> Report:
     """Holds a topology to what ours are held to.
 

@@ -11,8 +11,9 @@ from stgt.algorithms import STGT, Algorithm
 from stgt.checks import check_number
 from stgt.engines import simulate, sweep
 from stgt.engines.costs import floats_a_round
+from stgt.engines.drive import interrupts_as_ever
 from stgt.problems.base import Problem
-from stgt.setting import fitting
+from stgt.setting import check_constant_stepsize, fitting
 from stgt.theory.connectivity import rho
 from stgt.theory.local_model import LocalModel, local_model
 from stgt.theory.rates import Constants, stepsize
@@ -61,6 +62,7 @@ class Advice:
         return None if self.radius is None else self.radius < STABLE_BELOW
 
 
+@interrupts_as_ever()
 def check(
     algorithm: Algorithm, problem: Problem, topology: Topology, *, target: float | None = None, itemsize: int = 4
 ) -> Advice:
@@ -75,6 +77,7 @@ def check(
         itemsize: bytes of a number on the wire.
     """
     setting = fitting(algorithm, problem, topology)
+    check_constant_stepsize(algorithm)
     target = None if target is None else check_number(target, "target", above=0)
     model = local_model(problem, noiseless=algorithm.oracle is not None)
     connectivity = rho(topology)
@@ -134,7 +137,8 @@ def _tried(algorithm: Algorithm, problem: Problem, topology: Topology, target: f
     away = {"x0": problem.optimum + 1.0, "dtype": "float64", "metrics": ["residual", "consensus"]}
     given = np.asarray(algorithm.gamma, dtype=float)
     gammas = np.array([given * 2.0**k for k in range(-6, 7)])
-    runs = sweep(algorithm, quiet, topology, PILOT_ROUNDS, PILOT_SEEDS, grid={"gamma": gammas.tolist()}, **away)
+    grid = {"gamma": gammas.tolist()}
+    runs = sweep(algorithm, quiet, topology, PILOT_ROUNDS, PILOT_SEEDS, grid=grid, **away)
     growths = np.array([_growth(trace) for trace in runs])
     radius = float(growths[6])
     # Up to the first unstable one, so that a gamma is safe only if all smaller ones are.
@@ -142,7 +146,8 @@ def _tried(algorithm: Algorithm, problem: Problem, topology: Topology, target: f
     largest = float(np.max(gammas[safe - 1])) if safe else 0.0
     if radius >= 1:
         return _Findings(radius, None, None, largest, None)
-    trace = simulate(algorithm, problem, topology, 4 * PILOT_ROUNDS, PILOT_SEEDS, dtype="float64", metrics=["residual"])
+    options = {"dtype": "float64", "metrics": ["residual"]}
+    trace = simulate(algorithm, problem, topology, 4 * PILOT_ROUNDS, PILOT_SEEDS, **options)
     error = float(trace.tail("residual").mean())
     rounds = None if target is None else _first_below(trace.residual.mean(axis=0), target)
     return _Findings(radius, error, None, largest, rounds)

@@ -11,8 +11,10 @@ from scipy.special import stdtrit
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_choice, check_count, check_number
+from stgt.hyper import Brief
 from stgt.problems.base import Problem
 from stgt.problems.quadratic import ridge
+from stgt.setting import check_constant_stepsize
 from stgt.statistics import mean_interval
 from stgt.theory.stability import steady_state
 from stgt.topology import Topology, from_matrix
@@ -25,7 +27,7 @@ STEPS = {"tau": (1, 2, 4, 8), "n": (1, 2, 4, 8), "sigma2": (1.0, 4.0, 16.0, 64.0
 
 
 @dataclass(frozen=True)
-class Exponent:
+class Exponent(Brief):
     """y ∝ x^value, with its 95 % interval.
 
     Attributes:
@@ -103,6 +105,7 @@ def fit_exponents(
     """
     if algorithm.gamma is None:
         raise ValueError(f"gamma was left out of {algorithm.label}: give the one to begin at.")
+    check_constant_stepsize(algorithm)
     base = {
         "tau": algorithm.tau,
         "n": check_count(n, "n", 2),

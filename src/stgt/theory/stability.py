@@ -16,9 +16,10 @@ from scipy import linalg
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_count, check_number
-from stgt.engines.job import first_models
+from stgt.engines.start import first_models
+from stgt.hyper import Brief
 from stgt.problems.base import Problem
-from stgt.setting import Setting, fitting
+from stgt.setting import Setting, check_constant_stepsize, fitting
 from stgt.theory.large import ROOM, LargeMap, lyapunov
 from stgt.topology import Topology
 from stgt.topology.base import check_repeats
@@ -31,7 +32,7 @@ HUGEST = 2_000_000  # entries of the state that is still worked with at all
 
 
 @dataclass(frozen=True, eq=False)
-class RoundMap:
+class RoundMap(Brief):
     """The affine maps of a period's rounds, in coordinates in which what is conserved stays 0.
 
     Attributes:
@@ -281,6 +282,7 @@ def _find(
 def _accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) -> tuple[Setting, np.ndarray, int]:
     """The setting, if its rounds may be periodic affine maps, its first models, and how many entries its state has."""
     setting = fitting(algorithm, problem, topology)
+    check_constant_stepsize(algorithm)
     check_repeats(topology)
     if topology.period is None:
         raise ValueError(f"{topology.name} is random, so no single map describes a round: use one with a period.")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from stgt.checks import check_seed
+from stgt.fingerprint import fingerprint
 from stgt.ops import NUMPY
 from stgt.topology.structure import Server, Structure
 from stgt.topology.structure.turns import never_repeats
@@ -93,6 +95,11 @@ class Topology:
         """Is it drawn anew each round? If not and there is no period, it never repeats."""
         return self.period is None and self.structure.drawn
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A checksum of its layout and seed, by which a run that goes on knows it again."""
+        return fingerprint(self.n, self.structure, self.seed)
+
     def with_seed(self, seed: int) -> Topology:
         """The same random schedule, drawn from another seed."""
         return replace(self, seed=check_seed(seed))
@@ -117,6 +124,11 @@ class Topology:
 
     def __repr__(self) -> str:
         return self.name
+
+    def _repr_html_(self) -> str:
+        from stgt.topology.picture import topology_html
+
+        return topology_html(self)
 
 
 def check_repeats(topology: Topology) -> None:

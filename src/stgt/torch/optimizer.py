@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import begin
 from stgt.checks import check_choice, check_count, check_flag, check_seed
+from stgt.hyper import in_full
 from stgt.randomness import coin
 from stgt.topology import Topology
 from stgt.torch import checkpoint, evaluation, fit
@@ -283,7 +284,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _signature(self) -> dict[str, Any]:
         """What all nodes must agree on; each entry's name says what to change."""
         return {
-            "algorithm": repr(self.algorithm if "gamma" in self.algorithm.reads else replace(self.algorithm, tau=1)),
+            "algorithm": in_full(self.algorithm if "gamma" in self.algorithm.reads else replace(self.algorithm, tau=1)),
             "topology": f"{self.topology.name}, seed {self.topology.seed}",
             "weights": self._schedule.digest(),
             "optimizer": "plain SGD" if self._steps.plain else type(self.base).__name__,

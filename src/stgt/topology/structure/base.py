@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from stgt.hyper import Brief
 from stgt.ops import Ops
 from stgt.topology.structure.norms import dense_norm
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 Array = Any
 
 
-class Structure(ABC):
+class Structure(Brief, ABC):
     """How the matrices W_0, W_1, … of a topology are laid out. A subclass is a frozen dataclass.
 
     `matrix`, `product` and `links` must be written, and then every engine runs it; the rest has a default. `seed` is

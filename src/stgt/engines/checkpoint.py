@@ -1,0 +1,71 @@
+"""A run's file that it saves itself to as it goes, and goes on from."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stgt.engines.store import load, save
+from stgt.engines.trace import Trace
+
+STALE = 3600  # seconds after which a half-written file is nobody's any more
+
+
+def checkpoint_path(given: Any) -> Path:
+    """The path, if a file can be written there; a ValueError before the run and not after it.
+
+    What a killed process left half written beside it goes.
+    """
+    if not isinstance(given, str | Path):
+        raise ValueError(f"checkpoint={given!r}: give the path of a file, such as 'run.stgt'.")
+    path = Path(given).expanduser()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+        for leftover in path.parent.glob(f".{path.stem}-*{path.suffix}"):
+            if time.time() - leftover.stat().st_mtime > STALE:
+                leftover.unlink(missing_ok=True)
+    except OSError as error:
+        raise ValueError(f"checkpoint {path} cannot be written ({error.strerror}): give another path.") from None
+    if path.is_dir():
+        raise ValueError(f"checkpoint {path} is a folder: give the path of a file, such as run.stgt.")
+    return path
+
+
+def found(path: Path, count: int, rounds: int, resumed: list[Trace] | None) -> list[Trace]:
+    """A checkpoint of so many runs, which are to make `rounds` rounds in all, and are those `resumed`, if given."""
+    traces = load(path)
+    if len(traces) != count:
+        raise ValueError(f"checkpoint {path} is of {len(traces)} runs, and not of {count}: give another path.")
+    made = traces[0].rounds
+    if made > rounds:
+        raise ValueError(
+            f"checkpoint {path} has {made} rounds, more than the {rounds} that are asked for: give more rounds, or "
+            "another path."
+        )
+    for one, other in zip(traces, resumed or [], strict=resumed is not None):
+        begun = other.rounds  # where both were measured in the middle of a run
+        same = set(one.values) == set(other.values) and made >= begun
+        if not same or any(not _equal(one.values[name], other.values[name], begun) for name in one.values):
+            raise ValueError(
+                f"checkpoint {path} does not go on from the trace given as resume: give another path, or leave one out."
+            )
+    return traces
+
+
+def _equal(one: np.ndarray, other: np.ndarray, rounds: int) -> bool:
+    return np.array_equal(one[:, :rounds], other[:, :rounds], equal_nan=True)
+
+
+def keep(traces: list[Trace], path: Path) -> None:
+    """Saves a checkpoint; a full disk costs the checkpoint and not the run."""
+    try:
+        save(traces, path)
+    except ValueError as error:
+        warnings.warn(f"checkpoint: {error} The run goes on; what was saved before is still there.", stacklevel=2)

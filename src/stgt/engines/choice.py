@@ -1,0 +1,163 @@
+"""Which of several runs is best, by a rule that can be said in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stgt.checks import check_choice, check_flag, check_number
+from stgt.engines.trace import Trace
+from stgt.hyper import other_fields
+
+COSTS = {
+    "rounds": "rounds",
+    "gradients": "gradients computed by all nodes",
+    "messages": "messages sent by all nodes",
+    "floats": "floats sent by all nodes",
+    "seconds": "seconds of this computer",
+}
+SHARE = 0.1  # of the rounds, the last ones, over which an error is taken
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The lowest error after the budget, or the least cost to a target.
+
+    Attributes:
+        metric: what is judged.
+        target: its value to be reached; None to judge by the error after all rounds.
+        cost: what reaching the target is to cost as little of as possible.
+        largest: is a larger value better, as for an accuracy?
+    """
+
+    metric: str
+    target: float | None = None
+    cost: str = "rounds"
+    largest: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.metric, str):
+            raise ValueError(f"by={self.metric!r}: give the name of a measurement, such as 'residual'.")
+        check_choice(self.cost, "cost", COSTS)
+        check_flag(self.largest, "largest")
+        if self.target is not None:
+            check_number(self.target, "target")
+        elif self.cost != "rounds":
+            raise ValueError(f"cost={self.cost!r} without a target: give target=…, a value of {self.metric} to reach.")
+
+    def __str__(self) -> str:
+        if self.target is None:
+            first = "highest" if self.largest else "lowest"
+            return f"{first} {self.metric}, a mean over the seeds and the last {SHARE:.0%} of the rounds"
+        than = "at least" if self.largest else "at most"
+        return f"fewest {COSTS[self.cost]} until the mean over the seeds of {self.metric} is {than} {self.target:g}"
+
+    def error(self, trace: Trace) -> np.ndarray:
+        """What is judged after the budget, (seeds,); not finite where a run has left the finite numbers."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = trace.tail(self.metric, SHARE).astype(np.float64)
+        return np.where(trace.diverged, np.nan, values)
+
+    def reached(self, trace: Trace) -> int | None:
+        """The first round at whose start the mean over the seeds is at the target; None if none is."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = trace[self.metric].astype(np.float64).mean(axis=0)
+        at = mean >= self.target if self.largest else mean <= self.target
+        return int(np.argmax(at)) if at.any() else None
+
+    def price(self, trace: Trace) -> float | None:
+        """The cost of reaching the target; None if it is not reached."""
+        r = self.reached(trace)
+        return None if r is None else float(r) if self.cost == "rounds" else float(trace[self.cost][:, r].mean())
+
+    def score(self, trace: Trace) -> float:
+        """The lower the better; infinite for a run that diverges or does not reach the target."""
+        if self.target is not None:
+            price = self.price(trace)
+            return np.inf if price is None else price
+        error = float(self.error(trace).mean())
+        return np.inf if not np.isfinite(error) else -error if self.largest else error
+
+    def failure(self, trace: Trace) -> str:
+        """Why a run's score is infinite; "" if it is not."""
+        if np.isfinite(self.score(trace)):
+            return ""
+        if trace.diverged.any():
+            return "diverges"
+        return f"{self.metric} is not finite" if self.target is None else f"does not reach {self.target:g}"
+
+    def choose(self, traces: Iterable[Trace]) -> Trace:
+        """The best of them; where the rule cannot tell, as all fail, the one that is lowest at the end."""
+        traces = list(traces)
+        scores = [self.score(trace) for trace in traces]
+        if not np.isfinite(scores).any():
+            scores = [replace(self, target=None, cost="rounds").score(trace) for trace in traces]
+        return traces[int(np.argmin(scores))]
+
+
+def best(
+    traces: Iterable[Trace] | Trace,
+    by: str = "residual",
+    *,
+    target: float | None = None,
+    cost: str = "rounds",
+    largest: bool = False,
+) -> dict[str, Trace]:
+    """Each method at its best: of the runs of every method in `traces`, the best one, by the method's name.
+
+    Args:
+        traces: runs of one or more methods, as `sweep` returns them.
+        by: the measurement to judge by: its mean over the seeds and the last tenth of the rounds, the lower the better.
+        target: a value to be reached instead; the run that reaches it at the least `cost` is the best one.
+        cost: "rounds", "gradients", "messages", "floats" or "seconds".
+        largest: is a larger value better, as for an accuracy?
+
+    Returns:
+        A trace for each method, in the order in which they came; where no run of a method is finite, or reaches the
+        target, the trace's notes say so.
+    """
+    rule, groups = Rule(by, target, cost, largest), {}
+    traces = [traces] if isinstance(traces, Trace) else list(traces)
+    if not all(isinstance(trace, Trace) for trace in traces):
+        raise ValueError("traces: give a list of traces, as sweep returns them.")
+    for label, trace in zip(labels(traces), traces, strict=True):
+        groups.setdefault(label, []).append(trace)
+    if not groups:
+        raise ValueError("traces is empty: give the traces of at least one run.")
+    return {label: noted(rule, label, rule.choose(runs)) for label, runs in groups.items()}
+
+
+def noted(rule: Rule, label: str, trace: Trace) -> Trace:
+    """The trace with a note if it is the best of runs that all fail."""
+    why = rule.failure(trace)
+    return replace(trace, notes=(*trace.notes, f"{label} at its best {why}.")) if why else trace
+
+
+def labels(traces: list[Trace]) -> list[str]:
+    """A name for each trace's method: its label, with the options and the topology by which those of one label differ.
+
+    Real-valued hyper-parameters do not make another method: they are what is tuned.
+    """
+    found = []
+    for trace in traces:
+        kin = [one for one in traces if one.algorithm.label == trace.algorithm.label]
+        parts = []
+        for name in _shape_options(trace.algorithm):
+            if len({repr(getattr(one.algorithm, name, None)) for one in kin}) > 1:
+                parts.append(f"{name}={getattr(trace.algorithm, name)}")
+        if len({one.topology.name for one in kin}) > 1:
+            parts.append(trace.topology.name)
+        found.append(f"{trace.algorithm.label} ({', '.join(parts)})" if parts else trace.algorithm.label)
+    return found
+
+
+def distinct(names: list[str]) -> list[str]:
+    """The names, with a number where one occurs more than once."""
+    return [f"{name} #{i + 1}" if names.count(name) > 1 else name for i, name in enumerate(names)]
+
+
+def _shape_options(algorithm: Any) -> tuple[str, ...]:
+    return other_fields(type(algorithm)) if is_dataclass(algorithm) else ()
