@@ -14,8 +14,13 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 DOCS = Path(__file__).parent
-SHOW = 'from IPython.display import Image, display\ndisplay(*(Image(f"{name}.png", width=480) for name in %r))'
-LOOKS = {2: [SHOW % ["by_rounds", "by_floats"], "found", "graph"], 4: [SHOW % ["accuracy"], "trace"]}  # after block k
+SHOW = """from IPython.display import Image, display
+
+display(*(Image(f"{name}.png", width=480) for name in NAMES))"""
+LOOKS = {  # cells that follow block k
+    2: [SHOW.replace("NAMES", '["by_rounds", "by_floats"]'), "found", "graph"],
+    4: [SHOW.replace("NAMES", '["accuracy"]'), "trace"],
+}
 
 
 def cells(page: str) -> list:
