@@ -154,6 +154,8 @@ BAD = {
     "a class": ({"algorithms": [stgt.STGT]}, "give an instance"),
     "a grid of nothing": ({"grid": {"beta": [1.0]}}, "grid has beta: ST-GT has none of these"),
     "a list": ({"grid": [0.1]}, "give a dict of lists"),
+    "a target of words": ({"target": "low"}, "target='low': give a number"),
+    "no problem": ({"problem": None}, "problem=None: give a Problem"),
     "an unknown cost": ({"cost": "money", "target": 1.0}, "cost='money'"),
     "a cost without a target": ({"cost": "floats"}, "without a target"),
     "an unknown metric": ({"by": "speed"}, "by='speed': choose from residual, loss"),
@@ -168,7 +170,7 @@ def test_bad_input_is_one_sentence(name):
     options, words = BAD[name]
     options = {"algorithms": [stgt.STGT(gamma=0.1)], "engine": "numpy", **options}
     with pytest.raises(ValueError, match=words) as caught:
-        stgt.compare(options.pop("algorithms"), LINE, BOTH, 2, **options)
+        stgt.compare(options.pop("algorithms"), options.pop("problem", LINE), BOTH, 2, **options)
     assert "\n" not in str(caught.value)
 
 

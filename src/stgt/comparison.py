@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +17,20 @@ from stgt.engines.choice import distinct, labels, noted
 from stgt.engines.drive import interrupts
 from stgt.engines.metrics import COUNTED, choose_metrics
 from stgt.engines.run import OPTIONS, combinations, run_together
+from stgt.engines.trace import as_frame
 from stgt.hyper import brief
-from stgt.markup import many
+from stgt.markup import element, line, many, said, table
 from stgt.problems.base import Problem
 from stgt.progress import shown, split_progress
 from stgt.report import curves
-from stgt.setting import check_algorithm_object, check_topology_object
+from stgt.setting import check_algorithm_object, check_problem_object, check_topology_object
 from stgt.statistics import mean_interval
 from stgt.topology import Topology
 
 if TYPE_CHECKING:
     import pandas
+
+OF_ONE_METHOD = ("resume", "checkpoint", "callback", "every", "state0")  # options that several cannot share
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,8 +50,7 @@ class Comparison:
     @property
     def losers(self) -> dict[str, list[Trace]]:
         """The runs that are not their method's best."""
-        chosen = {id(trace.standing) for trace in self.best.values()}
-        return {label: [one for one in runs if id(one.standing) not in chosen] for label, runs in self.runs.items()}
+        return {label: [one for one in runs if not self._is_best(label, one)] for label, runs in self.runs.items()}
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -63,7 +64,7 @@ class Comparison:
     @property
     def ranking(self) -> list[str]:
         """The methods, the best first; those that fail last, by their errors."""
-        scores = {label: (self.rule.score(trace), self._ending(trace)) for label, trace in self.best.items()}
+        scores = {label: (self.rule.score(trace), self.rule.ending(trace)) for label, trace in self.best.items()}
         return sorted(self.best, key=lambda label: scores[label])
 
     def curves(self, path: Path | str, *, x: str = "rounds", metric: str | None = None, **options: Any) -> list[Path]:
@@ -74,19 +75,16 @@ class Comparison:
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row for every run, losers included; `best` marks the method's best one."""
-        import pandas
+        return as_frame(
+            [
+                {**self._row(label, trace), "best": self._is_best(label, trace)}
+                for label, traces in self.runs.items()
+                for trace in traces
+            ]
+        )
 
-        chosen = {id(trace.standing) for trace in self.best.values()}
-        rows = [
-            {**self._row(label, trace), "best": id(trace.standing) in chosen}
-            for label, traces in self.runs.items()
-            for trace in traces
-        ]
-        return pandas.DataFrame(rows)
-
-    def _ending(self, trace: Trace) -> float:
-        error = float(self.rule.error(trace).mean())
-        return np.inf if not np.isfinite(error) else -error if self.rule.largest else error
+    def _is_best(self, label: str, trace: Trace) -> bool:
+        return trace.standing is self.best[label].standing  # which may have a note more
 
     def _row(self, label: str, trace: Trace) -> dict[str, Any]:
         mean, half = mean_interval(self.rule.error(trace))
@@ -130,9 +128,9 @@ class Comparison:
         runs = sum(len(traces) for traces in self.runs.values())
         seeds = len(next(iter(self.best.values())).seeds)
         amount = f"{many(runs, 'run')} of {many(seeds, 'seed')}"
-        said = f"Best: {self.rule}. {amount}; gradients and floats of the whole network."
+        words = f"Best: {self.rule}. {amount}; gradients and floats of the whole network."
         made = {trace.rounds for traces in self.runs.values() for trace in traces}
-        return said if len(made) == 1 else f"Interrupted: the methods made different numbers of rounds. {said}"
+        return words if len(made) == 1 else f"Interrupted: the methods made different numbers of rounds. {words}"
 
     def __repr__(self) -> str:
         cells = self._cells()
@@ -143,11 +141,8 @@ class Comparison:
         return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:], self._caption])
 
     def _repr_html_(self) -> str:
-        head, *rows = [[escape(cell) for cell in row] for row in self._cells()]
-        top = "".join(f"<th>{cell}</th>" for cell in head)
-        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-        table = f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
-        return f"{table}<p>{escape(self._caption)}</p>"
+        head, *rows = self._cells()
+        return element("div", table(head, rows), line(said(self._caption), faint=True))
 
 
 def compare(
@@ -192,12 +187,14 @@ def compare(
         >>> found.ranking[0]
         'ST-GT'
     """
+    taken = [name for name in OPTIONS if name not in OF_ONE_METHOD]
     unknown = sorted(set(options) - {*OPTIONS})
     if unknown:
-        raise TypeError(f"compare() has no option {unknown[0]!r}: it takes {', '.join(OPTIONS)}.")
+        raise TypeError(f"compare() has no option {unknown[0]!r}: it takes {', '.join(taken)}.")
     if isinstance(algorithms, Algorithm) or not isinstance(algorithms, Iterable):
         raise ValueError(f"algorithms={algorithms!r}: give a list of them, such as [stgt.STGT(tau=10), stgt.DPSGD()].")
-    refused = sorted({"resume", "checkpoint", "callback", "every", "state0"} & set(options))
+    check_problem_object(problem)
+    refused = sorted({*OF_ONE_METHOD} & set(options))
     if refused:
         raise ValueError(f"{refused[0]} was given: it belongs to one method; use simulate or sweep for it.")
     rule = Rule(by or ("loss" if problem.solve is None else "residual"), target, cost, largest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +37,21 @@ class Setting:
 
 def fitting(algorithm: Any, problem: Any, topology: Any, oracle: Any = None) -> Setting:
     """The setting, if its parts fit together; a ValueError says what is wrong and which argument to change."""
+    return all_fitting([algorithm], problem, topology, oracle)[0]
+
+
+def all_fitting(algorithms: Iterable[Any], problem: Any, topology: Any, oracle: Any = None) -> tuple[Setting, ...]:
+    """The same for several algorithms; what takes time is done once."""
+    settings = tuple(_fitting(algorithm, problem, topology, oracle) for algorithm in algorithms)
+    check_unchanged = getattr(problem.model, "check_unchanged", None)
+    if check_unchanged is not None:
+        check_unchanged()
+    return settings
+
+
+def _fitting(algorithm: Any, problem: Any, topology: Any, oracle: Any) -> Setting:
     check_algorithm_object(algorithm, "stgt.STGT(gamma=0.1, tau=10)")
-    if not isinstance(problem, Problem):
-        raise ValueError(f"problem={problem!r}: give a Problem, made by a function of stgt.problems.")
+    check_problem_object(problem)
     check_topology_object(topology)
     if algorithm.gamma is None:
         raise ValueError(f"gamma was left out of {algorithm.label}: a simulation needs gamma > 0.")
@@ -49,9 +62,6 @@ def fitting(algorithm: Any, problem: Any, topology: Any, oracle: Any = None) -> 
     check_fit(algorithm, topology)
     if problem.n != topology.n:
         raise ValueError(f"topology has n={topology.n} nodes, but problem has n={problem.n}: make them equal.")
-    check_unchanged = getattr(problem.model, "check_unchanged", None)
-    if check_unchanged is not None:
-        check_unchanged()
     chosen = _choose_oracle(algorithm, problem, oracle)
     chosen.check(problem)
     return Setting(algorithm, problem, topology, chosen)
@@ -72,6 +82,12 @@ def check_algorithm_object(algorithm: Any, example: str) -> None:
         raise ValueError(f"algorithm is the class {algorithm.__name__}: give an instance, such as {example}.")
     if not isinstance(algorithm, Algorithm):
         raise ValueError(f"algorithm={algorithm!r}: give an instance, such as {example}.")
+
+
+def check_problem_object(problem: Any) -> None:
+    """A ValueError unless it is a problem."""
+    if not isinstance(problem, Problem):
+        raise ValueError(f"problem={problem!r}: give a Problem, made by a function of stgt.problems.")
 
 
 def check_topology_object(topology: Any, wanted: str = "a Topology, made by a function of stgt.topology") -> Topology:

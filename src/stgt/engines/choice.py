@@ -10,7 +10,7 @@ import numpy as np
 
 from stgt.checks import check_choice, check_flag, check_number
 from stgt.engines.trace import Trace
-from stgt.hyper import other_fields
+from stgt.hyper import Frozen, other_fields
 
 COSTS = {
     "rounds": "rounds",
@@ -23,7 +23,7 @@ SHARE = 0.1  # of the rounds, the last ones, over which an error is taken
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(Frozen):
     """The lowest error after the budget, or the least cost to a target.
 
     Attributes:
@@ -44,7 +44,7 @@ class Rule:
         check_choice(self.cost, "cost", COSTS)
         check_flag(self.largest, "largest")
         if self.target is not None:
-            check_number(self.target, "target")
+            self._set(target=check_number(self.target, "target"))
         elif self.cost != "rounds":
             raise ValueError(f"cost={self.cost!r} without a target: give target=…, a value of {self.metric} to reach.")
 
@@ -78,6 +78,10 @@ class Rule:
         if self.target is not None:
             price = self.price(trace)
             return np.inf if price is None else price
+        return self.ending(trace)
+
+    def ending(self, trace: Trace) -> float:
+        """The error after the budget, the lower the better; infinite where it is not finite."""
         error = float(self.error(trace).mean())
         return np.inf if not np.isfinite(error) else -error if self.largest else error
 
@@ -94,7 +98,7 @@ class Rule:
         traces = list(traces)
         scores = [self.score(trace) for trace in traces]
         if not np.isfinite(scores).any():
-            scores = [replace(self, target=None, cost="rounds").score(trace) for trace in traces]
+            scores = [self.ending(trace) for trace in traces]
         return traces[int(np.argmin(scores))]
 
 

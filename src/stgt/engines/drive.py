@@ -93,7 +93,7 @@ def drive(job: Job, engine: Engine, interrupt: Interrupt, save: Save | None = No
             record.leave_out(end)
             _tell_progress(job, record, end)
             break
-        last = min(int(last), *(_next(record.made, every) for every in _stops(job, save)))
+        last = min(int(last), _next(record.made, _longest(job, save)))
         pace = record.make(last)
         size = int(np.clip(PACE / pace, 1, CHUNK))
         _tell(job, record, end, pace)
@@ -119,10 +119,10 @@ def _tell_progress(job: Job, record: _Record, end: int) -> None:
         job.progress((record.made - job.first) * runs, (end - job.first) * runs)
 
 
-def _stops(job: Job, save: Save | None) -> list[int]:
-    """Every so many rounds a stretch ends, for the callback or a checkpoint."""
+def _longest(job: Job, save: Save | None) -> int:
+    """How many rounds a stretch may have, so that it ends where the callback or a checkpoint is due."""
     wanted = job.callback is not None or (save is not None and job.every is not None)
-    return [job.every or 1] if wanted else [CHUNK]
+    return (job.every or 1) if wanted else CHUNK
 
 
 def _is_due(job: Job, made: int, saved: float) -> bool:

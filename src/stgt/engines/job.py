@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.progress import Progress
 from stgt.schedules import stepsizes
-from stgt.setting import Setting, fitting
+from stgt.setting import Setting, all_fitting
 from stgt.topology import Topology
 
 Callback = Callable[[int, dict[str, np.ndarray]], Any]
@@ -54,7 +55,7 @@ class Job:
         """The round before the first, if there is one: what a run measures where it stopped is that round's matter."""
         return max(0, self.first - 1)
 
-    @property
+    @cached_property
     def origin(self) -> str:
         """A checksum of what the runs begin at."""
         return fingerprint(self.x0, self.state0)
@@ -111,7 +112,7 @@ def prepare(
     every: int | None = None,
 ) -> Job:
     """Checks everything a run is made of; a ValueError says what is wrong and which argument to change."""
-    settings = tuple(fitting(algorithm, problem, topology, oracle) for algorithm in algorithms)
+    settings = all_fitting(algorithms, problem, topology, oracle)
     first = settings[0].algorithm
     start = first_models(x0, settings[0])
     rounds = _check_steps(rounds, first)

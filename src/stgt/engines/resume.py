@@ -107,11 +107,7 @@ def going_on(job: Job, engine: str, traces: list[Trace], rounds: int, again: boo
 
 
 def _check_same(now: Mapping[str, Any], then: Mapping[str, Any], path: str = "") -> None:
-    # The curvature follows from the data, up to rounding.
-    now, then = (
-        {name: value for name, value in one.items() if name not in ("L", "mu", *DERIVED)} for one in (now, then)
-    )
-    difference = first_difference(now, then, path)
+    difference = first_difference(_compared(now), _compared(then), path)
     if difference is not None:
         raise ValueError(
             f"the run to go on is another one: {difference}. Give what it began with; to begin a new run from its "

@@ -105,7 +105,7 @@ class Simulator:
             records = self._advance(first, count)
         self._diverged_at = np.asarray(self._carry.diverged_at)
         # Copies: a view would keep all of the padded record.
-        return {name: np.array(values)[:, :count].copy() for name, values in records.items()}
+        return {name: np.asarray(values)[:, :count].copy() for name, values in records.items()}
 
     def measure(self, r: int) -> dict[str, np.ndarray]:
         with self._precision():

@@ -41,6 +41,15 @@ MEANING = {
 _RHO: WeakKeyDictionary[Topology, float | None] = WeakKeyDictionary()  # worked out once, not at each checkpoint
 
 
+def as_frame(table: Any) -> pandas.DataFrame:
+    """A table of pandas, of columns or of rows; a ValueError where there is no pandas."""
+    try:
+        import pandas
+    except ImportError:
+        raise ValueError("pandas is not installed: pip install pandas, or use trace.to_csv(path).") from None
+    return pandas.DataFrame(table)
+
+
 class Best(NamedTuple):
     """The best mean over the seeds that a run reached, and the round at whose start it did."""
 
@@ -188,11 +197,7 @@ class Trace:
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row for each seed and round: what was run, and each measurement as a column."""
-        try:
-            import pandas
-        except ImportError:
-            raise ValueError("pandas is not installed: pip install pandas, or use trace.to_csv(path).") from None
-        return pandas.DataFrame(self._columns())
+        return as_frame(self._columns())
 
     def to_csv(self, path: Path | str) -> Path:
         """Writes the table of `to_pandas` as a CSV file; needs no pandas."""
