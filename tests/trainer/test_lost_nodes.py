@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,8 @@ from nodes import HERE, Node, free_port, node_environment, python_environment, s
 from safetensors.numpy import load_file
 from torch.distributed import HashStore
 
-from stgt.torch import world as torch_world
+from stgt.torch import watch
+from stgt.torch.notes import Notes
 
 ROUNDS = 14
 
@@ -31,26 +34,30 @@ def finals(folder: Path, nodes: int) -> np.ndarray:
     return np.stack([load_file(folder / f"final-{rank}.safetensors")["x"] for rank in range(nodes)])
 
 
-class SlowStore(HashStore):
-    """A store that answers after half a second, and says when it is asked."""
+class SlowNotes(Notes):
+    """Notes that take half a second to write, and say when they are."""
 
     asked = threading.Event()
 
-    def set(self, key: str, value: str) -> None:
-        self.asked.set()
-        time.sleep(0.5)
-        super().set(key, value)
+    def apart(self, wait: timedelta) -> Notes:
+        return self
+
+    def put(self, key: str, value: Any) -> None:
+        if value["beat"]:
+            self.asked.set()
+            time.sleep(0.5)
+        super().put(key, value)
 
 
 def test_no_heartbeat_is_under_way_when_a_process_has_left(monkeypatch):
     # Back from the store's own code while the interpreter shuts down, the thread aborted a run that had gone well.
-    monkeypatch.setattr(torch_world, "HEARTBEAT_INTERVAL", 0.2)
-    store = SlowStore()
-    watch = torch_world.Watch(store, 0, 30.0)
-    assert store.asked.wait(10)
-    watch.leave()
-    assert not watch._thread.is_alive()
-    assert store.get("left/0") == b"0"
+    monkeypatch.setattr(watch, "HEARTBEAT_INTERVAL", 0.2)
+    notes = SlowNotes(HashStore(), b"secret")
+    made = watch.Watch(notes, 0, 2, 30.0)
+    assert notes.asked.wait(10)
+    made.leave()
+    assert not made._thread.is_alive()
+    assert notes.get("status/0")["left"]
 
 
 def test_a_killed_node_is_named_and_a_restart_ends_at_the_same_weights(world, forker, tmp_path):

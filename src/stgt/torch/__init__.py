@@ -9,7 +9,17 @@ except ImportError as error:
     raise ImportError("stgt.torch needs PyTorch: pip install 'stgt[torch]'.") from error
 
 from stgt.torch.data import ClockSampler, node_split
+from stgt.torch.finite import NonFiniteError
 from stgt.torch.optimizer import DistributedOptimizer
-from stgt.torch.world import LostNodeError, init
+from stgt.torch.watch import DeadlockError, LostNodeError
+from stgt.torch.world import init
 
-__all__ = ["ClockSampler", "DistributedOptimizer", "LostNodeError", "init", "node_split"]
+__all__ = [
+    "ClockSampler",
+    "DeadlockError",
+    "DistributedOptimizer",
+    "LostNodeError",
+    "NonFiniteError",
+    "init",
+    "node_split",
+]

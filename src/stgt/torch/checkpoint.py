@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -59,8 +58,7 @@ def save(opt: DistributedOptimizer, folder: Path, extra: Any, keep: int) -> None
     except (OSError, SafetensorError) as error:
         why = getattr(error, "strerror", None) or error
         raise ValueError(f"the checkpoint folder {folder} cannot be written ({why}).") from None
-    with opt._watch.waiting():
-        dist.barrier()
+    opt._group.meet("the end of save()")
     # Later ones are no newer: a run that was resumed from an earlier one may have left parts of them.
     for old in sorted(one for one in _steps(opt, folder) if one <= step)[:-keep]:
         for ending in ("json", "safetensors"):
@@ -70,9 +68,8 @@ def save(opt: DistributedOptimizer, folder: Path, extra: Any, keep: int) -> None
 
 def load(opt: DistributedOptimizer, folder: Path) -> dict[str, Any] | None:
     """Takes over this node's part of the newest checkpoint that all nodes have."""
-    everybody: list[Any] = [None] * opt.nodes
-    with opt._watch.waiting():
-        dist.all_gather_object(everybody, _steps(opt, folder))
+    mine = [[step, nodes] for step, nodes in _steps(opt, folder).items()]
+    everybody = [dict(map(tuple, steps)) for steps in opt._group.meet("load()", mine)]
     common = set.intersection(*map(set, everybody))
     if not common:
         for nodes in {nodes for steps in everybody for nodes in steps.values()} - {opt.nodes}:
@@ -102,10 +99,7 @@ def _name(opt: DistributedOptimizer, ending: str) -> str:
 
 def _common_step(opt: DistributedOptimizer) -> int:
     """The most steps that a node has made, by which all nodes name the checkpoint."""
-    most = torch.tensor([opt.steps_taken], device=opt.blocks[0].x.device)
-    with opt._watch.waiting():
-        dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    return int(most)
+    return max(opt._group.meet("save()", opt.steps_taken))
 
 
 def _check_json(value: Any, name: str) -> None:

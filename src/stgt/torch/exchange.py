@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,9 +13,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from stgt.torch.finite import NonFiniteError, is_finite
 from stgt.torch.flat import parts_of
+from stgt.torch.group import Group
 from stgt.torch.routes import Mean, Route
-from stgt.torch.world import Watch
+from stgt.torch.watch import Wait
 
 AHEAD = 2  # parts that are under way while one is merged
 RING = AHEAD + 2  # parts until a buffer is used again
@@ -50,13 +53,14 @@ class Exchange:
     """Sends and hears the messages of one node. Buffers are kept and used again.
 
     Args:
-        watch: told whom the node waits for.
+        group: the nodes.
         wire: the dtype messages travel in; None for their own. Means come back from their owner in full.
     """
 
-    def __init__(self, watch: Watch, wire: torch.dtype | None = None):
-        self.watch, self.wire = watch, wire
-        self.rank = dist.get_rank()
+    def __init__(self, group: Group, wire: torch.dtype | None = None):
+        self.group, self.wire = group, wire
+        self.rank = group.rank
+        self._peers: tuple[int, ...] = ()
         self.bytes_sent = 0
         self.seconds_waiting = 0.0
         self.seconds = 0.0
@@ -73,26 +77,26 @@ class Exchange:
             return
         peers = tuple(sorted(set().union(*(one.peers for one in routes.values())) - {self.rank}))
         held = None
-        with self.watch.waiting(peers):
-            under_way = deque(self._tell(number, parts[number], routes) for number in range(min(AHEAD, len(parts))))
+        self._peers = peers
+        under_way = deque(self._tell(number, parts[number], routes) for number in range(min(AHEAD, len(parts))))
         yield
         for number in range(len(parts)):
             began = time.perf_counter()
-            with self.watch.waiting(peers):
-                if number + AHEAD < len(parts):
-                    under_way.append(self._tell(number + AHEAD, parts[number + AHEAD], routes))
-                now = under_way.popleft()
-                self._finish(now)
-                if number == 0:
-                    self.seconds_waiting += time.perf_counter() - began
-                    began = time.perf_counter()
-                self._send_means(now, routes)
-                for one in (held, None if now.works else now):
-                    if one is not None:
-                        self._merge(one)
-                held = now if now.works else None
-                if held is not None and number + 1 == len(parts):
-                    self._merge(held)
+            self._peers = peers
+            if number + AHEAD < len(parts):
+                under_way.append(self._tell(number + AHEAD, parts[number + AHEAD], routes))
+            now = under_way.popleft()
+            self._finish(now)
+            if number == 0:
+                self.seconds_waiting += time.perf_counter() - began
+                began = time.perf_counter()
+            self._send_means(now, routes)
+            for one in (held, None if now.works else now):
+                if one is not None:
+                    self._merge(one)
+            held = now if now.works else None
+            if held is not None and number + 1 == len(parts):
+                self._merge(held)
             self.seconds += time.perf_counter() - began
             yield
 
@@ -102,14 +106,14 @@ class Exchange:
         operations = []
         for tag, (name, value) in enumerate(said.message.items()):
             route = routes[name]
-            wire = value if self.wire is None or part.exact else value.to(self.wire)
+            wire = value if self.wire is None or part.exact else self._rounded(value)
             said.wires[name] = wire
             operations += [self._send(wire, peer, 2 * tag) for peer in route.tell]
             said.heard[name] = []
             for place, (peer, weight) in enumerate(route.hear):
                 buffer = self._buffer((number % RING, name, place), wire)
                 said.heard[name].append((weight, buffer))
-                operations.append(dist.P2POp(dist.irecv, buffer, peer, tag=2 * tag))
+                operations.append(self._receive(buffer, peer, 2 * tag))
             for which, mean in enumerate(route.joins):
                 if self.rank not in mean.members:
                     continue
@@ -121,7 +125,7 @@ class Exchange:
                 for place, peer in enumerate(peer for peer in mean.members if peer != self.rank):
                     buffer = self._buffer((number % RING, name, which, place), wire)
                     said.gathered[name, mean].append((1.0 / len(mean.members), buffer))
-                    operations.append(dist.P2POp(dist.irecv, buffer, peer, tag=2 * tag))
+                    operations.append(self._receive(buffer, peer, 2 * tag))
         self._post(said, operations)
         return said
 
@@ -138,7 +142,7 @@ class Exchange:
                     operations += [self._send(found, peer, 2 * tag + 1) for peer in mean.hearers if peer != self.rank]
                 elif self.rank in mean.hearers:
                     found = self._buffer((said.number % RING, name, which, "mean"), value)
-                    operations.append(dist.P2POp(dist.irecv, found, owner, tag=2 * tag + 1))
+                    operations.append(self._receive(found, owner, 2 * tag + 1))
                 else:
                     continue
                 if mean is route.takes:
@@ -161,23 +165,41 @@ class Exchange:
         # A mean of rounded messages: what rounding took from a node's own is put back, so that sums stay right.
         return mean if own.dtype == sent.dtype else own + (mean - sent)
 
+    def _rounded(self, value: Tensor) -> Tensor:
+        found = value.to(self.wire)
+        if self.wire == torch.float16 and not is_finite(found):
+            raise NonFiniteError(
+                f"rank {self.rank}, round {self.group.round}: a message holds {value.abs().max():.3g}, more than "
+                "float16 can say: give message_dtype='bfloat16', or leave it out."
+            )
+        return found
+
     def _send(self, value: Tensor, peer: int, tag: int) -> dist.P2POp:
         self.bytes_sent += value.numel() * value.element_size()
-        return dist.P2POp(dist.isend, value, peer, tag=tag)
+        return dist.P2POp(dist.isend, value, peer, self.group.processes, tag)
+
+    def _receive(self, buffer: Tensor, peer: int, tag: int) -> dist.P2POp:
+        return dist.P2POp(dist.irecv, buffer, peer, self.group.processes, tag)
 
     def _post(self, said: _Said, operations: list[dist.P2POp]) -> None:
         if operations:
-            works = dist.batch_isend_irecv(operations)
+            with self._waiting():
+                works = dist.batch_isend_irecv(operations)
             # A backend that joins a batch into one piece of work returns a single handle.
             peers = [one.peer for one in operations] if len(works) == len(operations) else [-1] * len(works)
             said.works += zip(peers, works, strict=True)
 
     def _finish(self, said: _Said) -> None:
-        for peer, work in said.works:
-            self.watch.facing = peer if peer >= 0 else None
-            work.wait()
-        self.watch.facing = None
+        if not said.works:
+            return
+        with self._waiting() as wait:
+            for peer, work in said.works:
+                wait.facing = peer if peer >= 0 else None
+                work.wait()
         said.works = []
+
+    def _waiting(self) -> AbstractContextManager[Wait]:
+        return self.group.watch.waiting(self.group.exchange(self._peers))
 
     def _buffer(self, key: Any, like: Tensor) -> Tensor:
         kept = self._pool.get((key, like.dtype, like.device))

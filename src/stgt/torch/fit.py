@@ -14,6 +14,18 @@ from stgt.setting import check_algorithm_object, check_fit, check_topology_objec
 from stgt.topology import Topology
 
 
+def check_optimizer(optimizer: Any) -> None:
+    """A ValueError if it cannot be wrapped."""
+    if not dist.is_initialized():
+        raise ValueError("there is no process group: call stgt.torch.init() before DistributedOptimizer.")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(f"optimizer={optimizer!r}: give a torch.optim.Optimizer.")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("optimizer is LBFGS, which takes many gradients a step: give another, such as SGD.")
+    if any(group.get("maximize") for group in optimizer.param_groups):
+        raise ValueError("optimizer has maximize=True: leave it out, and minimise the negative loss.")
+
+
 def is_plain(optimizer: torch.optim.Optimizer) -> bool:
     """Is a step x ← x − lr (g + weight_decay · x)?"""
     return type(optimizer) is torch.optim.SGD and not any(
@@ -50,10 +62,8 @@ def usable(algorithm: Algorithm, topology: Topology) -> Algorithm:
     return algorithm
 
 
-def agree(mine: dict[str, Any]) -> None:
-    """A ValueError if nodes differ in what they must share."""
-    everybody: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everybody, mine)
+def agree(everybody: list[dict[str, Any]]) -> None:
+    """A ValueError if nodes differ in what they must share; given what each has."""
     for rank, theirs in enumerate(everybody):
         for name, value in theirs.items():
             if value != everybody[0][name]:

@@ -21,6 +21,10 @@ class Slot:
         self.shape, self.strides = parameter.size(), _dense_strides(parameter)
         self.cuts: list[int] = []  # the lengths of its pieces, if a block's stretches cut it
 
+    def of(self, flat: Tensor) -> Tensor:
+        """Its part of a buffer as long as the block."""
+        return flat[self.offset : self.offset + self.size]
+
     def gradient(self) -> Tensor | None:
         """The parameter's gradient as a vector in the order of the flat buffer; None if there is none.
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,6 +51,7 @@ class Steps:
         self.sums = not plain and "direction" in reads
         self._scratch: dict[Any, Tensor] = {}
         self.corrected = False  # do the gradients hold the corrections now?
+        self._last: list[tuple[Any, int]] = []  # the last step's gradients, and their versions
         for block in blocks:
             if algorithm.starts_warm:  # it waits for the first gradients
                 block.state = {name: block.x if name == "x" else 0 * block.x for name in algorithm.state_fields}
@@ -115,6 +117,42 @@ class Steps:
             self._scratch[key] = torch.empty_like(like)
         return self._scratch[key][: like.numel()]
 
+    def note_gradients(self) -> None:
+        """Remembers which gradients are the last step's."""
+        gradients = [slot.parameter.grad for block in self.blocks for slot in block.slots]
+        self._last = [(weakref.ref(one), one._version) for one in gradients if one is not None]
+
+    @property
+    def has_gradients(self) -> bool:
+        """Are the gradients still those of the last step? zero_grad() or another backward() has changed them."""
+        gradients = [slot.parameter.grad for block in self.blocks for slot in block.slots]
+        return len(self._last) == len(gradients) and all(
+            one is not None and known() is one and one._version == version
+            for one, (known, version) in zip(gradients, self._last, strict=True)
+        )
+
+    def check_round(self) -> None:
+        """A ValueError if a round that is to end cannot."""
+        label, reads = self.algorithm.label, self.algorithm.reads
+        if "gamma" in reads and any(block.travelled == 0 for block in self.blocks):
+            raise ValueError(f"lr=0 for a whole round: {label} divides by it; start a warm-up above 0.")
+        if "last" in reads and not self.has_gradients:
+            raise ValueError(f"end_round() after zero_grad(): {label} reads the last gradients; call it before.")
+
+    def stand_still(self) -> None:
+        """Makes the round one whose every gradient was minus the correction; the weights are where it began."""
+        for block in self.blocks:
+            if block.total is not None:
+                block.total.zero_()
+            for slot in block.slots:
+                part = slice(slot.offset, slot.offset + slot.size)
+                correction = self._correction(block, part)
+                for place in (slot.gradient(), None if block.first is None else block.first[part]):
+                    if place is not None:
+                        place.zero_().sub_(correction)
+        self.corrected = False
+        self.note_gradients()
+
     def start_round(self) -> None:
         for block in self.blocks:
             block.travelled = 0.0
@@ -129,6 +167,7 @@ class Steps:
                 if gradient is not None:
                     gradient.sub_(self._correction(block, part))
         self.corrected = False
+        self.note_gradients()
 
     def _correction(self, block: Block, part: slice) -> Any:
         return self.algorithm.correction(readable(self.algorithm, _cut(block.state, part)), block.x[part])
@@ -181,8 +220,6 @@ class Chunk:
         start, algorithm = self.state["x"], steps.algorithm
         reads, travelled = algorithm.reads, block.travelled
         direction: Any = 0.0
-        if "gamma" in reads and self.active and travelled == 0:
-            raise ValueError(f"lr=0 for a whole round: {algorithm.label} divides by it; start a warm-up above 0.")
         if "direction" in reads and self.active:
             if block.total is not None:
                 direction = block.total[self.part] / self.taken

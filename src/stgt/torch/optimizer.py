@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -20,15 +21,19 @@ from stgt.checks import check_choice, check_count, check_flag, check_seed
 from stgt.hyper import in_full
 from stgt.randomness import coin
 from stgt.topology import Topology
-from stgt.torch import checkpoint, evaluation, fit
-from stgt.torch.buffers import Buffers, find_model
+from stgt.torch import checkpoint, evaluation, finite, fit
+from stgt.torch.buffers import Buffers
 from stgt.torch.early import Early
 from stgt.torch.exchange import Exchange, Part
 from stgt.torch.flat import make_blocks, parts_of
+from stgt.torch.group import Group
 from stgt.torch.local import Chunk, Steps
+from stgt.torch.root import holders_of, model_of, refuse_wrapped
 from stgt.torch.routes import Schedule
+from stgt.torch.watch import LostNodeError
 from stgt.torch.world import watch
 
+_log = logging.getLogger("stgt")
 CHUNK = 1 << 19  # elements that travel at once
 WIRES = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -43,10 +48,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         optimizer: any torch optimiser of the model's parameters; its lr is the algorithm's gamma.
         algorithm: such as `stgt.STGT(tau=25)`, without gamma. tau may differ between nodes.
         topology: who hears whom: a `Topology` of as many nodes as there are processes, or a constructor's name.
-        model: whose buffers are looked after; found from the parameters if left out.
+        model: whose buffers and frozen parameters are looked after. May be left out where the parameters are all of
+            one module that is part of no other.
         buffers: "average", "local" or "none"; see `Buffers`.
         seed: of a random topology and of ProxSkip's coin; the same on all nodes.
         message_dtype: None, "float16" or "bfloat16": the precision that messages travel in.
+        on_nonfinite: what a node does at a round's end if its weights, gradients or buffers are not finite. "stop" ends
+            the training on all nodes; "skip" takes the node's round back to its start, for which it keeps a copy of
+            what it starts from, and lets it stand still in this round's exchange.
         early: send the half of the message that is known at a round's start then, hidden behind the local steps.
         chunk: how many elements travel at once.
         writer: a TensorBoard `SummaryWriter`, or anything with `add_scalar`, for what `metrics` finds.
@@ -62,18 +71,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
         buffers: str = "average",
         seed: int = 0,
         message_dtype: str | None = None,
+        on_nonfinite: str = "stop",
         early: bool = False,
         chunk: int = CHUNK,
         writer: Any = None,
     ):
-        if not dist.is_initialized():
-            raise ValueError("there is no process group: call stgt.torch.init() before DistributedOptimizer.")
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise ValueError(f"optimizer={optimizer!r}: give a torch.optim.Optimizer.")
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise ValueError("optimizer is LBFGS, which takes many gradients a step: give another, such as SGD.")
-        if any(group.get("maximize") for group in optimizer.param_groups):
-            raise ValueError("optimizer has maximize=True: leave it out, and minimise the negative loss.")
+        fit.check_optimizer(optimizer)
         self.rank, self.nodes = dist.get_rank(), dist.get_world_size()
         self.topology = fit.topology_of(topology, self.nodes)
         self.algorithm = fit.usable(algorithm, self.topology)
@@ -87,27 +90,30 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if check_flag(early, "early"):
             Early.check(algorithm, fit.is_plain(optimizer))
         seed, chunk = check_seed(seed), check_count(chunk, "chunk")
+        check_choice(on_nonfinite, "on_nonfinite", finite.POLICIES)
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         super().__init__(parameters, optimizer.defaults)
         self.base = optimizer
         self.param_groups, self.state = optimizer.param_groups, optimizer.state
-        self.buffers = Buffers(model if model is not None else find_model(parameters), buffers)
+        self.buffers = Buffers(model_of(parameters, model), buffers)
         self.blocks = make_blocks(self.param_groups)
         self._resting = [parameter for parameter in parameters if not parameter.requires_grad]
         self.seed, self.writer = seed, writer
         self.round = 0  # rounds done
         self.taken = 0  # steps made in this round
         self.steps_taken = 0  # steps made in all
+        self.rounds_skipped = 0
         self.seconds_computing = 0.0
-        self._chunk, self._message_dtype = chunk, message_dtype
+        self._chunk, self._message_dtype, self._sends_early = chunk, message_dtype, early
         self._watch = watch()
         self._schedule = Schedule(self.topology, algorithm, self.rank, seed)
-        self._exchange = Exchange(self._watch, WIRES[message_dtype])
         self._steps = Steps(algorithm, self.blocks, fit.is_plain(optimizer))
+        fit.agree(self._watch.meet(0, "DistributedOptimizer(…)", self._signature()))
+        self._group = Group(self._watch, self)
+        self._exchange = Exchange(self._group, WIRES[message_dtype])
         self._early = Early(self._steps, self._exchange, algorithm.tau) if early else None
-        with self._watch.waiting():
-            fit.agree(self._signature())
-            self._share_start()
+        self._share_start()
+        self._rollback = finite.Rollback(self) if on_nonfinite == "skip" else None
         self._warm = not algorithm.starts_warm
         self.active = True  # does this node work in this round?
         self._open_round()
@@ -131,6 +137,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 self._steps.apply(self.param_groups, first=self.taken == 0)
                 if not self._steps.plain:
                     self.base.step()
+                self._steps.note_gradients()
                 if self._early is not None:
                     self._early.advance()
             self.base._opt_called = True  # pyright: ignore  # where a scheduler of the base looks for its step
@@ -147,15 +154,19 @@ class DistributedOptimizer(torch.optim.Optimizer):
             raise ValueError("end_round() was called before the round's first step: take at least one.")
         self.seconds_computing += time.perf_counter() - self._began
         self._steps.end_round()
-        if self._talks():
-            routes = self._schedule.routes(self.round)
-            if self.active or (self.algorithm.held and self._schedule.listens(self.round)):
-                if self._early is None:
-                    self._exchange.run(self._parts(), routes)
-                else:
-                    self._early.finish(self._parts(), routes)
-        elif self.active:
-            self._steps.keep_end()
+        if self.active:
+            self._steps.check_round()
+            self._check_finite()
+        if self.round == 0:
+            refuse_wrapped(holders_of(slot.parameter for block in self.blocks for slot in block.slots))
+        self.buffers.settle(self._agree_on_buffers)
+        try:
+            self._talk()
+        except LostNodeError:
+            raise
+        except BaseException as error:  # the others wait for what this node cannot send any more
+            self._watch.fail(error)
+            raise
         self.round += 1
         self.taken = 0
         self._steps.start_round()
@@ -166,16 +177,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Starts the control variables from the gradients of the last backward(); takes one global average."""
         if self._warm:
             raise ValueError(f"warm_start() means nothing to {self.algorithm.label} here: leave it out.")
-        for block in self.blocks:
-            decay = self.param_groups[block.group]["weight_decay"] if self._steps.plain else 0.0
-            for part in parts_of(block.size, self._chunk):
-                gradient = block.last(part).add_(block.x[part], alpha=decay)
-                mean = gradient.clone()
-                with self._watch.waiting():
-                    dist.all_reduce(mean)
-                for name, value in begin(self.algorithm, block.x[part], gradient, mean / self.nodes).items():
-                    if name != "x":
-                        block.state[name][part] = value
+        self._group.meet("warm_start()")
+        with self._group.talking("warm_start()"):
+            for block in self.blocks:
+                decay = self.param_groups[block.group]["weight_decay"] if self._steps.plain else 0.0
+                for part in parts_of(block.size, self._chunk):
+                    gradient = block.last(part).add_(block.x[part], alpha=decay)
+                    mean = self._group.sum(gradient.clone())
+                    for name, value in begin(self.algorithm, block.x[part], gradient, mean / self.nodes).items():
+                        if name != "x":
+                            block.state[name][part] = value
         self._warm = True
 
     def batches(self, loader: Any, rounds: int) -> Iterator[Any]:
@@ -257,10 +268,60 @@ class DistributedOptimizer(torch.optim.Optimizer):
             if any(parameter.requires_grad for parameter in self._resting):
                 raise ValueError("a frozen parameter is trained now: unfreeze it before DistributedOptimizer is made.")
 
+    def name_of(self, parameter: Tensor) -> str:
+        """The parameter's name in the model; its place in the optimiser where there is none."""
+        named = () if self.buffers.model is None else self.buffers.model.named_parameters()
+        for name, one in named:
+            if one is parameter:
+                return name
+        all_of_them = [one for group in self.param_groups for one in group["params"]]
+        return f"parameter {next(i for i, one in enumerate(all_of_them) if one is parameter)}"
+
+    def _check_finite(self) -> None:
+        """Before anything is sent: stops, or takes the round back, if something is not finite."""
+        found = finite.before_sending(self)
+        if not found:
+            if self._rollback is not None:
+                self._rollback.in_a_row = 0
+            return
+        words = f"rank {self.rank}, round {self.round}: {found}"
+        if self._rollback is None:
+            error = finite.NonFiniteError(
+                f"{words}; nothing of it was sent: take a smaller lr, or on_nonfinite='skip' to leave such rounds out."
+            )
+            self._watch.fail(error)
+            raise error
+        self._rollback.in_a_row += 1
+        if self._rollback.in_a_row > finite.PATIENCE:
+            error = finite.NonFiniteError(f"{words}, for {finite.PATIENCE + 1} rounds in a row: take a smaller lr.")
+            self._watch.fail(error)
+            raise error
+        self.rounds_skipped += 1
+        _log.warning("%s; the node takes this round back and stands still in it", words)
+        self._rollback.restore()
+
+    def _talk(self) -> None:
+        """The round's exchange."""
+        if not self._talks():
+            if self.active:
+                self._steps.keep_end()
+            return
+        routes = self._schedule.routes(self.round)
+        if self.active or (self.algorithm.held and self._schedule.listens(self.round)):
+            if self._early is None:
+                self._exchange.run(self._parts(), routes)
+            else:
+                self._early.finish(self._parts(), routes)
+
+    def _agree_on_buffers(self, changed: list[str]) -> list[list[str]]:
+        return self._group.meet("the end of the first round", changed)
+
     def _open_round(self) -> None:
         self._began = time.perf_counter()
-        self._watch.round = self.round
+        self._group.at_round(self.round)
         self.active = bool(self._schedule.active(self.round)[self.rank])
+        if self._rollback is not None and self.active:
+            self._rollback.keep()
         if self._early is not None and self.active:
             routes = self._schedule.routes(self.round)
             self._early.start(self._chunks(), routes)
@@ -293,7 +354,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             "buffers": self.buffers.layout(),
             "seed": self.seed,
             "message_dtype": self._message_dtype,
-            "early": self._early is not None,
+            "early": self._sends_early,
             "chunk": self._chunk,
         }
 
@@ -307,13 +368,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _share_start(self) -> None:
         """All nodes start from rank 0's model."""
         for block in self.blocks:
-            dist.broadcast(block.x, src=0)
+            self._group.from_first(block.x)
             block.state["x"].copy_(block.x)
         for parameter in self._frozen():
-            start = parameter.contiguous()
-            dist.broadcast(start, src=0)
-            parameter.copy_(start)
-        if self.buffers.floating and self.buffers.policy != "none":
-            flat = self.buffers.flat()
-            dist.broadcast(flat, src=0)
-            self.buffers.put(flat)
+            parameter.copy_(self._group.from_first(parameter.contiguous()))
+        if shared := self.buffers.shared:
+            self.buffers.put(shared, self._group.from_first(self.buffers.flat(shared)))
+        self.buffers.start()

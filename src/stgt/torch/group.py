@@ -1,0 +1,92 @@
+"""All nodes as one optimiser sees them: a process group of its own, and a roll-call before what needs all of them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+from stgt.torch.watch import LostNodeError, Wait, Watch
+from stgt.torch.world import BACKEND_TIMEOUT
+
+
+class Group:
+    """A process group of one optimiser's own, so that its messages meet no other's.
+
+    Args:
+        watch: over all processes.
+        owner: the optimiser; the group ends with it.
+    """
+
+    def __init__(self, watch: Watch, owner: Any):
+        self.watch, self.rank, self.nodes = watch, watch.rank, watch.nodes
+        self.scope = watch.new_scope()
+        self.round = 0
+        self._call = "DistributedOptimizer(…)"
+        with self._waiting():
+            self.processes: Any = dist.new_group(timeout=BACKEND_TIMEOUT)
+        weakref.finalize(owner, _end, self.processes).atexit = False
+
+    def at_round(self, r: int) -> None:
+        """The optimiser has done r rounds."""
+        self.round = self.watch.round = self.watch.rounds[str(self.scope)] = r
+
+    def meet(self, call: str, said: Any = None) -> list[Any]:
+        """A call that all nodes must make: waits for all of them, and returns what each has said."""
+        return self.watch.meet(self.scope, call, said, self.round)
+
+    @contextmanager
+    def talking(self, call: str) -> Iterator[None]:
+        """Inside a call that all nodes make; if it fails at this node alone, the others hear why."""
+        before, self._call = self._call, call
+        try:
+            yield
+        except LostNodeError:
+            raise
+        except BaseException as error:
+            self.watch.fail(error)
+            raise
+        finally:
+            self._call = before
+
+    def exchange(self, peers: tuple[int, ...]) -> Wait:
+        """What this node waits in while it talks with its neighbours."""
+        call = f"the exchange of round {self.round}"
+        return Wait(call, "exchange", self.scope, 0, self.round, peers, None, self.processes)
+
+    def sum(self, value: Tensor) -> Tensor:
+        """Σ over the nodes, in place."""
+        with self._waiting():
+            dist.all_reduce(value, group=self.processes)
+        return value
+
+    def largest(self, value: Tensor) -> Tensor:
+        """The largest of the nodes', in place."""
+        with self._waiting():
+            dist.all_reduce(value, op=dist.ReduceOp.MAX, group=self.processes)
+        return value
+
+    def from_first(self, value: Tensor) -> Tensor:
+        """Rank 0's, in place."""
+        with self._waiting():
+            dist.broadcast(value, src=0, group=self.processes)
+        return value
+
+    def gather(self, value: Tensor) -> list[Tensor]:
+        """That of each node."""
+        found = [value.new_empty(value.shape) for _ in range(self.nodes)]
+        with self._waiting():
+            dist.all_gather(found, value, group=self.processes)
+        return found
+
+    def _waiting(self) -> Any:
+        return self.watch.waiting(Wait(self._call, "torch", self.scope, group=getattr(self, "processes", None)))
+
+
+def _end(processes: Any) -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group(processes)
