@@ -13,6 +13,7 @@ import sys
 import node  # noqa: F401
 import resumable  # noqa: F401
 import scenarios
+import trouble  # noqa: F401
 import torch
 
 

@@ -260,14 +260,11 @@ class Watch:
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        unreachable_since = None
+        unreachable_since: float | None = None
         while not self._stopped.wait(HEARTBEAT_INTERVAL):
             try:
-                wait = self._waits_in()
-                self._beat += 1
-                self._own.put(f"status/{self.rank}", asdict(self._status(wait)))
-                if self._report is None:
-                    self._look(wait)
+                if self._report is None or unreachable_since is None:
+                    self._speak_and_look()
                 unreachable_since = None
             except Exception:  # the store is out of reach: so is the process that keeps it
                 unreachable_since = unreachable_since or time.monotonic()
@@ -276,6 +273,13 @@ class Watch:
                     self._report = self._about("lost", self.keeper, why)
             if self._report is not None:
                 self._give_up()
+
+    def _speak_and_look(self) -> None:
+        wait = self._waits_in()
+        self._beat += 1
+        self._own.put(f"status/{self.rank}", asdict(self._status(wait)))
+        if self._report is None:
+            self._look(wait)
 
     def _waits_in(self) -> Wait | None:
         """What the training waits in, also if it is a collective of torch's own."""
@@ -459,7 +463,8 @@ def _who_waits(everybody: dict[int, Status], ranks: list[int]) -> str:
         ranks_there = ", ".join(map(str, sorted(there)))
         alone = f"by rank {ranks_there} alone" if len(there) == 1 else f"by ranks {ranks_there} only"
         return f"{words}; {status.call} must be called by all nodes at the same point, not {alone}"
-    if len({everybody[rank].scope for rank in ranks}) > 1:
+    exchanges = [everybody[rank].scope for rank in ranks if everybody[rank].kind == "exchange"]
+    if len(exchanges) == len(ranks) and len(set(exchanges)) > 1:
         return f"{words}; the rounds of several optimisers must end in the same order on all nodes"
     return words
 
