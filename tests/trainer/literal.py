@@ -16,11 +16,13 @@ def simulate(
     lr: float | np.ndarray = 0.1,
     factor: float = 1.0,
     clip: float = 0.0,
+    skipped: tuple[tuple[int, int], ...] = (),
 ) -> dict[str, np.ndarray]:
     """x_i and c_i after `rounds` rounds.
 
     Node i steps with its own torch optimiser on g + c, and z is the mean of g + c. Plain SGD's is written out, with an
-    lr that is multiplied by `factor` after every step, and z weighted by it.
+    lr that is multiplied by `factor` after every step, and z weighted by it. A (node, round) that is skipped leaves x
+    and the optimiser as they were, and its z is 0.
     """
     xs = [torch.zeros(P, dtype=torch.float64) for _ in range(NODES)]
     cs = [torch.zeros(P, dtype=torch.float64) for _ in range(NODES)]
@@ -31,6 +33,9 @@ def simulate(
     for r in range(rounds):
         zs = []
         for i, (x, c) in enumerate(zip(xs, cs, strict=True)):
+            if (i, r) in skipped:
+                zs.append(torch.zeros(P, dtype=torch.float64))
+                continue
             a, b = data(i)
             z, weight = torch.zeros(P, dtype=torch.float64), 0.0
             for _ in range(taus[i]):

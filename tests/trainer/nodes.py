@@ -123,9 +123,12 @@ class World:
 
     def ask(self, scenario: str, **arguments) -> list[dict]:
         """Each node's answer: {"result": …}, or {"error": …} with a ValueError's words."""
-        for connection in self.connections:
-            connection.send((scenario, arguments))
-        answers = [connection.recv() for connection in self.connections]
+        try:
+            for connection in self.connections:
+                connection.send((scenario, arguments))
+            answers = [connection.recv() for connection in self.connections]
+        except (EOFError, OSError):
+            raise AssertionError([(node.poll(), node.lines[-12:]) for node in self.nodes]) from None
         for answer in answers:
             assert "crash" not in answer, answer["crash"]
         return answers

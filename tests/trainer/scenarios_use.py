@@ -54,7 +54,11 @@ def base_of(kind: str, parameters, lr: float) -> torch.optim.Optimizer:
 
 
 def method(name: str, tau: int) -> stgt.Algorithm:
-    make = {"DPSGD-atc": lambda tau: stgt.DPSGD(tau=tau, atc=True), "DIGing": lambda tau: stgt.DIGing()}
+    make = {
+        "DPSGD-atc": lambda tau: stgt.DPSGD(tau=tau, atc=True),
+        "DIGing": lambda tau: stgt.DIGing(),
+        "FlexGT-last": lambda tau: stgt.FlexGT(tau=tau, snapshot="last"),
+    }
     return make.get(name, lambda tau: getattr(stgt, name)(tau=tau))(tau)
 
 
@@ -350,7 +354,7 @@ def mistake(kind: str):
         "buffers": lambda: wrap(buffers="mean"),
         "sparse": embed,
         "integers": lambda: wrap(torch.optim.SGD([torch.zeros(3, dtype=torch.complex64)], lr=0.1)),
-        "model differs": lambda: wrap(torch.optim.SGD(list(model.parameters())[odd_one:], lr=0.1)),
+        "model differs": lambda: wrap(torch.optim.SGD(list(model.parameters())[odd_one:], lr=0.1), model=model),
         "algorithm differs": lambda: wrap(algorithm=stgt.DPSGD(tau=2) if odd_one else None),
         "topology differs": lambda: wrap(graph="ring" if odd_one else "exponential"),
         "weights differ": lambda: wrap(graph=stgt.topology.from_matrix(W.T if odd_one else W)),

@@ -41,10 +41,11 @@ class Steps:
         plain: is the base optimiser x ← x − lr (g + weight_decay · x)? Then the steps are made here, and the round's
             mean direction is (start − end)/(sum of the stepsizes). Else the optimiser makes them, and the corrected
             gradients are summed up in a buffer of their own.
+        guarded: must a gradient that is not finite leave the corrections as they are?
     """
 
-    def __init__(self, algorithm: Algorithm, blocks: list[Block], plain: bool):
-        self.algorithm, self.blocks, self.plain = algorithm, blocks, plain
+    def __init__(self, algorithm: Algorithm, blocks: list[Block], plain: bool, guarded: bool = False):
+        self.algorithm, self.blocks, self.plain, self.guarded = algorithm, blocks, plain, guarded
         reads = algorithm.reads
         self.keeps_start = "start" in reads or (plain and "direction" in reads)
         self.keeps_first = "first" in reads
@@ -91,7 +92,7 @@ class Steps:
                 corrections = views.split(c) if isinstance(c, Tensor) else None
                 made = made or (corrections is not None and not any(c is kept for kept in views.state.values()))
                 if self.plain:
-                    _move(views.xs, g, corrections, rate)
+                    _move(views.xs, g, corrections, rate, not self.guarded)
                     continue
                 if corrections is not None:
                     torch._foreach_add_(g, corrections)
@@ -241,13 +242,13 @@ class Chunk:
         )
 
 
-def _move(x: list[Tensor], gradient: list[Tensor], correction: list[Tensor] | None, rate: float) -> None:
+def _move(x: list[Tensor], gradient: list[Tensor], correction: list[Tensor] | None, rate: float, fused: bool) -> None:
     """x ← x − rate (gradient + correction)."""
     if correction is None:
         torch._foreach_add_(x, gradient, alpha=-rate)
-    elif x[0].device.type == "cpu":
+    elif fused and x[0].device.type == "cpu":
         # One pass over the memory: SGD's kernel for Nesterov's momentum, whose buffer b ← 1 · b + (1 − 1) · gradient
-        # is the correction and stays as it is.
+        # is the correction and stays as it is, where the gradient is finite.
         torch._fused_sgd_(
             x,
             gradient,

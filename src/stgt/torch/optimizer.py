@@ -107,7 +107,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._chunk, self._message_dtype, self._sends_early = chunk, message_dtype, early
         self._watch = watch()
         self._schedule = Schedule(self.topology, algorithm, self.rank, seed)
-        self._steps = Steps(algorithm, self.blocks, fit.is_plain(optimizer))
+        self._steps = Steps(algorithm, self.blocks, fit.is_plain(optimizer), guarded=on_nonfinite == "skip")
         fit.agree(self._watch.meet(0, "DistributedOptimizer(…)", self._signature()))
         self._group = Group(self._watch, self)
         self._exchange = Exchange(self._group, WIRES[message_dtype])
