@@ -13,8 +13,9 @@ import sys
 import node  # noqa: F401
 import resumable  # noqa: F401
 import scenarios
-import trouble  # noqa: F401
 import torch
+import trouble  # noqa: F401
+import walk  # noqa: F401
 
 
 def main() -> None:

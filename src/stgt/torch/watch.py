@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -173,11 +173,8 @@ class Watch:
         keys = [f"meeting/{scope}/{number}/{rank}" for rank in range(self.nodes)]
         with self.waiting(Wait(call, "meeting", scope, number, r)):
             self._others.put(keys[self.rank], {"call": call, "round": r, "said": said})
-            self._until(lambda: self._others.have(keys))
-            heard = self._others.get_all(keys)
+            heard = self._until_all(keys)
         for rank, one in enumerate(heard):
-            if one is None:
-                raise LostNodeError(f"what rank {rank} wrote into the store is not signed by this run's secret.", rank)
             if one["call"] != call:
                 raise DeadlockError(
                     f"rank {self.rank} has called {call} where rank {rank} has called {one['call']}: all nodes must "
@@ -240,9 +237,13 @@ class Watch:
         self._progress += 1
         self._moved = time.monotonic()
 
-    def _until(self, there: Callable[[], bool]) -> None:
+    def _until_all(self, keys: list[str]) -> list[Any]:
+        """The notes under all of the keys, once they are there; a stranger's count as none."""
         pause = 0.0005
-        while not there():
+        while True:
+            found = self._others.get_all(keys) if self._others.have(keys) else [None]
+            if None not in found:
+                return found
             if self._report is not None:
                 raise self._stop()
             time.sleep(pause)
