@@ -17,7 +17,7 @@ from stgt.torch.finite import NonFiniteError, is_finite
 from stgt.torch.flat import parts_of
 from stgt.torch.group import Group
 from stgt.torch.routes import Mean, Route
-from stgt.torch.watch import Wait
+from stgt.torch.status import Wait
 
 AHEAD = 2  # parts that are under way while one is merged
 RING = AHEAD + 2  # parts until a buffer is used again

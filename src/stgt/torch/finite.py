@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from stgt.torch.flat import Block
 if TYPE_CHECKING:
     from stgt.torch.optimizer import DistributedOptimizer
 
+_log = logging.getLogger("stgt")
 POLICIES = ("stop", "skip")
 PATIENCE = 10  # rounds in a row that a node may take back
 
@@ -40,7 +42,7 @@ def in_blocks(opt: DistributedOptimizer, fields: Iterable[str]) -> str:
     for block in opt.blocks:
         for field, buffer in block.buffers.items():
             if field in fields and not is_finite(buffer):
-                return first_nonfinite((opt.name_of(slot.parameter), slot.of(buffer)) for slot in block.slots)
+                return first_nonfinite((name_of(opt, slot.parameter), slot.of(buffer)) for slot in block.slots)
     return ""
 
 
@@ -49,10 +51,42 @@ def before_sending(opt: DistributedOptimizer) -> str:
     found = in_blocks(opt, ("x", "first", "total"))
     if not found and "last" in opt.algorithm.reads:
         gradients = ((slot.parameter, slot.gradient()) for block in opt.blocks for slot in block.slots)
-        found = first_nonfinite((f"the gradient of {opt.name_of(one)}", g) for one, g in gradients if g is not None)
+        found = first_nonfinite((f"the gradient of {name_of(opt, one)}", g) for one, g in gradients if g is not None)
     if not found and opt.buffers.mixes:
         found = first_nonfinite(opt.buffers.mixed.items())
     return found
+
+
+def guard(opt: DistributedOptimizer) -> None:
+    """Before anything is sent: stops the training, or takes the node's round back, if something is not finite."""
+    found, rollback = before_sending(opt), opt._rollback
+    if not found:
+        if rollback is not None:
+            rollback.in_a_row = 0
+        return None
+    words = f"rank {opt.rank}, round {opt.round}: {found}"
+    if rollback is not None:
+        rollback.in_a_row += 1
+        if rollback.in_a_row <= PATIENCE:
+            opt.rounds_skipped += 1
+            _log.warning("%s; the node takes this round back and stands still in it", words)
+            return rollback.restore()
+        advice = f", for {rollback.in_a_row} rounds in a row: take a smaller lr."
+    else:
+        advice = "; nothing of it was sent: take a smaller lr, or on_nonfinite='skip' to leave such rounds out."
+    error = NonFiniteError(words + advice)
+    opt._watch.fail(error)
+    raise error
+
+
+def name_of(opt: DistributedOptimizer, parameter: Tensor) -> str:
+    """The parameter's name in the model; its place in the optimiser where there is none."""
+    named = () if opt.buffers.model is None else opt.buffers.model.named_parameters()
+    for name, one in named:
+        if one is parameter:
+            return name
+    everyone = [one for group in opt.param_groups for one in group["params"]]
+    return f"parameter {next(i for i, one in enumerate(everyone) if one is parameter)}"
 
 
 class Rollback:

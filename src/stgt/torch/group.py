@@ -10,7 +10,8 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from stgt.torch.watch import LostNodeError, Wait, Watch
+from stgt.torch.status import Wait
+from stgt.torch.watch import LostNodeError, Watch
 from stgt.torch.world import BACKEND_TIMEOUT
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -33,7 +32,6 @@ from stgt.torch.routes import Schedule
 from stgt.torch.watch import LostNodeError
 from stgt.torch.world import watch
 
-_log = logging.getLogger("stgt")
 CHUNK = 1 << 19  # elements that travel at once
 WIRES = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -156,7 +154,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._steps.end_round()
         if self.active:
             self._steps.check_round()
-            self._check_finite()
+            finite.guard(self)
         if self.round == 0:
             refuse_wrapped(holders_of(slot.parameter for block in self.blocks for slot in block.slots))
         self.buffers.settle(self._agree_on_buffers)
@@ -267,38 +265,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 block.check()
             if any(parameter.requires_grad for parameter in self._resting):
                 raise ValueError("a frozen parameter is trained now: unfreeze it before DistributedOptimizer is made.")
-
-    def name_of(self, parameter: Tensor) -> str:
-        """The parameter's name in the model; its place in the optimiser where there is none."""
-        named = () if self.buffers.model is None else self.buffers.model.named_parameters()
-        for name, one in named:
-            if one is parameter:
-                return name
-        all_of_them = [one for group in self.param_groups for one in group["params"]]
-        return f"parameter {next(i for i, one in enumerate(all_of_them) if one is parameter)}"
-
-    def _check_finite(self) -> None:
-        """Before anything is sent: stops, or takes the round back, if something is not finite."""
-        found = finite.before_sending(self)
-        if not found:
-            if self._rollback is not None:
-                self._rollback.in_a_row = 0
-            return
-        words = f"rank {self.rank}, round {self.round}: {found}"
-        if self._rollback is None:
-            error = finite.NonFiniteError(
-                f"{words}; nothing of it was sent: take a smaller lr, or on_nonfinite='skip' to leave such rounds out."
-            )
-            self._watch.fail(error)
-            raise error
-        self._rollback.in_a_row += 1
-        if self._rollback.in_a_row > finite.PATIENCE:
-            error = finite.NonFiniteError(f"{words}, for {finite.PATIENCE + 1} rounds in a row: take a smaller lr.")
-            self._watch.fail(error)
-            raise error
-        self.rounds_skipped += 1
-        _log.warning("%s; the node takes this round back and stands still in it", words)
-        self._rollback.restore()
 
     def _talk(self) -> None:
         """The round's exchange."""
