@@ -14,6 +14,16 @@ from stgt.torch.status import Wait
 from stgt.torch.watch import LostNodeError, Watch
 from stgt.torch.world import BACKEND_TIMEOUT
 
+_out_of_use: list[Any] = []  # process groups whose optimisers are gone; Python may find that out in any thread
+
+
+def end_groups() -> None:
+    """Ends the process groups of optimisers that are gone; called by the thread that makes new ones."""
+    while _out_of_use:
+        processes = _out_of_use.pop()
+        if dist.is_initialized():
+            dist.destroy_process_group(processes)
+
 
 class Group:
     """A process group of one optimiser's own, so that its messages meet no other's.
@@ -30,7 +40,7 @@ class Group:
         self._call = "DistributedOptimizer(…)"
         with self._waiting():
             self.processes: Any = dist.new_group(timeout=BACKEND_TIMEOUT)
-        weakref.finalize(owner, _end, self.processes).atexit = False
+        weakref.finalize(owner, _out_of_use.append, self.processes).atexit = False
 
     def at_round(self, r: int) -> None:
         """The optimiser has done r rounds."""
@@ -86,8 +96,3 @@ class Group:
 
     def _waiting(self) -> Any:
         return self.watch.waiting(Wait(self._call, "torch", self.scope, group=getattr(self, "processes", None)))
-
-
-def _end(processes: Any) -> None:
-    if dist.is_initialized():
-        dist.destroy_process_group(processes)

@@ -25,7 +25,7 @@ from stgt.torch.buffers import Buffers
 from stgt.torch.early import Early
 from stgt.torch.exchange import Exchange, Part
 from stgt.torch.flat import make_blocks, parts_of
-from stgt.torch.group import Group
+from stgt.torch.group import Group, end_groups
 from stgt.torch.local import Chunk, Steps
 from stgt.torch.root import holders_of, model_of, refuse_wrapped
 from stgt.torch.routes import Schedule
@@ -106,6 +106,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._watch = watch()
         self._schedule = Schedule(self.topology, algorithm, self.rank, seed)
         self._steps = Steps(algorithm, self.blocks, fit.is_plain(optimizer), guarded=on_nonfinite == "skip")
+        end_groups()
         fit.agree(self._watch.meet(0, "DistributedOptimizer(…)", self._signature()))
         self._group = Group(self._watch, self)
         self._exchange = Exchange(self._group, WIRES[message_dtype])

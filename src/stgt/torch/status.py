@@ -44,6 +44,7 @@ class Status:
     kind: str = ""
     scope: int = 0
     number: int = 0
+    exchange: int = 0  # the round that it waits to end
     facing: int | None = None
     meetings: dict[str, int] = field(default_factory=dict)  # by scope: the last one it came to
     rounds: dict[str, int] = field(default_factory=dict)  # by scope: rounds done
@@ -56,14 +57,14 @@ class Status:
             return other.meetings.get(scope, 0) < self.number
         if self.kind == "exchange":
             elsewhere = (other.kind, other.scope) != ("exchange", self.scope)
-            return elsewhere and other.rounds.get(scope, 0) <= self.rounds.get(scope, 0)
+            return elsewhere and other.rounds.get(scope, 0) <= self.exchange
         return False
 
 
 def circle_of(start: int, everybody: dict[int, Status]) -> list[int]:
     """Nodes that wait for one another, each for the next, from `start` and back to it; none if there are none.
 
-    As the first of them is this process, which waits now, none of the others can have gone on since it wrote.
+    If the first of them still waits, none of the others can have gone on since it wrote: rounds and meetings only grow.
     """
     path: list[int] = []
     tried: set[int] = set()

@@ -244,7 +244,7 @@ class Watch:
             found.line = line_of(self._trainer)
         if wait is not None:
             found.call, found.kind, found.scope = wait.call, wait.kind, wait.scope
-            found.number, found.facing = wait.number, wait.facing
+            found.number, found.exchange, found.facing = wait.number, wait.round, wait.facing
         return found
 
     def _look(self, wait: Wait | None) -> None:
@@ -268,7 +268,8 @@ class Watch:
                 return self._tell("lost", peer, f"it has made no progress for {self.timeout:g} s{place_of(status)}")
         everybody = statuses | {self.rank: mine}
         circle = circle_of(self.rank, everybody)
-        if circle or self._all_still(everybody):
+        still_there = self._waits_in() is wait and wait.facing == mine.facing
+        if (circle and still_there) or self._all_still(everybody):
             self._tell("deadlock", self.rank, who_waits(everybody, circle or sorted(everybody)))
         return None
 
