@@ -21,7 +21,7 @@ def end_groups() -> None:
     """Ends the process groups of optimisers that are gone; called by the thread that makes new ones."""
     while _out_of_use:
         processes = _out_of_use.pop()
-        if dist.is_initialized():
+        if dist.is_initialized() and processes in dist.distributed_c10d._world.pg_map:
             dist.destroy_process_group(processes)
 
 

@@ -27,7 +27,7 @@ from stgt.torch.exchange import Exchange, Part
 from stgt.torch.flat import make_blocks, parts_of
 from stgt.torch.group import Group, end_groups
 from stgt.torch.local import Chunk, Steps
-from stgt.torch.root import holders_of, model_of, refuse_wrapped
+from stgt.torch.root import model_of, refuse_wrapped
 from stgt.torch.routes import Schedule
 from stgt.torch.watch import LostNodeError
 from stgt.torch.world import watch
@@ -157,7 +157,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._steps.check_round()
             finite.guard(self)
         if self.round == 0:
-            refuse_wrapped(holders_of(slot.parameter for block in self.blocks for slot in block.slots))
+            refuse_wrapped(slot.parameter for block in self.blocks for slot in block.slots)
         self.buffers.settle(self._agree_on_buffers)
         try:
             self._talk()

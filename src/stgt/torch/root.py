@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterable
 
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.parallel import DistributedDataParallel
+
+_wrappers: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # each DDP since this module was imported
+
+
+def _note_wrapper(module: nn.Module, name: str, submodule: nn.Module | None) -> None:
+    if isinstance(module, DistributedDataParallel):
+        _wrappers.add(module)
+
+
+register_module_module_registration_hook(_note_wrapper)
 
 
 def model_of(parameters: Iterable[Tensor], given: nn.Module | None) -> nn.Module | None:
@@ -14,9 +26,9 @@ def model_of(parameters: Iterable[Tensor], given: nn.Module | None) -> nn.Module
 
     Without doubt means that exactly they are the parameters of one living module that is part of no other.
     """
+    parameters = list(parameters)
+    refuse_wrapped(parameters)
     wanted = {id(parameter) for parameter in parameters}
-    holders = _holders(wanted)
-    refuse_wrapped(holders)
     if given is not None:
         if not isinstance(given, nn.Module):
             raise ValueError(f"model={given!r}: give the torch.nn.Module that is trained.")
@@ -27,7 +39,7 @@ def model_of(parameters: Iterable[Tensor], given: nn.Module | None) -> nn.Module
                 "that holds all of them, such as torch.nn.ModuleList([encoder, decoder])."
             )
         return given
-    roots = _roots(holders)
+    roots = _roots(_holders(wanted))
     if len(roots) > 1 or (roots and not _exact(roots[0], wanted)):
         gc.collect()  # a module that is out of use may not have gone yet
         roots = _roots(_holders(wanted))
@@ -42,28 +54,22 @@ def model_of(parameters: Iterable[Tensor], given: nn.Module | None) -> nn.Module
     )
 
 
-def refuse_wrapped(modules: Iterable[nn.Module]) -> None:
-    """A ValueError if a model is wrapped in DDP."""
-    if any(isinstance(one, DistributedDataParallel) for one in modules):
+def refuse_wrapped(parameters: Iterable[Tensor]) -> None:
+    """A ValueError if a model with some of these parameters is wrapped in DDP."""
+    wanted = {id(parameter) for parameter in parameters}
+    if any(id(parameter) in wanted for one in _wrappers for parameter in one.parameters()):
         raise ValueError(
             "the model is wrapped in DistributedDataParallel, which averages the gradients at every step: train the "
             "plain model (model.module), the exchange is the optimiser's."
         )
 
 
-def holders_of(parameters: Iterable[Tensor]) -> list[nn.Module]:
-    """The living modules that hold some of the parameters."""
-    return _holders({id(parameter) for parameter in parameters})
-
-
 def _holders(wanted: set[int]) -> list[nn.Module]:
-    found = []
-    for one in gc.get_objects():
-        if not issubclass(type(one), nn.Module) or "_parameters" not in vars(one):
-            continue
-        if any(id(parameter) in wanted for parameter in one.parameters()):
-            found.append(one)
-    return found
+    """The living modules that hold some of the parameters."""
+    everything = gc.get_objects()
+    kinds = {one for one in set(map(type, everything)) if issubclass(one, nn.Module)}  # of each type, not each object
+    modules = [one for one in everything if type(one) in kinds and "_parameters" in vars(one)]
+    return [one for one in modules if any(id(parameter) in wanted for parameter in one.parameters())]
 
 
 def _roots(modules: list[nn.Module]) -> list[nn.Module]:
