@@ -5,6 +5,7 @@ import warnings
 from multiprocessing.connection import Client
 
 import scenarios
+import scenarios_files
 import scenarios_use
 import torch
 
@@ -23,7 +24,8 @@ def main(address: str) -> None:
 
 def answer(name: str, arguments: dict) -> dict:
     try:
-        return {"result": getattr(scenarios if hasattr(scenarios, name) else scenarios_use, name)(**arguments)}
+        module = next(one for one in (scenarios, scenarios_use, scenarios_files) if hasattr(one, name))
+        return {"result": getattr(module, name)(**arguments)}
     except ValueError as error:
         return {"error": str(error)}
     except Exception:
