@@ -49,6 +49,14 @@ def nobody_has_pressed_ctrl_c():
         drive._presses.last, drive._presses.pending = -np.inf, False
 
 
+@pytest.fixture
+def synced(monkeypatch):
+    """The inodes of all files and folders that are synced to the disk, in order."""
+    inodes = []
+    monkeypatch.setattr(os, "fsync", lambda handle: inodes.append(os.fstat(handle).st_ino))
+    return inodes
+
+
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory):
     """A folder with MNIST's files unpacked, whose digit k is a bright bar in rows 2k and 2k + 1."""

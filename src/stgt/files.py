@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import csv
+import errno
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
-    """Has `write` fill a temporary file beside `path`, then puts it in place in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def write_atomically(path: Path, write: Callable[[Path], object], durable: bool = False) -> Path:
+    """Has `write` fill a temporary file beside `path`, then puts it in place in one step.
+
+    Args:
+        path: of the file; folders that are missing are made.
+        write: fills the file whose path it is given.
+        durable: wait until the disk has it, so that it survives a power failure; milliseconds, or more for large files.
+    """
     given, path = path, path.resolve()  # a link stays one
+    made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)
@@ -21,10 +30,34 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
         write(temporary)
         os.umask(mask := os.umask(0))
         temporary.chmod(0o666 & ~mask)
+        if durable:
+            _to_disk(temporary, os.O_RDWR)
         os.replace(temporary, path)
+        for folder in (path.parent, *(new.parent for new in made)) if durable and os.name != "nt" else ():
+            with _unless_refused():
+                _to_disk(folder, os.O_RDONLY)
     finally:
         temporary.unlink(missing_ok=True)
     return given
+
+
+def _to_disk(path: Path, flags: int) -> None:
+    """Waits until a file's content, or the names in a folder, are on the disk."""
+    handle = os.open(path, flags)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _unless_refused() -> Iterator[None]:
+    """Some network file systems do not do it for folders, and a folder may be writable and not readable."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
+            raise
 
 
 def write_text(path: Path, text: str) -> Path:

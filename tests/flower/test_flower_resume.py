@@ -44,6 +44,13 @@ def test_stopped_and_resumed_is_the_uninterrupted_run_to_the_bit(method, stop, t
     np.testing.assert_array_equal(found, undisturbed(method))
 
 
+def test_the_servers_and_the_clients_files_are_on_the_disk(tmp_path, synced):
+    go_on(PLUS, 2, tmp_path)
+    for path in (tmp_path / "server.safetensors", *(tmp_path / "clients").iterdir()):
+        assert path.stat().st_ino in synced
+        assert path.parent.stat().st_ino in synced
+
+
 def test_a_round_that_does_not_count_is_over_all_the_same(tmp_path):
     go_on(PLUS, 5, tmp_path)  # the last of them is one of those without a reply
     grid = FatefulGrid(quadratics.app_of(state_dir=tmp_path / "clients"), fate=fate)

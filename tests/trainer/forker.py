@@ -10,6 +10,7 @@ import json
 import os
 import sys
 
+import dying  # noqa: F401
 import node  # noqa: F401
 import resumable  # noqa: F401
 import scenarios

@@ -5,13 +5,14 @@ import warnings
 from multiprocessing.connection import Client
 
 import scenarios
+import scenarios_files
 import scenarios_guarded
 import scenarios_use
 import torch
 
 from stgt.torch import init
 
-PLAYS = (scenarios, scenarios_use, scenarios_guarded)
+PLAYS = (scenarios, scenarios_use, scenarios_files, scenarios_guarded)
 
 
 def main(address: str) -> None:

@@ -240,10 +240,12 @@ def ended_by_hand(counts: list[int], rounds: int):
 # -- checkpoints -------------------------------------------------------------------------------------------------
 
 
-def stopping(folder: str, base: str, steps: list[int], load=False, save=False, extra=None, keep=2, **options):
+def stopping(
+    folder: str, base: str, steps: list[int], load=False, save=False, extra=None, keep=2, anew=False, **options
+):
     """Loads if told so, makes steps[rank] steps, saves if told so; returns all that the next step depends on."""
     made, opt = _started(base, **options)
-    told = opt.load(folder) if load else None
+    told = opt.load(folder, start_anew=anew) if load else None
     _walk(made, opt, steps[dist.get_rank()])
     if save:
         opt.save(folder, extra=extra, keep=keep)
@@ -267,13 +269,13 @@ def bad_extra(folder: str):
     opt.save(folder, extra={"tensor": torch.zeros(1)})
 
 
-def _started(base: str, name="STGT", tau: int | list[int] = 3, graph="static", model="quadratic", **options):
+def _started(base: str, name="STGT", tau: int | list[int] = 3, graph="static", model="quadratic", called="", **options):
     torch.manual_seed(dist.get_rank())
     made = Quadratic() if model == "quadratic" else torch.nn.Linear(2, 3).double()
     tau = tau if isinstance(tau, int) else tau[dist.get_rank()]
     graph = topology(graph, dist.get_world_size())
     inner = base_of(base, made.parameters(), 0.1)
-    return made, DistributedOptimizer(inner, method(name, tau), graph, chunk=16, **options)
+    return made, DistributedOptimizer(inner, method(name, tau), graph, chunk=16, name=called, **options)
 
 
 def _walk(made, opt: DistributedOptimizer, steps: int) -> None:
@@ -289,21 +291,8 @@ def _all_of(opt: DistributedOptimizer) -> dict:
     state = [
         [name, value.tolist()] for _, entry in entries for name, value in sorted(entry.items()) if value is not None
     ]
-    return {"state": outcome(opt), "base": state, "round": opt.round, "taken": opt.taken}
-
-
-def damage(folder: str, step: int, node: int, how: str):
-    """Spoils a part of a checkpoint, at one node."""
-    if dist.get_rank() == node:
-        part = Path(folder) / f"step-{step:010d}" / f"node-{node:04d}"
-        if how == "missing":
-            part.with_suffix(".json").unlink()
-        elif how == "truncated":
-            path = part.with_suffix(".safetensors")
-            path.write_bytes(path.read_bytes()[:-7])
-        elif how == "nonsense":
-            part.with_suffix(".json").write_text("null")
-    dist.barrier()
+    done = {"round": opt.round, "taken": opt.taken, "steps": opt.steps_taken, "bytes": opt._exchange.bytes_sent}
+    return {"state": outcome(opt), "base": state, **done}
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------

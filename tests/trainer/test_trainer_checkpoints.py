@@ -6,6 +6,8 @@ import re
 import pytest
 from literal import NODES
 
+from stgt.torch.parts import sealed, unsealed
+
 
 def same_steps(count: int) -> list[int]:
     return [count] * NODES
@@ -40,17 +42,9 @@ def test_resuming_equals_never_stopping(world, tmp_path, base, options):
         assert one["told"]["extra"] == {"epoch": 3}
         assert one["state"] == two["state"]
         assert one["base"] == two["base"]
-        assert (one["round"], one["taken"]) == (7, 0)
-
-
-@pytest.mark.parametrize("how", ["missing", "truncated", "nonsense"])
-def test_a_spoiled_part_makes_all_nodes_take_the_one_before(world, tmp_path, how):
-    arguments = {"folder": str(tmp_path), "base": "sgd"}
-    world.run("stopping", steps=same_steps(3), save=True, **arguments)
-    world.run("stopping", steps=same_steps(3), load=True, save=True, **arguments)
-    world.run("damage", folder=str(tmp_path), step=6, node=2, how=how)
-    found = world.run("stopping", steps=same_steps(0), load=True, **arguments)
-    assert {node["told"]["steps"] for node in found} == {3}
+        assert (one["round"], one["taken"], one["steps"]) == (7, 0, two["steps"])
+        if not options.get("early"):  # whose early half is sent again from the round's start
+            assert one["bytes"] == two["bytes"]
 
 
 def test_parts_of_a_lost_future_do_not_cost_the_present(world, tmp_path):
@@ -58,7 +52,7 @@ def test_parts_of_a_lost_future_do_not_cost_the_present(world, tmp_path):
     arguments = {"folder": str(tmp_path), "base": "sgd"}
     world.run("stopping", steps=same_steps(3), save=True, **arguments)
     world.run("stopping", steps=same_steps(3), load=True, save=True, **arguments)
-    world.run("damage", folder=str(tmp_path), step=6, node=2, how="missing")
+    world.run("spoil", folder=str(tmp_path), steps=[6], node=2, how="missing")
     world.run("stopping", steps=same_steps(2), load=True, save=True, keep=1, **arguments)
     found = world.run("stopping", steps=same_steps(0), load=True, **arguments)
     assert {node["told"]["steps"] for node in found} == {5}
@@ -70,11 +64,14 @@ def test_keep_and_what_the_files_are(world, tmp_path):
         world.run("stopping", steps=same_steps(3), load=True, save=True, keep=2, **arguments)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000000009", "step-0000000012"]
     files = sorted(path.name for path in (tmp_path / "step-0000000012").iterdir())
-    assert files == sorted(f"node-{i:04d}.{ending}" for i in range(NODES) for ending in ("json", "safetensors"))
+    endings = ("complete", "json", "safetensors")
+    assert files == sorted(f"node-{i:04d}.{ending}" for i in range(NODES) for ending in endings)
     for path in (tmp_path / "step-0000000012").iterdir():
         start = path.read_bytes()
         if path.suffix == ".json":
             json.loads(start)
+        elif path.suffix == ".complete":
+            assert start == b""
         else:  # the length of a JSON header, then the header: no pickle
             length = int.from_bytes(start[:8], "little")
             assert json.loads(start[8 : 8 + length])["rng"]["dtype"] == "U8"
@@ -109,8 +106,8 @@ def test_a_checkpoint_of_another_number_of_nodes(world, tmp_path, parts):
     arguments = {"folder": str(tmp_path), "base": "sgd"}
     world.run("stopping", steps=same_steps(3), save=True, **arguments)
     for path in tmp_path.rglob("*.json"):
-        about = json.loads(path.read_text())
-        path.write_text(json.dumps(about | {"nodes": 4 if parts == 4 else 16}))
+        about = unsealed(path.read_bytes())
+        path.write_bytes(sealed(about | {"nodes": 4 if parts == 4 else 16}))
         if about["node"] >= parts:
             path.unlink()
     for answer in world.ask("stopping", steps=same_steps(0), load=True, **arguments):

@@ -39,7 +39,7 @@ def save(traces: Sequence[Trace], path: Path) -> Path:
             np.savez(stream, **{TEXT: np.frombuffer(text.encode(), np.uint8)}, **arrays)  # pyright: ignore
 
     try:
-        return write_atomically(path, write)
+        return write_atomically(path, write, durable=True)
     except OSError as error:
         raise ValueError(f"{path} cannot be written ({error.strerror}): give another path.") from None
 

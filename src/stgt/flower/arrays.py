@@ -15,9 +15,9 @@ NOTE = "note"
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray], note: str) -> Path:
-    """Writes the file whole or not at all."""
+    """Writes the file whole or not at all, and to the disk: who goes on after a power failure goes on from it."""
     named = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    return write_atomically(path, lambda file: save_file(named, str(file), {NOTE: note}))
+    return write_atomically(path, lambda file: save_file(named, str(file), {NOTE: note}), durable=True)
 
 
 def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], str]:

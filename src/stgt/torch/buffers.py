@@ -80,6 +80,19 @@ class Buffers:
         self._first = {name: buffer.clone() for name, buffer in usable.items() if name not in statistics} or None
         self.look_away()
 
+    @property
+    def agreed(self) -> list[str] | None:
+        """Those that the nodes have agreed on; None before the first round's end."""
+        return self.moving if self._first is None else None
+
+    def agree_again(self, agreed: list[str] | None) -> None:
+        """A state was loaded, with what had been agreed on then."""
+        if agreed is not None:
+            self.moving, self._first = agreed, None
+        elif self._first is not None:
+            self._first = {name: self.all[name].clone() for name in self._first}
+        self.look_away()
+
     def look_away(self) -> None:
         """What was written to the constants so far is no change."""
         names = [name for name in self.shared if name not in (self.moving or ())]

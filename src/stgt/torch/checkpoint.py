@@ -1,145 +1,214 @@
-"""Checkpoints: two files for each node, tensors as safetensors and the rest as JSON, written whole or not at all.
+"""Checkpoints: a part for each node, complete when every node has its own, and the nodes' agreement on which to load.
 
-A node's part counts once its JSON file is there, which is written last. A checkpoint is complete when every node has
-its part: on loading, the nodes agree on the newest step of which all of them do, whether they share a folder or not.
+On loading, the nodes agree on the newest checkpoint of which all have a whole part, whether they share a folder or not.
+Each node's reading and writing is apart from the talking: what goes wrong at one of them becomes a sentence, and all
+nodes stop with it.
 """
 
 from __future__ import annotations
 
+import gc
 import json
+import logging
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from stgt.files import write_atomically
+from stgt.torch.finite import first_nonfinite
+from stgt.torch.parts import ABSENT, FORMAT, Look, Parts, Place
+from stgt.torch.state import stand, standing, unlike
 
 if TYPE_CHECKING:
     from stgt.torch.optimizer import DistributedOptimizer
 
-FORMAT = 1
-_FOLDER = re.compile(r"step-(\d{10})")
+SHOWN = 3  # checkpoints that a refusal tells of
+
+_log = logging.getLogger("stgt")
+_users: WeakValueDictionary[tuple[Path, str], DistributedOptimizer] = WeakValueDictionary()
+
+
+def check_name(name: Any) -> str:
+    """A name that can be a part of a file's."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]*", name):
+        raise ValueError(f"name={name!r}: use letters, digits, - and _ only.")
+    return name
 
 
 def save(opt: DistributedOptimizer, folder: Path, extra: Any, keep: int) -> None:
-    """Writes this node's part, waits until all have, and only then removes older ones."""
+    """Writes this node's part, hears whether all have, and only then removes older ones."""
     if opt._early is not None:
-        opt._early.settle()  # whoever stops after saving leaves nothing under way
-    tensors, values = _base_state(opt)
-    for number, block in enumerate(opt.blocks):
-        tensors |= {f"block.{number}.{name}": value for name, value in block.buffers.items()}
-    tensors |= {f"buffer.{name}": buffer.detach().contiguous() for name, buffer in opt.buffers.all.items()}
-    tensors["rng"] = torch.get_rng_state()
-    about = {
-        "format": FORMAT,
-        "round": opt.round,
-        "taken": opt.taken,
-        "steps": opt.steps_taken,
-        "node": opt.rank,
-        "nodes": opt.nodes,
-        "signature": opt._signature(),
-        "travelled": [block.travelled for block in opt.blocks],
-        "warm": opt._warm,
-        "base": values,
-        "extra": extra,
-    }
-    _check_json(extra, "extra")
-    _check_json(values, f"the state of {type(opt.base).__name__}")
-    step = _common_step(opt)
-    here = folder / f"step-{step:010d}"
+        opt._early.pause()  # whoever stops after saving leaves nothing under way
+    parts = Parts(folder, opt.rank, opt.name)
+    problem, before = _begin(opt, parts)
+    everybody = opt._group.meet("save()", [problem, opt.steps_taken, list(before)])
+    _stop_at(problem for problem, _, _ in everybody)
+    step = max(steps for _, steps, _ in everybody)  # the most that a node has made, by which all name the checkpoint
+    tried = [attempt for _, _, places in everybody for one, attempt in places if one == step]
+    here = Place(step, max(tried, default=0) + 1)
+    problem = _write(opt, parts, here, extra)
     try:
-        data = write_atomically(here / _name(opt, "safetensors"), lambda path: save_file(_apart(tensors), str(path)))
-        text = json.dumps(about | {"bytes": data.stat().st_size})
-        write_atomically(here / _name(opt, "json"), lambda path: path.write_text(text, encoding="utf-8"))
-    except (OSError, SafetensorError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ValueError(f"the checkpoint folder {folder} cannot be written ({why}).") from None
-    opt._group.meet("the end of save()")
-    # Later ones are no newer: a run that was resumed from an earlier one may have left parts of them.
-    for old in sorted(one for one in _steps(opt, folder) if one <= step)[:-keep]:
-        for ending in ("json", "safetensors"):
-            (folder / f"step-{old:010d}" / _name(opt, ending)).unlink(missing_ok=True)
-        _remove_if_empty(folder / f"step-{old:010d}")
+        _stop_at(opt._group.meet("the end of save()", problem))
+    except ValueError:
+        parts.remove(here)
+        raise
+    parts.confirm(here)
+    opt._watch.checkpoint = f"the checkpoint of round {opt.round} in {folder} is intact"
+    parts.prune(before, here, keep)
 
 
-def load(opt: DistributedOptimizer, folder: Path) -> dict[str, Any] | None:
-    """Takes over this node's part of the newest checkpoint that all nodes have."""
-    mine = [[step, nodes] for step, nodes in _steps(opt, folder).items()]
-    everybody = [dict(map(tuple, steps)) for steps in opt._group.meet("load()", mine)]
-    common = set.intersection(*map(set, everybody))
-    if not common:
-        for nodes in {nodes for steps in everybody for nodes in steps.values()} - {opt.nodes}:
-            raise ValueError(f"{folder} was written by {nodes} nodes, but {opt.nodes} run: start as many.")
+def load(opt: DistributedOptimizer, folder: Path, start_anew: bool) -> dict[str, Any] | None:
+    """Takes over this node's part of the newest checkpoint that all nodes have whole."""
+    parts = Parts(folder, opt.rank, opt.name)
+    problem, mine = _begin(opt, parts)
+    everybody = opt._group.meet("load()", [problem, start_anew, [[*place, *look] for place, look in mine.items()]])
+    _stop_at(problem for problem, _, _ in everybody)
+    looks = [{Place(*row[:2]): Look(*row[2:]) for row in rows} for _, _, rows in everybody]
+    known = sorted({place for one in looks for place in one}, reverse=True)
+    found = {place: [one.get(place, ABSENT) for one in looks] for place in known}
+    here = next((place for place in known if _all_whole(opt, parts, place, found)), None)
+    if here is None:
+        _check_nothing_lost(opt, parts, found, all(anew for _, anew, _ in everybody))
         return None
-    here = folder / f"step-{max(common):010d}"
-    about = json.loads((here / _name(opt, "json")).read_text(encoding="utf-8"))
-    _check_same(opt, about, here)
-    with safe_open(str(here / _name(opt, "safetensors")), framework="pt") as file, torch.no_grad():
+    about = parts.about(here)
+    _stop_at(opt._group.meet("load()", _unfit(opt, about, folder / here.folder)))
+    skipped = _skipped(opt, folder, {place: looks for place, looks in found.items() if place > here})
+    with safe_open(str(parts.path(here, "safetensors")), framework="pt") as file, torch.no_grad():
         names = set(file.keys())
         for number, block in enumerate(opt.blocks):
             for name, buffer in block.buffers.items():
                 buffer.copy_(file.get_tensor(f"block.{number}.{name}"))
-            block.travelled = about["travelled"][number]
         for name, buffer in opt.buffers.all.items():
             buffer.copy_(file.get_tensor(f"buffer.{name}"))
         torch.set_rng_state(file.get_tensor("rng"))
         _load_base(opt, about["base"], {name: file.get_tensor(name) for name in names if name.startswith("base.")})
-    opt.round, opt.taken, opt.steps_taken, opt._warm = about["round"], about["taken"], about["steps"], about["warm"]
-    opt._open_round()
-    return {"round": opt.round, "steps": opt.steps_taken, "extra": about["extra"]}
+    stand(opt, about)
+    parts.confirm(here)
+    opt._watch.checkpoint = f"the checkpoint of round {opt.round} in {folder} is intact"
+    return {"round": opt.round, "steps": opt.steps_taken, "extra": about["extra"], "skipped": skipped}
 
 
-def _name(opt: DistributedOptimizer, ending: str) -> str:
-    return f"node-{opt.rank:04d}.{ending}"
+# -- what the nodes tell one another ---------------------------------------------------------------------------------
 
 
-def _common_step(opt: DistributedOptimizer) -> int:
-    """The most steps that a node has made, by which all nodes name the checkpoint."""
-    return max(opt._group.meet("save()", opt.steps_taken))
+def _stop_at(problems: Iterable[str | None]) -> None:
+    """All nodes stop with the first node's problem, if there is one."""
+    for problem in problems:
+        if problem is not None:
+            raise ValueError(problem)
 
 
-def _check_json(value: Any, name: str) -> None:
+def _all_whole(opt: DistributedOptimizer, parts: Parts, place: Place, found: dict[Place, list[Look]]) -> bool:
+    """Has every node its whole part, to the last byte? What else was seen of it is noted in `found`."""
+    if any(look.state != "whole" for look in found[place]):
+        return False
+    found[place] = [Look(*one) for one in opt._group.meet("load()", parts.check(place))]
+    return all(look.state == "whole" for look in found[place])
+
+
+# -- what a node does by itself ----------------------------------------------------------------------------------------
+
+
+def _begin(opt: DistributedOptimizer, parts: Parts) -> tuple[str | None, dict[Place, Look]]:
+    """What this node has written before; or a sentence, if it cannot use the folder."""
+    key = parts.folder.resolve(), opt.name
+    if _users.get(key) not in (None, opt):
+        gc.collect()  # one that nobody holds any more may be in a circle of references
+    if _users.setdefault(key, opt) is not opt:
+        return (
+            f"two optimisers of rank {opt.rank} use the checkpoint folder {parts.folder}: give each a name= of its "
+            "own, or a folder of its own."
+        ), {}
     try:
-        json.dumps(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} cannot be written as JSON ({error}): use numbers, words, lists and dicts.") from None
+        return None, parts.looks()
+    except OSError as error:
+        return f"rank {opt.rank}: the checkpoint folder {parts.folder} cannot be read ({error.strerror}).", {}
 
 
-def _steps(opt: DistributedOptimizer, folder: Path) -> dict[int, int]:
-    """The steps of which this node has a whole part, and how many nodes there were."""
-    found = {}
-    for path in folder.glob("step-*") if folder.is_dir() else ():
-        match = _FOLDER.fullmatch(path.name)
-        data, about = path / _name(opt, "safetensors"), path / _name(opt, "json")
-        if match and data.is_file() and about.is_file():
-            nodes = _nodes_if_whole(data, about)
-            found |= {int(match[1]): nodes} if nodes else {}
-    return found
-
-
-def _nodes_if_whole(data: Path, about: Path) -> int:
-    """How many nodes wrote the checkpoint; 0 if this part of it is broken."""
+def _write(opt: DistributedOptimizer, parts: Parts, here: Place, extra: Any) -> str | None:
+    """Writes this node's part; None, or the sentence of what failed."""
+    tensors, values = _base_state(opt)
+    for number, block in enumerate(opt.blocks):
+        tensors |= {f"block.{number}.{name}": value for name, value in block.buffers.items()}
+    bad = first_nonfinite((_in_words(opt, name), value) for name, value in tensors.items())
+    if bad:
+        return f"rank {opt.rank}: {bad}; nothing was saved, and earlier checkpoints stay: load one, or lower lr."
+    tensors |= {f"buffer.{name}": buffer.detach().contiguous() for name, buffer in opt.buffers.all.items()}
+    tensors["rng"] = torch.get_rng_state()
+    for value, name in ((extra, "extra"), (values, f"the state of {type(opt.base).__name__}")):
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            return f"{name} cannot be written as JSON ({error}): use numbers, words, lists and dicts."
     try:
-        told = json.loads(about.read_text(encoding="utf-8"))
-        with safe_open(str(data), framework="pt"):
-            return told["nodes"] if data.stat().st_size == told["bytes"] else 0
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
-        return 0
+        parts.write(here, _apart(tensors), {**standing(opt), "base": values, "extra": extra})
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or error
+        return f"rank {opt.rank}: the checkpoint folder {parts.folder} cannot be written ({why})."
+    return None
 
 
-def _check_same(opt: DistributedOptimizer, about: dict[str, Any], here: Path) -> None:
-    if about["format"] != FORMAT:
-        raise ValueError(f"{here} was written by another version of stgt (format {about['format']}, not {FORMAT}).")
-    if about["nodes"] != opt.nodes:
-        raise ValueError(f"{here} was written by {about['nodes']} nodes, but {opt.nodes} run: start as many.")
-    mine = json.loads(json.dumps(opt._signature()))
-    for name, value in about["signature"].items():
-        if value != mine.get(name):
-            raise ValueError(f"{here} was written with another {name}: give the same, or another checkpoint folder.")
+def _in_words(opt: DistributedOptimizer, name: str) -> str:
+    """c of parameter group 0, exp_avg of parameter 3"""
+    kind, number, field = name.split(".", 2)
+    if kind == "block":
+        return f"{field.removeprefix('state.')} of parameter group {opt.blocks[int(number)].group}"
+    return f"{field} of parameter {number}"
+
+
+def _check_nothing_lost(
+    opt: DistributedOptimizer, parts: Parts, found: dict[Place, list[Look]], start_anew: bool
+) -> None:
+    """A ValueError if there was a checkpoint; a first one that was never complete, as its writers died, is none."""
+    looks = [look for one in found.values() for look in one]
+    if start_anew or not any(look.final for look in looks):
+        others = [] if found else parts.others()
+        if others and opt.rank == 0:
+            _log.warning("%s has %s, and nothing of this optimiser: has it another name=?", parts.folder, others[0])
+        return
+    for nodes in sorted({look.nodes for look in looks} - {0, opt.nodes}):
+        raise ValueError(f"{parts.folder} was written by {nodes} nodes, but {opt.nodes} run: start as many.")
+    words = [f"step {place.step} is {_states(looks)}" for place, looks in found.items()]
+    raise ValueError(
+        f"{parts.folder} has no checkpoint that is whole at all nodes ({'; '.join(words[:SHOWN])}): bring the files "
+        "back, or begin from the start with load(folder, start_anew=True)."
+    )
+
+
+def _skipped(opt: DistributedOptimizer, folder: Path, newer: dict[Place, list[Look]]) -> list[dict[str, Any]]:
+    """The checkpoints that were passed over, newest first; rank 0 says so too."""
+    skipped = []
+    for place, looks in newer.items():
+        lost = any(look.final for look in looks)
+        skipped += [
+            {"step": place.step, "rank": rank, "why": look.state if lost else "unfinished"}
+            for rank, look in enumerate(looks)
+            if look.state != "whole"
+        ]
+        if opt.rank == 0:
+            level, why = (logging.WARNING, _states(looks)) if lost else (logging.INFO, "unfinished")
+            _log.log(level, "%s: step %d is skipped, as it is %s; an older one is loaded.", folder, place.step, why)
+    return skipped
+
+
+def _states(looks: list[Look]) -> str:
+    """damaged at rank 2, missing at ranks 3, 4"""
+    words = []
+    for state in ("damaged", "unreadable", "missing"):
+        ranks = [str(rank) for rank, look in enumerate(looks) if look.state == state]
+        words += [f"{state} at rank{'s' * (len(ranks) > 1)} {', '.join(ranks)}"] if ranks else []
+    return ", ".join(words)
+
+
+def _unfit(opt: DistributedOptimizer, about: dict[str, Any], here: Path) -> str | None:
+    if about["format"] > FORMAT:
+        return f"{here} has format {about['format']}, and this stgt reads up to {FORMAT}: use a newer stgt."
+    return unlike(opt, about, str(here), "another checkpoint folder")
 
 
 def _base_state(opt: DistributedOptimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -178,10 +247,3 @@ def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         found[name] = value.clone() if storage in seen else value
         seen.add(storage)
     return found
-
-
-def _remove_if_empty(folder: Path) -> None:
-    try:
-        folder.rmdir()
-    except OSError:  # other nodes' parts are still there, or were removed by them
-        return

@@ -44,11 +44,13 @@ class Early:
         ahead = ahead_of(steps.algorithm)
         self.mixed = [{name: torch.empty_like(block.x) for name in ahead} for block in steps.blocks]
         self._walk: Iterator[None] = iter(())
+        self._begun = False  # has some of it been sent?
         self._per_step = 1
 
     def start(self, chunks: Sequence[Chunk], routes: Mapping[str, Route]) -> None:
         """Gets ready to send; called when a round begins. Nothing is under way before its first step."""
-        self.settle()  # a checkpoint may have been loaded in the middle of a round
+        self.pause()  # a checkpoint may have been loaded in the middle of a round
+        self._begun = False
         algorithm = self.steps.algorithm
         parts = [_Ahead(chunk, self._where(chunk), ahead_of(algorithm, chunk.round)) for chunk in chunks]
         self._per_step = -(-(len(parts) + 1) // self.tau)
@@ -56,9 +58,15 @@ class Early:
 
     def advance(self) -> None:
         """Starts sending after the round's first step, and keeps it going after each other one."""
+        self._begun = True
         for _ in range(self._per_step):
             if next(self._walk, self) is self:
                 return
+
+    def pause(self) -> None:
+        """Leaves nothing under way; where nothing is, nothing is sent."""
+        if self._begun:
+            self.settle()
 
     def settle(self) -> None:
         """Hears what is still under way."""

@@ -34,6 +34,7 @@ class Group:
     """
 
     def __init__(self, watch: Watch, owner: Any):
+        self._name = f" of {owner.name}" if owner.name else ""
         self.watch, self.rank, self.nodes = watch, watch.rank, watch.nodes
         self.scope = watch.new_scope()
         self.round = 0
@@ -66,7 +67,7 @@ class Group:
 
     def exchange(self, peers: tuple[int, ...]) -> Wait:
         """What this node waits in while it talks with its neighbours."""
-        call = f"the exchange of round {self.round}"
+        call = f"the exchange of round {self.round}{self._name}"
         return Wait(call, "exchange", self.scope, 0, self.round, peers, None, self.processes)
 
     def sum(self, value: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from stgt.checks import check_choice, check_count, check_flag, check_seed
 from stgt.hyper import in_full
 from stgt.randomness import coin
 from stgt.topology import Topology
-from stgt.torch import checkpoint, evaluation, finite, fit
+from stgt.torch import checkpoint, evaluation, finite, fit, state
 from stgt.torch.buffers import Buffers
 from stgt.torch.early import Early
 from stgt.torch.exchange import Exchange, Part
@@ -57,6 +57,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         early: send the half of the message that is known at a round's start then, hidden behind the local steps.
         chunk: how many elements travel at once.
         writer: a TensorBoard `SummaryWriter`, or anything with `add_scalar`, for what `metrics` finds.
+        name: in the names of its checkpoints' files, where several optimisers share a folder: letters, digits, - and _.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         early: bool = False,
         chunk: int = CHUNK,
         writer: Any = None,
+        name: str = "",
     ):
         fit.check_optimizer(optimizer)
         self.rank, self.nodes = dist.get_rank(), dist.get_world_size()
@@ -96,7 +98,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.buffers = Buffers(model_of(parameters, model), buffers)
         self.blocks = make_blocks(self.param_groups)
         self._resting = [parameter for parameter in parameters if not parameter.requires_grad]
-        self.seed, self.writer = seed, writer
+        self.seed, self.writer, self.name = seed, writer, checkpoint.check_name(name)
         self.round = 0  # rounds done
         self.taken = 0  # steps made in this round
         self.steps_taken = 0  # steps made in all
@@ -222,6 +224,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def save(self, folder: Path | str, extra: Any = None, keep: int = 2) -> None:
         """Writes a checkpoint that is complete once all nodes have written; all nodes must call.
 
+        A ValueError at all nodes where one cannot write, or has numbers that are not finite: earlier ones stay.
+
         Args:
             folder: of the checkpoints; shared between hosts or each its own.
             extra: anything JSON can hold, such as a scheduler's state_dict().
@@ -229,20 +233,30 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """
         checkpoint.save(self, Path(folder), extra, check_count(keep, "keep"))
 
-    def load(self, folder: Path | str) -> dict[str, Any] | None:
-        """Continues from the newest checkpoint that all nodes have; None if there is none. All nodes must call.
+    def load(self, folder: Path | str, start_anew: bool = False) -> dict[str, Any] | None:
+        """Continues from the newest checkpoint that all nodes have; None if there was none. All nodes must call.
+
+        Args:
+            folder: of the checkpoints.
+            start_anew: None as well where there was one and files of some node are damaged or missing, instead of a
+                ValueError that names them.
 
         Returns:
-            {"round": …, "steps": …, "extra": …} of the checkpoint.
+            {"round": …, "steps": …, "extra": …, "skipped": […]} of the checkpoint; skipped are newer ones that are not
+            whole, each as {"step": …, "rank": …, "why": "damaged", "missing", "unreadable" or "unfinished"}.
         """
-        return checkpoint.load(self, Path(folder))
+        return checkpoint.load(self, Path(folder), check_flag(start_anew, "start_anew"))
 
     def state_dict(self) -> dict[str, Any]:
-        """The wrapped optimiser's state; `save` and `load` keep the algorithm's too."""
-        return self.base.state_dict()
+        """This node's state, for `torch.save` and frameworks: the wrapped optimiser's, and the algorithm's as "stgt".
+
+        With the model's, whichever is loaded first, a run goes on bit for bit. Every node has to keep its own.
+        """
+        return state.state_dict(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.base.load_state_dict(state_dict)
+        """Takes over this node's `state_dict`; before the first step also that of a plain torch optimiser."""
+        state.load_state_dict(self, state_dict)
         self._look_after_base()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -323,6 +337,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             "message_dtype": self._message_dtype,
             "early": self._sends_early,
             "chunk": self._chunk,
+            "name": self.name,
         }
 
     def _frozen(self) -> list[Tensor]:

@@ -1,0 +1,103 @@
+"""Where an optimiser stands: what its checkpoints and its `state_dict` hold, and whether that fits another one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from stgt.torch.optimizer import DistributedOptimizer
+
+KEY, FORMAT = "stgt", 1
+
+
+def standing(opt: DistributedOptimizer) -> dict[str, Any]:
+    """How far the optimiser has come, and whose it is: words and numbers only."""
+    return {
+        "node": opt.rank,
+        "nodes": opt.nodes,
+        "signature": json.loads(json.dumps(opt._signature())),  # as a file gives it back
+        "round": opt.round,
+        "taken": opt.taken,
+        "steps_taken": opt.steps_taken,
+        "travelled": [block.travelled for block in opt.blocks],
+        "warm": opt._warm,
+        "rounds_skipped": opt.rounds_skipped,
+        "moving": opt.buffers.agreed,
+        "bytes_sent": opt._exchange.bytes_sent,
+        "seconds_computing": opt.seconds_computing,
+        "seconds_exchanging": opt._exchange.seconds,
+        "seconds_waiting": opt._exchange.seconds_waiting,
+    }
+
+
+def stand(opt: DistributedOptimizer, told: dict[str, Any]) -> None:
+    """Brings the optimiser's counters to where `standing` was, and opens the round it was in."""
+    opt.round, opt.taken, opt.steps_taken, opt._warm = (
+        told["round"], told["taken"], told["steps_taken"], told["warm"],
+    )  # fmt: skip
+    for block, travelled in zip(opt.blocks, told["travelled"], strict=True):
+        block.travelled = travelled
+    opt.seconds_computing, opt.rounds_skipped = told["seconds_computing"], told.get("rounds_skipped", 0)
+    opt.buffers.agree_again(told.get("moving"))
+    exchange = opt._exchange
+    exchange.bytes_sent, exchange.seconds = told["bytes_sent"], told["seconds_exchanging"]
+    exchange.seconds_waiting = told["seconds_waiting"]
+    opt._open_round()
+
+
+def unlike(opt: DistributedOptimizer, told: dict[str, Any], what: str, otherwise: str) -> str | None:
+    """A sentence if `told`, of `what`, is of another run, with what else there is to do; None if it fits."""
+    if told["nodes"] != opt.nodes:
+        return f"{what} was written by {told['nodes']} nodes, but {opt.nodes} run: start as many."
+    mine = standing(opt)["signature"]
+    for name, value in told["signature"].items():
+        if value != mine.get(name):
+            return f"{what} was written with another {name}: give the same, or {otherwise}."
+    if told["node"] != opt.rank:
+        return f"{what} was written by rank {told['node']}, and this is rank {opt.rank}: give each node its own."
+    return None
+
+
+def state_dict(opt: DistributedOptimizer) -> dict[str, Any]:
+    """The wrapped optimiser's state under its own keys, and this node's part of the algorithm's under "stgt".
+
+    The tensors are the living ones, as torch's own are. The model's parameters are not among them, but in the model's
+    state_dict: either may be loaded first.
+    """
+    buffers = [{name: value for name, value in block.buffers.items() if name != "x"} for block in opt.blocks]
+    return {**opt.base.state_dict(), KEY: {"format": FORMAT, **standing(opt), "buffers": buffers}}
+
+
+def load_state_dict(opt: DistributedOptimizer, given: dict[str, Any]) -> None:
+    """Takes over what `state_dict` gave, or before the first step a plain optimiser's state; else a ValueError."""
+    told = given.get(KEY)
+    if told is None:
+        if opt.steps_taken:
+            raise ValueError(
+                f"the state_dict has no {KEY!r} entry, as that of a plain torch optimiser, and {opt.steps_taken} steps "
+                "are made: load it before the first step, or give what opt.state_dict() returned."
+            )
+        opt.base.load_state_dict(given)
+        return
+    if told["format"] != FORMAT:
+        raise ValueError(f"the state_dict has format {told['format']}, and this stgt reads {FORMAT}: use a newer stgt.")
+    problem = unlike(opt, told, "the state_dict", "start a new run")
+    if problem is not None:
+        raise ValueError(problem)
+    places = [
+        (buffer, kept.get(name))
+        for block, kept in zip(opt.blocks, told["buffers"], strict=True)
+        for name, buffer in block.buffers.items()
+        if name != "x"
+    ]
+    if any(not isinstance(value, Tensor) or value.shape != buffer.shape for buffer, value in places):
+        raise ValueError("the state_dict lacks some of the algorithm's buffers: give what opt.state_dict() returned.")
+    opt.base.load_state_dict({name: value for name, value in given.items() if name != KEY})
+    with torch.no_grad():
+        for buffer, value in places:
+            buffer.copy_(value)
+    stand(opt, told)

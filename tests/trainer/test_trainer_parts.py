@@ -1,0 +1,216 @@
+"""A node's part of a checkpoint as files, in a world of one."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from scenarios_use import Quadratic, loss_of
+
+import stgt
+from stgt.torch import DistributedOptimizer
+from stgt.torch.finite import first_nonfinite
+from stgt.torch.parts import Look, Parts, Place, sealed
+
+FIXTURE = Path(__file__).parent / "fixtures" / "checkpoint-format-1"
+ABOUT = dict.fromkeys(("node", "signature", "round", "taken", "travelled", "warm", "base", "extra"), 0) | {"nodes": 8}
+
+
+def written(folder: Path, *places: Place, confirmed: bool = True) -> Parts:
+    parts = Parts(folder, 3, "")
+    for place in places:
+        parts.write(place, {"c": torch.arange(4.0)}, ABOUT)
+        if confirmed:
+            parts.confirm(place)
+    return parts
+
+
+@pytest.mark.parametrize("ending", ["json", "safetensors"])
+def test_no_byte_may_differ(tmp_path, ending):
+    """A bit of every byte of both files: of the header, the tensors, the JSON and its digest."""
+    place = Place(3, 1)
+    parts = written(tmp_path, place)
+    assert parts.check(place) == Look("whole", True, 8)
+    path = parts.path(place, ending)
+    content = path.read_bytes()
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+        found = parts.check(place)
+        assert (found.state, found.final) == ("damaged", True), at
+    path.write_bytes(content)
+    assert parts.check(place).state == "whole"
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"null", b'{"format": 2}', json.dumps(ABOUT | {"format": 2}).encode()])
+def test_json_that_is_no_part(tmp_path, text):
+    parts = written(tmp_path, Place(3, 1))
+    parts.path(Place(3, 1), "json").write_bytes(text)
+    assert parts.look(Place(3, 1)) == Look("damaged", True)
+
+
+def test_what_is_not_there_and_what_cannot_be_read(tmp_path):
+    place = Place(3, 1)
+    parts = written(tmp_path, place)
+    parts.path(place, "safetensors").unlink()
+    assert parts.look(place) == Look("missing", True, 8)
+    parts.path(place, "json").unlink()
+    assert parts.look(place) == Look("missing", True)  # the mark tells that there was one
+    parts.path(place, "json").mkdir()
+    assert parts.look(place) == Look("unreadable", True)
+    parts.path(place, "json").rmdir()
+    parts.path(place, "complete").unlink()
+    (tmp_path / place.folder / ".node-0003-abcdefgh.json").touch()
+    (tmp_path / place.folder / ".node-0003-gan-abcdefgh.json").touch()  # another optimiser's
+    assert parts.looks() == {place: Look("missing", False)}
+    parts.remove(place)
+    assert [path.name for path in (tmp_path / place.folder).iterdir()] == [".node-0003-gan-abcdefgh.json"]
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [(1, ["9", "12"]), (2, ["6", "9", "12"]), (3, ["3", "6", "9", "12"]), (9, ["3", "6", "9", "12"])],
+)
+def test_what_is_kept(tmp_path, keep, left):
+    """3 is complete, 4 half written, 6 complete at its second attempt, 7 and 12 half written; 9 is the newest."""
+    written(tmp_path, Place(3, 1), Place(6, 1), Place(6, 2), Place(9, 1))
+    parts = written(tmp_path, Place(4, 1), Place(7, 1), Place(12, 1), confirmed=False)
+    looks = parts.looks()
+    del looks[9, 1]
+    parts.prune(looks, Place(9, 1), keep)
+    names = {"6": Place(6, 2).folder, **{str(step): Place(step, 1).folder for step in (3, 9, 12)}}
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[one] for one in left)
+
+
+def test_a_damaged_one_does_not_count_as_kept(tmp_path):
+    parts = written(tmp_path, Place(3, 1), Place(6, 1), Place(9, 1))
+    parts.path(Place(6, 1), "json").write_bytes(b"")
+    looks = parts.looks()
+    del looks[9, 1]
+    parts.prune(looks, Place(9, 1), 2)
+    assert sorted(place.step for place in parts.looks()) == [3, 6, 9]
+
+
+# -- in a training -----------------------------------------------------------------------------------------------------
+
+
+def started(**options):
+    model = Quadratic()
+    base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return model, DistributedOptimizer(base, stgt.STGT(tau=3), "complete", **options)
+
+
+def walk(model, opt, steps):
+    for _ in range(steps):
+        opt.zero_grad()
+        loss_of(model, 0).backward()
+        opt.step()
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_checkpoint_of_format_1_goes_on(alone, tmp_path, marked):
+    """Four steps of a world of one, which is plain SGD with momentum: with six more it ends where ten of SGD end."""
+    shutil.copytree(FIXTURE, tmp_path / "old")
+    model, opt = started()
+    assert opt.load(tmp_path / "old") == {"round": 1, "steps": 4, "extra": {"epoch": 3}, "skipped": []}
+    walk(model, opt, 6)
+    assert (opt.round, opt.taken, opt.steps_taken) == (3, 1, 10)
+    expected = Quadratic()
+    walk(expected, torch.optim.SGD(expected.parameters(), lr=0.1, momentum=0.9), 10)
+    torch.testing.assert_close(model(), expected(), rtol=1e-12, atol=1e-12)
+    if marked:
+        opt.save(tmp_path / "old", keep=1)
+        assert [path.name for path in (tmp_path / "old").iterdir()] == ["step-0000000010"]
+
+
+@pytest.mark.parametrize("how", ["truncated", "gone"])
+def test_a_lost_checkpoint_of_format_1_is_no_new_run(alone, tmp_path, how):
+    shutil.copytree(FIXTURE, tmp_path / "old")
+    path = tmp_path / "old" / "step-0000000004" / "node-0000.safetensors"
+    if how == "truncated":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        path.unlink()
+    _, opt = started()
+    with pytest.raises(ValueError, match=f"step 4 is {'damaged' if how == 'truncated' else 'missing'} at rank 0"):
+        opt.load(tmp_path / "old")
+
+
+def test_a_newer_format_is_refused(alone, tmp_path):
+    _, opt = started()
+    opt.save(tmp_path)
+    (path,) = tmp_path.rglob("*.json")
+    about = json.loads(path.read_text())
+    del about["sha256"]
+    path.write_bytes(sealed(about | {"format": 3}))
+    with pytest.raises(ValueError, match="has format 3, and this stgt reads up to 2: use a newer stgt"):
+        opt.load(tmp_path)
+
+
+def test_the_counters_go_on(alone, tmp_path):
+    model, opt = started()
+    walk(model, opt, 7)
+    opt._exchange.bytes_sent, opt._exchange.seconds, opt._exchange.seconds_waiting = 1000, 20.0, 3.0
+    opt.seconds_computing = 50.0
+    opt.save(tmp_path)
+    state = opt.state_dict()
+    for load in (lambda opt: opt.load(tmp_path), lambda opt: opt.load_state_dict(state)):
+        del model, opt
+        model, opt = started()
+        load(opt)
+        walk(model, opt, 3)
+        found = opt.metrics()
+        assert opt.steps_taken == 10
+        assert found["bytes_sent"] == 1000  # a world of one sends nothing
+        assert 50.0 < found["seconds_computing"] < 60.0
+        assert 20.0 <= found["seconds_exchanging"] < 30.0
+        assert 3.0 <= found["seconds_waiting"] < 13.0
+
+
+@pytest.mark.parametrize(("mask", "file", "folder"), [(0o022, 0o644, 0o755), (0o027, 0o640, 0o750)])
+def test_rights_are_those_of_any_new_file(alone, tmp_path, mask, file, folder):
+    _, opt = started()
+    before = os.umask(mask)
+    try:
+        opt.save(tmp_path / "new")
+    finally:
+        os.umask(before)
+    found = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new").rglob("*")}
+    assert found == {
+        "step-0000000000": folder, "node-0000.json": file, "node-0000.safetensors": file, "node-0000.complete": file,
+    }  # fmt: skip
+    assert (tmp_path / "new").stat().st_mode & 0o777 == folder
+
+
+def test_a_checkpoint_is_on_the_disk_before_the_one_before_goes(alone, tmp_path, synced, monkeypatch):
+    """The files, the folder that has their names, and the folder that has its name."""
+    model, opt = started()
+    opt.save(tmp_path / "new", keep=1)
+    walk(model, opt, 3)
+    monkeypatch.setattr(Parts, "remove", lambda parts, place: synced.append("removed"))
+    synced.clear()
+    opt.save(tmp_path / "new", keep=1)
+    here = tmp_path / "new" / "step-0000000003"
+    data, about = (here / f"node-0000.{ending}" for ending in ("safetensors", "json"))
+    names = {path.stat().st_ino: path.name for path in (data, about, here, here.parent)}
+    assert [names.get(one, one) for one in synced] == [data.name, here.name, "new", about.name, here.name, "removed"]
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "é", "a.b", None, "a\n"])
+def test_names_that_cannot_be_files(alone, name):
+    with pytest.raises(ValueError, match="use letters, digits, - and _ only"):
+        started(name=name)
+
+
+def test_what_is_not_finite_is_found():
+    """float16 ends at 65504: sums of finite numbers that are no numbers do not count, and integers never."""
+    large = torch.full((4,), 6e4, dtype=torch.float16)
+    huge = torch.full((4,), 3e38)
+    fine = {"a": large, "b": huge, "c": torch.arange(3), "d": torch.zeros(0), "e": torch.tensor([True])}
+    assert first_nonfinite(fine.items()) == ""
+    for value, word in ((torch.inf, "infinite"), (-torch.inf, "infinite"), (torch.nan, "NaN")):
+        bad = huge.clone()
+        bad[2] = value
+        assert first_nonfinite({**fine, "bad": bad, "worse": bad}.items()) == f"bad is not finite ({word})"
+    assert first_nonfinite([("both", torch.tensor([torch.inf, -torch.inf]))]) == "both is not finite (infinite)"
