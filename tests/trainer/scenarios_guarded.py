@@ -40,7 +40,7 @@ class Attention(torch.nn.Module):
         self.register_buffer("late", torch.zeros(2, dtype=torch.float64))
 
 
-def masked(policy: str, rounds: int = 4):
+def several_buffers(policy: str, rounds: int = 4):
     """Rounds of a model with all kinds of buffers; what they are after each."""
     rank, nodes = dist.get_rank(), dist.get_world_size()
     model, told = Attention(), []

@@ -103,7 +103,7 @@ def test_a_collective_that_fails_gives_the_model_back(alone, monkeypatch):
 
 @pytest.mark.parametrize("policy", ["average", "local", "none"])
 def test_masks_and_constants_stay_to_the_bit(world, policy):
-    found = world.run("masked", policy=policy)
+    found = world.run("several_buffers", policy=policy)
     W = scenarios.topology("static", NODES).matrix(0)
     mask = torch.full((4, 4), -torch.inf).triu(1).flatten().tolist()
     seen = np.zeros(NODES)
