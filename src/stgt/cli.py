@@ -80,6 +80,10 @@ def demo(
     console.print(table)
     for path in curves(traces, folder / "convergence", title=TITLE):
         console.print(f"wrote {path}")
+    lost = [f"{row.method} from round {row.lost_at} on" for row in rows if row.lost_at is not None]
+    if lost:
+        print(f"stgt: the demo has no result: not finite are {', '.join(lost)}.", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -101,7 +105,7 @@ def reproduce(
     batch: Annotated[int | None, typer.Option(help="Images a batch, for cifar10.", min=1)] = None,
 ) -> None:
     """Run one of the paper's experiments: figures, results.csv, the spec it ran, and claims.json."""
-    from stgt.experiments import write_outcome
+    from stgt.experiments import divergences, write_outcome
     from stgt.experiments.reproduce import prepared, works_in
     from stgt.files import output_folder
 
@@ -115,6 +119,8 @@ def reproduce(
     console.print(table)
     for path in write_outcome(outcome, folder):
         console.print(f"wrote {path}")
+    for sentence in divergences(outcome):
+        console.print(f"warning: {sentence}", style="bold")
 
 
 @app.command()

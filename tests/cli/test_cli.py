@@ -41,6 +41,18 @@ def test_demo_prints_a_table_and_writes_a_figure(tmp_path):
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["convergence.pdf", "convergence.png"]
 
 
+def test_a_demo_that_diverges_is_no_success(tmp_path, monkeypatch):
+    """A first step of 1e30 times the gradient: its square is beyond single precision."""
+    problem, grid = stgt.problems.ridge(n=4, p=2, scale="none"), {"gamma": [0.1, 1e30]}
+    calm, wild = stgt.sweep(stgt.DPSGD(), problem, stgt.topology.ring(4), 200, 3, grid=grid)
+    monkeypatch.setattr("stgt.experiments.demo", lambda progress: {"calm": calm, "wild": wild})
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "new")])
+    assert result.exit_code == 1
+    assert "stgt: the demo has no result: not finite are wild from round 1 on." in result.output
+    for words in ("not finite", "0 of 3", "3 of 3"):
+        assert words in result.output
+
+
 @pytest.mark.usefixtures("short_demo")
 def test_what_is_there_is_kept(tmp_path):
     (tmp_path / "convergence.png").write_text("mine")

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stgt.cli import app
-from stgt.experiments import EXPERIMENTS, load_spec, paper_figures
+from stgt.experiments import EXPERIMENTS, Claim, Outcome, RunSpec, Spec, load_spec, paper_figures
 
 STGT = Path(sys.executable).with_name("stgt")
 SPEC = """
@@ -73,6 +73,24 @@ def test_everything_is_written(tmp_path):
     spec = load_spec(out / "spec.toml")
     assert spec.experiment == "convergence"
     assert len(spec.runs) == 8
+
+
+def test_a_run_that_diverges_is_said(tmp_path, monkeypatch):
+    names = {"reading": "printed", "graph": "ring(4)", "gamma": 0.4}
+    rows = [
+        {**names, "method": "A", "seed": k, "error": None, "diverged_at": at} for k, at in enumerate((31, 17, None))
+    ]
+    rows += [{**names, "method": "B", "seed": 0, "error": 1.0, "diverged_at": None}]
+    parts = {"algorithm": {"name": "STGT"}, "problem": {"name": "ridge"}, "topology": {"name": "ring"}}
+    spec = Spec(runs=(RunSpec.model_validate(parts),))
+    claims = [Claim("C", "A's error is the lowest.", "printed", False, {"A": {"error": None, "diverged": 2}})]
+    monkeypatch.setitem(EXPERIMENTS, "convergence", lambda progress: Outcome(spec, rows, claims, []))
+    result = CliRunner().invoke(app, ["reproduce", "convergence", "--out", str(tmp_path / "new")])
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.output.split())
+    assert "printed, A, ring(4), gamma 0.4: 2 of 3 runs left the finite numbers, from round 17 on." in words
+    assert words.count("warning: ") == 1
+    assert (tmp_path / "new" / "claims.json").exists()
 
 
 def test_what_is_wrong_is_one_sentence_and_nothing_is_touched(tmp_path):

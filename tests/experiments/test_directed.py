@@ -1,11 +1,16 @@
 """`directed`: where the tracker's transpose matters, on small graphs, and the rule that says where."""
 
+import json
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import stgt
+from stgt.experiments import directed as experiment
 from stgt.experiments.directed import directed, widest_angle
 from stgt.experiments.outcome import write_outcome
+from stgt.experiments.simulated import Prediction
 
 PROBLEM = stgt.problems.ridge(n=8, p=1, mu=0.1)
 GAMMA = 30 / (50 * PROBLEM.L)
@@ -50,6 +55,20 @@ def test_angles_of_circulants():
     assert widest_angle(stgt.topology.ring(32, directed=True)) == pytest.approx(90 - 180 / 32)
     assert widest_angle(stgt.topology.ring(32)) == pytest.approx(0, abs=1e-6)
     assert widest_angle(stgt.topology.exponential(32)) < 45 < widest_angle(stgt.topology.circulant(32, [1, 4, 16]))
+
+
+def test_a_run_that_left_the_finite_numbers_is_told_and_shows_no_exact_error():
+    """Exactly stable, and yet not finite: the claim fails, and its numbers can be written as JSON."""
+    residual = np.array([[1.0] * 5 + [np.inf] * 4, [1.0] * 9])
+    simulated = SimpleNamespace(errors=np.array([np.inf, 1.0]), trace=SimpleNamespace(residual=residual, rounds=8))
+    run = experiment._run({"name": "ring"}, "plain", 0.1, {"name": "ridge", "n": 8, "p": 1}, rounds=8)
+    point = experiment.Point(run, 1.0, Prediction(0.5, 1.0, 1.0), simulated)
+    _, holds, figures = experiment._simulated({"ring": {"plain": [point]}})
+    assert not holds
+    assert json.loads(json.dumps(figures, allow_nan=False))["ring, plain, γτL = 1"]["simulated/exact"] is None
+    row = experiment._row("ring", "plain", point, 1.0)
+    assert row["error"] is None
+    assert (row["diverged"], row["diverged_at"]) == (1, 5)
 
 
 @pytest.mark.parametrize("hops", [[1], [1, 2], [1, 2, 4], [1, 3], [1, -1]], ids=str)

@@ -145,3 +145,11 @@ def test_judgements():
     assert package._grows(lost)[0]
     assert not package._far(lost)[0]
     assert not package._level(lost)[0]
+    assert not package._floor(lost)[0]
+    # A tracker that diverged on all partitions is not as good on one as on the other.
+    assert not package._floor(cells(FedAvg=rising, DPSGD=rising, STGT=[np.inf] * 5, Scaffold=flat))[0]
+    # NaN decides against a claim, wherever it stands.
+    for method in ("STGT", "Scaffold"):
+        unknown = {"STGT": flat, "Scaffold": flat, method: [*flat[:4], np.nan]}
+        assert not package._far(cells(FedAvg=rising, DPSGD=rising, **unknown))[0]
+        assert not package._level(cells(FedAvg=rising, DPSGD=rising, **unknown))[0]

@@ -67,6 +67,15 @@ def test_who_is_lower():
     assert not lower(growing, growing)
 
 
+def test_a_row_whose_error_is_not_finite_says_since_when():
+    """After two rounds of γ = 1e5 the models are still finite, their squares are not: both are single precision."""
+    one = simulate_run(run(gamma=1e5, rounds=2))
+    assert not one.trace.diverged.any()
+    assert [(row["error"], row["diverged_at"]) for row in one.rows()] == [(None, 2)] * 3
+    assert one.summary()["diverged"] == 3
+    assert [row["diverged_at"] for row in simulate_run(run()).rows()] == [None] * 3
+
+
 def test_a_random_topology_is_simulated_only():
     sampled = simulate_run(run(topology={"name": "server", "sampled": 2}, algorithm={"name": "FedAvg", "gamma": 0.1}))
     assert sampled.exact is None

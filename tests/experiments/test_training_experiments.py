@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from stgt.experiments.cifar10 import CHOSEN, GRID, _claims, _run
-from stgt.experiments.mnist import METHODS
+from stgt.experiments.mnist import CENTRAL, METHODS
 from stgt.experiments.mnist import _claims as mnist_claims
-from stgt.experiments.outcome import Outcome, write_outcome
+from stgt.experiments.outcome import Outcome, divergences, write_outcome
 from stgt.experiments.training import comparison
 from stgt.experiments.training.spec import TrainingSpec
 from stgt.specs import make_algorithm, make_topology
@@ -59,6 +59,30 @@ def test_a_run_that_left_the_finite_numbers_wins_nothing(tmp_path):
     write_outcome(outcome, tmp_path)
     assert json.loads((tmp_path / "claims.json").read_text())[0]["figures"]["train_loss"]["ST-GT"] is None
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("lost", ["Scaffold", "FlexGT"])
+def test_nor_does_another_win_by_its_loss(lost):
+    """A network of NaNs says class 0 to everything, so its accuracy is a number: it does not count."""
+    given = rows("ST-GT", [2.3, 1.5, 1.0], [0.1, 0.5, 0.6])
+    given += rows("Scaffold", [2.3, 2.0, 1.5], [0.1, 0.3, 0.5]) + rows("FlexGT", [2.3, 2.2, 2.1], [0.1, 0.2, 0.2])
+    assert [claim.holds for claim in _claims(comparison.by_method(given))] == [True, True, True]
+    late = [row | {"train_loss": np.nan} if row["method"] == lost and row["round"] > 0 else row for row in given]
+    claims = _claims(comparison.by_method(late))
+    assert [claim.holds for claim in claims] == [False, False, False]
+    assert claims[1].figures["test_accuracy"][lost] is None
+    assert claims[1].figures["test_accuracy"]["ST-GT"] == pytest.approx(0.4)
+    spec = TrainingSpec(runs=tuple(_run(method, rate, 8, 32, 2, 1) for method, rate in CHOSEN.items()))
+    assert divergences(Outcome(spec, [], claims, [], given)) == []
+    (sentence,) = divergences(Outcome(spec, [], claims, [], late))
+    assert sentence == f"{lost}, lr 0.1: 1 of 1 run left the finite numbers, from round 5 on."
+
+
+def test_st_gt_is_not_near_a_centralised_training_that_diverged():
+    given = [row for method in METHODS for row in rows(method, [0.1] * 3, [0.9] * 3)]
+    assert mnist_claims(comparison.by_method(given), 240)[0].holds
+    lost = [row | {"train_loss": np.nan, "test_accuracy": 0.1} if row["method"] == CENTRAL else row for row in given]
+    assert not mnist_claims(comparison.by_method(lost), 240)[0].holds
 
 
 def test_verdicts_on_mnist_use_intervals_over_seeds():

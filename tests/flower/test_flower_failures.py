@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import quadratics
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quadratics import CENTRES, CLIENTS, CURVES, LR, OPTIMUM, FatefulGrid, P
 
 import stgt
-from stgt.flower import Strategy
+from stgt.flower import Strategy, client_app
 
 SAMPLED, TAU = 3, 3
 TOPOLOGY = stgt.topology.server(CLIENTS, sampled=SAMPLED)
@@ -161,3 +162,82 @@ def test_clients_that_are_all_out_of_reach_for_a_while_do_not_end_the_run(fate, 
         Strategy(PLUS, TOPOLOGY), FatefulGrid(quadratics.app_of(), fate=lambda r, i: fates[r][i]), 6
     )
     np.testing.assert_allclose(found, literal(6, fates, 0.8, 0.9)[0], rtol=0, atol=1e-14)
+
+
+# -- clients that see for themselves that they have diverged -----------------------------------------------------------
+
+
+def diverging(when, state_dir=None):
+    """Clients that take steps of 1e200 where `when(r, i)`: the second of them leaves the finite numbers."""
+
+    def setup(context, config):
+        partition = context.node_config["partition-id"]
+        rate = 1e200 if when(config["server-round"] - 1, partition) else LR
+        return quadratics.task(partition, lambda model: torch.optim.SGD(model.parameters(), lr=rate))
+
+    return client_app(setup, state_dir=state_dir)
+
+
+@pytest.mark.parametrize("method", [PLUS, SCAFFOLD, stgt.STGT(tau=TAU)], ids=lambda method: method.label)
+def test_clients_that_diverge_for_a_while_leave_the_algebra_right(method):
+    rounds = 60
+    fates = drawn_fates(rounds)
+    grid = FatefulGrid(diverging(lambda r, i: fates[r][i] != "ok"))
+    strategy = Strategy(method, TOPOLOGY)
+    called = [[fates[r][i] for i in TOPOLOGY.called(r, 0, range(CLIENTS))] for r in range(rounds)]
+    assert any("ok" in row and set(row) != {"ok"} for row in called)
+    ends = next((r for r, row in enumerate(called) if "ok" not in row), rounds)  # all diverge: the run ends there
+    found = quadratics.start(strategy, grid, ends)
+    if isinstance(method, stgt.STGT):
+        np.testing.assert_allclose(quadratics.own_states(strategy, grid, "c").sum(axis=0), 0.0, rtol=0, atol=1e-12)
+        return
+    x, c, own = literal(ends, fates, RATES[method], GAMMA_G[method])
+    np.testing.assert_allclose(found, x, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(quadratics.held(strategy, "c"), c, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(quadratics.own_states(strategy, grid, "own"), own, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", [PLUS, stgt.STGT(tau=TAU)], ids=lambda method: method.label)
+def test_a_client_that_diverges_says_so_and_keeps_nothing_of_the_round(method, tmp_path, caplog):
+    strategy = Strategy(method, stgt.topology.server(CLIENTS))
+    grid = FatefulGrid(diverging(lambda r, i: (r, i) == (1, 3), tmp_path))
+    kept = []
+
+    def look(r, arrays):
+        records = grid.contexts[4].state.array_records
+        state = {(key, name): array.data for key, one in records.items() for name, array in one.items()}
+        kept.append((state, [path.read_bytes() for path in tmp_path.glob("*-3.*")]))
+
+    strategy.start(grid, quadratics.initial(), num_rounds=3, evaluate_fn=look)
+    sentence = "partition 3, round 2: u is not finite after the local steps: take a smaller lr."
+    assert f"round 2: client 3: {sentence}" in caplog.text
+    faults = [reply.content for reply in grid.replied if "fault" in reply.content["stgt"]]
+    assert [set(content) for content in faults] == [{"stgt"}]
+    assert faults[0]["stgt"]["fault"] == sentence
+    _, first, second, third = kept
+    assert first[0]
+    assert first[1]
+    assert second == first
+    assert third != second
+    assert "lost its state" not in caplog.text
+
+
+def test_the_direction_of_another_optimiser_is_looked_at_too():
+    """The sum of two gradients of 1e308 is beyond double precision, and steps of 1e-250 leave the model finite."""
+
+    def make(partition):
+        task = quadratics.task(partition, lambda model: torch.optim.SGD(model.parameters(), lr=1e-250, momentum=0.5))
+        task.loss = lambda model, batch: 1e308 * model.vector().sum()
+        return task
+
+    with pytest.raises(ValueError, match=r"partition 0, round 1: u is not finite after the local steps: take"):
+        quadratics.start(Strategy(PLUS, stgt.topology.server(CLIENTS)), FatefulGrid(quadratics.app_of(make)), 1)
+
+
+def test_one_client_a_round_that_diverges_ends_the_run_with_its_sentence():
+    topology = stgt.topology.server(CLIENTS, sampled=1)
+    third = topology.called(2, 0, range(CLIENTS))[0]
+    strategy, grid = Strategy(PLUS, topology), FatefulGrid(diverging(lambda r, i: r == 2))
+    with pytest.raises(ValueError, match=rf"no client could do round 3: client {third}: .* take a smaller lr\.$"):
+        quadratics.start(strategy, grid, 4)
+    assert set(strategy.ledger.views) == {1}  # the state after the second round

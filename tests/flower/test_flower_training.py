@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from stgt.experiments.federated import CHOSEN, FEDAVG, GRID, PLUS, SCAFFOLD, SCALES, _claims, _run
+from stgt.experiments.federated import CHOSEN, FEDAVG, GRID, PLUS, SCAFFOLD, SCALES, _claims, _run, federated
 from stgt.experiments.training.batches import Batches, normalised
 from stgt.experiments.training.comparison import by_method
 from stgt.experiments.training.federate import federate
@@ -85,3 +85,15 @@ def test_the_chosen_stepsizes_are_inside_their_grids(model):
         assert min(GRID[model][method]) < rate < max(GRID[model][method])
         assert _run(model, method, rate, 2, 1, 0).optimizer.arguments["lr"] == rate
     assert model in {scale[0] for scale in SCALES.values()}
+
+
+def test_a_run_that_cannot_go_on_is_named(monkeypatch):
+    def diverge(*arguments):
+        raise ValueError("no client could do round 3: u is not finite after the local steps: take a smaller lr.")
+
+    monkeypatch.setattr("stgt.experiments.training.federate.federate", diverge)
+    monkeypatch.setattr("stgt.experiments.federated.load_images", lambda *arguments: None)
+    with pytest.raises(
+        ValueError, match=r"^Scaffold⁺ · lr 0\.025 · seed 0: no client could do round 3: .* smaller lr\.$"
+    ):
+        federated()

@@ -17,6 +17,7 @@ from stgt.flower import Strategy, Task, client_app, run_in_process
 EVERYBODY = stgt.topology.server(CLIENTS)
 SAMPLED = stgt.topology.server(CLIENTS, sampled=2)
 PLUS = stgt.ScaffoldPlus(tau=2, gamma_g=0.9, gamma_c=0.7)
+NOBODY = r"^no client could do round 1: client [0-4]: (partition [0-4], round 1: )?"  # if the client sees it
 
 
 # -- the strategy's arguments ------------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ OTHERS = {
 def test_models_that_differ(kind):
     arrays, sentence = OTHERS[kind]
     record = ArrayRecord({name: Array(value) for name, value in arrays.items()})
-    with pytest.raises(ValueError, match=f"^no client could do round 1: client [0-4]: {sentence}"):
+    with pytest.raises(ValueError, match=NOBODY + sentence):
         run_in_process(Strategy(PLUS, SAMPLED), quadratics.app_of(), record, num_rounds=1)
 
 
@@ -184,7 +185,7 @@ def test_clients_that_train_different_things(caplog):
 )
 def test_optimisers_that_do_not_fit(optimizer, sentence):
     app = quadratics.app_of(lambda partition: quadratics.task(partition, optimizer))
-    with pytest.raises(ValueError, match=f"^no client could do round 1: client [0-4]: {sentence}"):
+    with pytest.raises(ValueError, match=NOBODY + sentence):
         run_in_process(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
 
 

@@ -6,6 +6,7 @@ import pytest
 import stgt
 from catalogue import logistic, quadratic
 from stgt import theory
+from stgt.theory import advice
 from stgt.theory.local_model import local_model, problem_hessians
 
 
@@ -108,3 +109,13 @@ def test_bad_input():
         theory.check(stgt.STGT(gamma=0.1), problem, stgt.topology.ring(4), target=-1)
     with pytest.raises(ValueError, match="make them equal"):
         theory.check(stgt.STGT(gamma=0.1), problem, stgt.topology.ring(5))
+
+
+def test_a_short_run_whose_distance_overflows_is_unstable():
+    """Finite models whose distance is not: inf/inf says nothing, the run does."""
+
+    class Overflown(dict):
+        diverged = np.array([False])
+
+    trace = Overflown(residual=np.array([[1.0, np.inf, np.inf, np.inf, np.inf]]), consensus=np.zeros((1, 5)))
+    assert advice._growth(trace) == np.inf

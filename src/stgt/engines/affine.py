@@ -161,7 +161,9 @@ def affine_round(setting: Setting, x0: np.ndarray, r: int, with_noise: bool = Tr
         period = jnp.int32(setting.topology.period or 1)
         M, b, Q, there, later = _maps(*arguments, jnp.int32(r), period, with_noise=with_noise)
     M, b = np.asarray(M), np.asarray(b)
-    _check(setting, np.asarray(there), M @ _test_state(np, len(b)) + b, np.asarray(later))
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = M @ _test_state(np, len(b)) + b
+    _check(setting, np.asarray(there), expected, np.asarray(later))
     return AffineRound(M, b, None if Q is None else np.asarray(Q))
 
 
@@ -301,6 +303,11 @@ def _test_state(xp: Any, size: int) -> Array:
 
 def _check(setting: Setting, there: np.ndarray, expected: np.ndarray, later: np.ndarray) -> None:
     """A ValueError unless the test state went where it was expected to go, now and a period later."""
+    if not np.isfinite(there).all():
+        raise ValueError(
+            f"{setting.algorithm.label} with gamma={setting.algorithm.gamma} leaves the finite numbers within a round: "
+            "give a smaller one."
+        )
     near = partial(np.allclose, there, rtol=1e-8, atol=1e-8 * max(1.0, np.abs(there).max()))
     if not near(expected):
         raise ValueError(f"{setting.problem.name} is not quadratic: the round is an affine map on quadratics only.")

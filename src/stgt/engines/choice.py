@@ -57,9 +57,7 @@ class Rule(Frozen):
 
     def error(self, trace: Trace) -> np.ndarray:
         """What is judged after the budget, (seeds,); not finite where a run has left the finite numbers."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = trace.tail(self.metric, SHARE).astype(np.float64)
-        return np.where(trace.diverged, np.nan, values)
+        return np.where(trace.diverged, np.nan, trace.tail(self.metric, SHARE).astype(np.float64))
 
     def reached(self, trace: Trace) -> int | None:
         """The first round at whose start the mean over the seeds is at the target; None if none is."""

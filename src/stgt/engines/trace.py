@@ -163,7 +163,8 @@ class Trace:
     def tail(self, name: str = "residual", share: float = 0.25) -> np.ndarray:
         """The mean of a measurement over the last `share` of the rounds, (seeds,): its steady state."""
         values = self[name]
-        return values[:, -max(1, round(share * values.shape[1])) :].mean(axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):  # a diverging run is a result
+            return values[:, -max(1, round(share * values.shape[1])) :].mean(axis=1)
 
     def best(self, name: str = "residual", *, largest: bool = False) -> Best:
         """The lowest mean over the seeds that a measurement reached, or the `largest`, and when; rounds at which a seed

@@ -1,6 +1,6 @@
 """Comparisons that are ready to run."""
 
-from stgt.experiments.outcome import Claim, Outcome, write_outcome
+from stgt.experiments.outcome import Claim, Outcome, divergences, write_outcome
 from stgt.experiments.reproduce import EXPERIMENTS, reproduce
 from stgt.experiments.ridge_demo import demo, summary
 from stgt.experiments.spec import RunSpec, Spec, load_spec, make
@@ -13,6 +13,7 @@ __all__ = [
     "RunSpec",
     "Spec",
     "demo",
+    "divergences",
     "load_spec",
     "make",
     "reproduce",

@@ -11,7 +11,7 @@ import numpy as np
 from stgt import theory
 from stgt.checks import check_choice
 from stgt.engines.drive import side_by_side
-from stgt.experiments.outcome import Claim, Outcome, finite
+from stgt.experiments.outcome import Claim, Outcome, finite, lost_at
 from stgt.experiments.simulated import AT_ONCE, Prediction, SimulatedRun, predict, simulate_run
 from stgt.experiments.spec import RunSpec, Spec, make
 from stgt.progress import Progress, split_progress
@@ -240,7 +240,7 @@ def _simulated(found: Found) -> Judged:
         told = {"radius": point.exact.radius, "growth": finite(point.growth)}
         if point.exact.stable:
             mean, half = (float(value) / point.exact.error for value in mean_interval(point.simulated.errors, 0.999))
-            told |= {"simulated/exact": mean, "half-width": half}
+            told |= {"simulated/exact": finite(mean), "half-width": finite(half)}
             right.append(abs(mean - 1) <= half)
         elif point.exact.radius**point.run.rounds > GROWN**2:
             right.append(point.growth > GROWN)
@@ -270,7 +270,8 @@ def _row(graph: str, form: str, point: Point, best: float) -> dict[str, Any]:
     if point.simulated is not None:
         mean, half = (float(value) for value in mean_interval(point.simulated.errors))
         row |= {"error": finite(mean), "low": finite(mean - half), "high": finite(mean + half)}
-        row |= {"diverged": int(point.simulated.trace.diverged.sum()), "growth": finite(point.growth)}
+        lost = [at for at in lost_at(point.simulated.trace.residual).tolist() if at >= 0]
+        row |= {"diverged": len(lost), "diverged_at": min(lost, default=None), "growth": finite(point.growth)}
     return row
 
 

@@ -74,7 +74,10 @@ def _train(runs: list[Training], data_dir: Path | None, progress: Progress | Non
     images, rows = load_images("mnist", data_dir), []
     ticks = split_progress(progress, [run.rounds for run in runs])
     for run, tick in zip(runs, ticks, strict=True):
-        rows += [names_of(run) | row for row in federate(run, images, CLIENTS, tick)]
+        try:
+            rows += [names_of(run) | row for row in federate(run, images, CLIENTS, tick)]
+        except ValueError as error:
+            raise ValueError(f"{run.label}: {error}") from error
     return rows
 
 

@@ -175,8 +175,8 @@ def _claims(data: str, exact: Cells, nonconvex: Cells, minibatch: Cells) -> list
 
 def _far(cells: Cells) -> tuple[bool, dict[str, Any]]:
     """The smallest stall over the largest error of a tracker, of any draw."""
-    stall = min(cells[APART, method].gradients.min() for method in PLAIN)
-    error = max(cells[APART, method].gradients.max() for method in TRACKERS)
+    stall = np.concatenate([cells[APART, method].gradients for method in PLAIN]).min()  # NaN, if there is one
+    error = np.concatenate([cells[APART, method].gradients for method in TRACKERS]).max()
     factor = float(stall / error) if np.isfinite(error) and error > 0 else 0.0
     return factor >= FACTOR, {"factor": finite(factor), **_summaries(cells, [APART])}
 
@@ -194,12 +194,12 @@ def _grows(cells: Cells) -> tuple[bool, dict[str, Any]]:
 
 def _level(cells: Cells) -> tuple[bool, dict[str, Any]]:
     of = {method: [cells[partition, method] for partition in PARTITIONS] for method in TRACKERS}
-    worst = {method: float(max(np.abs(cell.losses).max() for cell in some)) for method, some in of.items()}
+    worst = {method: float(np.max([np.abs(cell.losses).max() for cell in some])) for method, some in of.items()}
     spans = {method: np.concatenate([cell.gradients for cell in some]) for method, some in of.items()}
     figures: dict[str, Any] = {f"{method}: largest |f(x̄) − f*|": finite(value) for method, value in worst.items()}
     figures |= {f"{method}: ‖∇f(x̄)‖² up to": finite(values.max()) for method, values in spans.items()}
     figures |= {f"{method}: ‖∇f(x̄)‖² from": finite(values.min()) for method, values in spans.items()}
-    return max(worst.values()) <= ROUNDING, figures
+    return all(value <= ROUNDING for value in worst.values()), figures
 
 
 def _above(cells: Cells) -> tuple[bool, dict[str, Any]]:
@@ -210,7 +210,8 @@ def _above(cells: Cells) -> tuple[bool, dict[str, Any]]:
 
 
 def _floor(cells: Cells) -> tuple[bool, dict[str, Any]]:
-    holds = not any(_beyond(cells[APART, method].gradients, cells[ALIKE, method].gradients) for method in TRACKERS)
+    ends = [(cells[APART, method].gradients, cells[ALIKE, method].gradients) for method in TRACKERS]
+    holds = all(np.isfinite(alike).all() and not _beyond(apart, alike) for apart, alike in ends)
     return holds, _summaries(cells, [ALIKE, APART], TRACKERS)
 
 

@@ -12,10 +12,13 @@ import numpy as np
 from stgt.experiments.spec import Spec
 from stgt.experiments.training.spec import TrainingSpec
 from stgt.files import write_table, write_text
+from stgt.markup import many
 from stgt.report import Figure, draw
 from stgt.specs import spec_text
 
 TableRow = dict[str, Any]  # a row of a table, by the names of its columns
+RATES = ("gamma", "lr")
+NAMES = ("reading", "setting", "data", "partition", "method", "form", "graph", *RATES)  # columns that tell runs apart
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,43 @@ def write_outcome(outcome: Outcome, folder: Path) -> list[Path]:
     claims = json.dumps([asdict(claim) for claim in outcome.claims], indent=2, ensure_ascii=False, allow_nan=False)
     written.append(write_text(folder / "claims.json", claims + "\n"))
     return written
+
+
+def lost_at(values: np.ndarray) -> np.ndarray:
+    """The first round at which a measurement, (seeds, rounds), is not finite, for each seed; −1 if there is none."""
+    lost = ~np.isfinite(values)
+    return np.where(lost.any(axis=1), lost.argmax(axis=1), -1)
+
+
+def divergences(outcome: Outcome) -> list[str]:
+    """A sentence for each setting in which a run left the finite numbers: how many did, and from which round on."""
+    if isinstance(outcome.spec, TrainingSpec):
+        rows = _ends_of_training(outcome.curves)
+    else:
+        rows = [row for row in outcome.rows if "diverged_at" in row]
+    found: dict[str, list[int | None]] = {}
+    for row in rows:
+        words = ", ".join(f"{key} {row[key]:g}" if key in RATES else row[key] for key in NAMES if row.get(key))
+        found.setdefault(words, []).append(row["diverged_at"])
+    sentences = []
+    for words, rounds in found.items():
+        lost = [r for r in rounds if r is not None]
+        if lost:
+            sentences.append(
+                f"{words}: {len(lost)} of {many(len(rounds), 'run')} left the finite numbers, from round "
+                f"{min(lost):g} on."
+            )
+    return sentences
+
+
+def _ends_of_training(curves: list[TableRow]) -> list[TableRow]:
+    """A row for each training run, with the first measurement whose loss is not finite."""
+    runs: dict[tuple[Any, ...], TableRow] = {}
+    for row in curves:
+        run = runs.setdefault((row["method"], row["lr"], row["seed"]), {**row, "diverged_at": None})
+        if run["diverged_at"] is None and not np.isfinite(row["train_loss"]):
+            run["diverged_at"] = row["round"]
+    return list(runs.values())
 
 
 def finite(value: Any) -> float | None:

@@ -8,6 +8,7 @@ from stgt import problems, topology
 from stgt.algorithms import STGT, FlexGT, Scaffold
 from stgt.engines import Trace, simulate
 from stgt.engines.drive import interrupts_as_ever
+from stgt.experiments.outcome import lost_at
 from stgt.progress import Progress, split_progress
 from stgt.statistics import mean_interval
 
@@ -25,6 +26,7 @@ class MethodSummary:
     half_width: float  # of the 95 % confidence interval of `error`
     floats: float  # sent by a node in a round, on average
     diverged: str
+    lost_at: int | None  # the first round at which the error of a seed is not finite
 
 
 @interrupts_as_ever()
@@ -56,6 +58,7 @@ def summary(traces: dict[str, Trace]) -> list[MethodSummary]:
     for method, trace in traces.items():
         error = trace.tail("residual")
         mean, half_width = mean_interval(error)
+        lost = [at for at in lost_at(trace["residual"]).tolist() if at >= 0]
         rows.append(
             MethodSummary(
                 method=method,
@@ -63,7 +66,8 @@ def summary(traces: dict[str, Trace]) -> list[MethodSummary]:
                 error=float(mean),
                 half_width=float(half_width),
                 floats=float(trace["floats"][:, -1].mean()) / (trace.rounds * trace.problem.n),
-                diverged=f"{trace.diverged.sum()} of {len(trace.seeds)}",
+                diverged=f"{len(lost)} of {len(trace.seeds)}",
+                lost_at=min(lost, default=None),
             )
         )
     return rows

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from stgt import theory
 from stgt.engines import Trace, simulate
 from stgt.engines.drive import interrupts_as_ever, side_by_side
-from stgt.experiments.outcome import finite
+from stgt.experiments.outcome import finite, lost_at
 from stgt.experiments.spec import Made, RunSpec, make
 from stgt.progress import Progress, split_progress
 from stgt.statistics import mean_interval
@@ -90,7 +90,7 @@ class SimulatedRun:
         if np.isfinite(self.errors).all():
             mean, half = (float(value) for value in mean_interval(self.errors))
             found = {"error": mean, "low": mean - half, "high": mean + half}
-        found["diverged"] = int(self.trace.diverged.sum())
+        found["diverged"] = int((lost_at(self.trace.residual) >= 0).sum())
         if self.predicted is not None:
             found |= {"exact": finite(self.exact), "radius": self.radius}
         return found
@@ -110,7 +110,7 @@ class SimulatedRun:
         predicted = {"exact": finite(self.exact), "radius": self.radius}
         return [
             {**shared, "seed": seed, "error": finite(error), "diverged_at": int(at) if at >= 0 else None, **predicted}
-            for seed, error, at in zip(self.trace.seeds, self.errors, self.trace.diverged_at, strict=True)
+            for seed, error, at in zip(self.trace.seeds, self.errors, lost_at(self.trace.residual), strict=True)
         ]
 
     def curve_rows(self, **names: Any) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from stgt.checks import check_count
 from stgt.flower.fit import from_text
-from stgt.flower.ledger import Arrays, Reply
+from stgt.flower.ledger import Arrays, Reply, check_reply, same_bits
 from stgt.flower.memory import Memory
 from stgt.flower.records import HEADER, header, header_of, reply_to, to_record, view_of
 from stgt.torch.fit import is_plain
@@ -93,6 +93,10 @@ def _train(message: Message, context: Context, setup: Setup, state_dir: Path | s
     task = setup(context, _config(message))
     worker = Worker(task, memory)
     reply, loss = worker.work(task)
+    try:
+        check_reply(reply, view["x"])
+    except ValueError as error:  # of a round that went wrong, nothing is kept
+        raise ValueError(f"partition {partition}, round {r + 1}: {error}") from None
     memory.keep(reply, r, float(told["participation"]))
     metrics = MetricRecord({**task.metrics, "loss": loss, "steps": worker.taken})
     records = {"end": to_record(reply.end), "buffers": to_record(reply.buffers)}
@@ -122,7 +126,8 @@ class Worker:
 
     def __init__(self, task: Task, memory: Memory):
         self.algorithm, self.model, self.optimizer = memory.algorithm, task.model, task.optimizer
-        _load(self.model, memory.view["x"])
+        self.sent = memory.view["x"]
+        _load(self.model, self.sent)
         self.names = {id(value): name for name, value in self.model.named_parameters()}
         self.blocks = make_blocks(self.optimizer.param_groups)
         for block in self.blocks:
@@ -169,6 +174,7 @@ class Worker:
         tied = {other: self.names[id(value)] for other, value in named.items() if id(value) in self.names}
         held = self.model.named_buffers(remove_duplicate=False)  # a module used twice has two names in the state_dict
         buffers = {name: value.detach().cpu().numpy() for name, value in held if name in named}
+        buffers = {name: value for name, value in buffers.items() if _differs(value, self.sent[name])}
         tied = {other: name for other, name in tied.items() if other != name}
         return Reply(end, travelled, direction or None, buffers, tied)
 
@@ -180,6 +186,10 @@ class Worker:
                 return torch.as_strided(flat, slot.shape, slot.strides, slot.offset)
 
             yield self.names[id(slot.parameter)], place
+
+
+def _differs(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape != other.shape or one.dtype != other.dtype or not same_bits(one, other).all()
 
 
 def _load(model: nn.Module, arrays: Arrays) -> None:

@@ -29,7 +29,7 @@ NOTHING = ""  # the mark of a worker none of whose replies was taken in
 
 @dataclass(frozen=True)
 class Reply:
-    """What a worker said: its last model, how far its steps went, its buffers."""
+    """What a worker said: its last model, how far its steps went, the buffers that it changed."""
 
     end: Arrays
     travelled: Mapping[str, float]  # the sum of the round's stepsizes
@@ -89,30 +89,11 @@ class Ledger:
 
     def check(self, worker: int, reply: Reply, other: Reply | None = None) -> None:
         """A ValueError that says what is wrong with a reply to this round, given another that is right."""
-        like = other or reply
-        for word, all_have, has in (
-            ("trained", self.trained or set(like.end), set(reply.end)),
-            ("kept", set(like.buffers), set(reply.buffers)),
-        ):
-            if has != all_have:
-                odd = min(has ^ all_have)
-                raise ValueError(f"{odd} is {word} by some clients and not by others: give all clients the same model.")
-        for arrays in (reply.end, reply.buffers, reply.direction or {}):
-            for name, array in arrays.items():
-                if name not in self.kinds:
-                    raise ValueError(f"{name} is not in the server's model: give both sides the same one.")
-                shape, dtype = self.kinds[name]
-                if array.shape != shape or array.dtype != dtype:
-                    raise ValueError(
-                        f"{name} has shape {array.shape} and type {array.dtype} where the server's has {shape} and "
-                        f"{dtype}: give both sides the same model."
-                    )
-                _check_finite(array, f"{name} is not finite after the local steps: take a smaller lr.")
-        for name in reply.end:
-            if not 0.0 < reply.travelled.get(name, 0.0) < math.inf:
-                raise ValueError(f"{name} was trained with lr={reply.travelled.get(name)}: take one above 0.")
-            start = self.views[self.at[worker]]["x"][name]
-            _check_finite(direction_of(start, reply, name), f"{name} went too far to be tracked: take a smaller lr.")
+        trained, has = self.trained or set((other or reply).end), set(reply.end)
+        if has != trained:
+            odd = min(has ^ trained)
+            raise ValueError(f"{odd} is trained by some clients and not by others: give all clients the same model.")
+        check_reply(reply, self.view(worker)["x"])
 
     def take(self, r: int, replies: Mapping[int, Reply]) -> None:
         """Ends round r with the replies that came, at least one.
@@ -132,8 +113,9 @@ class Ledger:
         if worker_fields(self.algorithm):
             self.accepted |= {worker: reply.mark(self.accepted[worker], r) for worker, reply in replies.items()}
         self.tied = dict(first.tied)
-        for name in first.buffers:
-            self.rest[name] = _average([replies[worker].buffers[name] for worker in sorted(replies)])
+        for name in sorted({name for reply in replies.values() for name in reply.buffers}):
+            own = self.rest[name]
+            self.rest[name] = _merged(own, [replies[worker].buffers.get(name, own) for worker in sorted(replies)])
 
     def forget(self, r: int) -> None:
         """Starts all control variables again from where they began, at the mean model: a worker has lost its own."""
@@ -217,13 +199,57 @@ def local_of(algorithm: Algorithm, start: np.ndarray, reply: Reply, name: str, r
     )
 
 
+def check_reply(reply: Reply, sent: Arrays) -> None:
+    """A ValueError unless a reply fits the model which its worker was sent, and its numbers can be gone on from.
+
+    A buffer may hold inf and NaN, as a mask does, where the server's has the same.
+    """
+    buffers = sent.keys() - reply.end.keys()
+    for arrays, known in ((reply.end, sent), (reply.direction or {}, reply.end), (reply.buffers, buffers)):
+        for name, array in arrays.items():
+            if name not in known:
+                raise ValueError(f"{name} is not in the server's model: give both sides the same one.")
+            shape, dtype = sent[name].shape, sent[name].dtype
+            if array.shape != shape or array.dtype != dtype:
+                raise ValueError(
+                    f"{name} has shape {array.shape} and type {array.dtype} where the server's has {shape} and "
+                    f"{dtype}: give both sides the same model."
+                )
+            if arrays is not reply.buffers:
+                _check_finite(array, f"{name} is not finite after the local steps: take a smaller lr.")
+            elif not (_is_finite(array) | same_bits(array, sent[name])).all():
+                raise ValueError(
+                    f"{name}, a buffer, holds inf or NaN where the server's does not hold the same: look at what "
+                    "writes into it."
+                )
+    for name in reply.end:
+        if not 0.0 < reply.travelled.get(name, 0.0) < math.inf:
+            raise ValueError(f"{name} was trained with lr={reply.travelled.get(name)}: take one above 0.")
+        way = direction_of(sent[name], reply, name)
+        _check_finite(way, f"{name} went too far to be tracked: take a smaller lr.")
+
+
+def same_bits(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Where two arrays of one shape and type are equal to the last bit; a NaN is equal to itself."""
+    a, b = (np.ascontiguousarray(each).reshape(-1).view(np.uint8).reshape(-1, each.itemsize) for each in (one, other))
+    return (a == b).all(axis=1).reshape(one.shape)
+
+
+def _is_finite(array: np.ndarray) -> np.ndarray:
+    return np.isfinite(array) if np.issubdtype(array.dtype, np.floating) else np.ones(array.shape, dtype=bool)
+
+
 def _check_finite(array: np.ndarray, sentence: str) -> None:
-    if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+    if not _is_finite(array).all():
         raise ValueError(sentence)
 
 
-def _average(arrays: list[np.ndarray]) -> np.ndarray:
-    """The mean; of counters and flags the largest."""
-    if np.issubdtype(arrays[0].dtype, np.floating):
-        return np.mean(arrays, axis=0, dtype=np.float64).astype(arrays[0].dtype)
-    return np.max(arrays, axis=0)
+def _merged(own: np.ndarray, arrays: list[np.ndarray]) -> np.ndarray:
+    """What the workers make of a buffer: the mean; of counters and flags the largest.
+
+    A number stays as it was where none of them changed it, and while it is not finite for one of them.
+    """
+    if not np.issubdtype(own.dtype, np.floating):
+        return np.max(arrays, axis=0)
+    stays = np.all([same_bits(own, one) for one in arrays], axis=0) | ~np.isfinite(arrays).all(axis=0)
+    return np.where(stays, own, np.mean(arrays, axis=0, dtype=np.float64).astype(own.dtype))

@@ -3,7 +3,7 @@
 train, to a client:  "view.x", "view.c", …   arrays: what it starts from
                      "stgt"                  the method, the round, which of its replies was the last taken in
                      "config"                the user's own
-its reply:           "end", "buffers"        arrays: its last model, and what it does not train
+its reply:           "end", "buffers"        arrays: its last model, and the buffers that it changed
                      "direction"             arrays: only if its optimiser is not plain SGD
                      "travelled"             the sum of the stepsizes of each parameter
                      "metrics"               the user's own, and the mean loss

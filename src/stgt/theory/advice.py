@@ -157,7 +157,7 @@ def _growth(trace: Any) -> float:
     """The factor a round by which the distance to the optimum changes in a run without noise, the worst seed's."""
     with np.errstate(all="ignore"):
         distance = np.sqrt(trace["residual"] + trace["consensus"])
-        if trace.diverged.any():
+        if trace.diverged.any() or not np.isfinite(distance).all():
             return np.inf
         kept = np.maximum(distance, 1e-13 * distance[:, :1])  # below it is rounding
     worst = 0.0

@@ -88,10 +88,11 @@ def names_of(run: Training) -> TableRow:
 
 
 def by_method(rows: Iterable[TableRow]) -> dict[str, Curves]:
-    """The curves of each method, its seeds stacked."""
+    """The curves of each method, its seeds stacked. A model whose loss is not finite has no accuracy either: NaN."""
     seeds: dict[str, dict[int, list[TableRow]]] = {}
     for row in rows:
-        seeds.setdefault(row["method"], {}).setdefault(row["seed"], []).append(row)
+        known = row if np.isfinite(row["train_loss"]) else row | {"test_accuracy": np.nan}
+        seeds.setdefault(row["method"], {}).setdefault(row["seed"], []).append(known)
     return {
         method: {
             name: np.array([[row[name] for row in one] for one in runs.values()])
