@@ -227,10 +227,14 @@ def full_disk(rank: int, folder: Path) -> None:
     rounds(model, opt, 1)
     opt.save(folder / "checkpoints")
     rounds(model, opt, 1)
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     if rank == 1:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-    opt.save(folder / "checkpoints")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        opt.save(folder / "checkpoints")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))  # or its words could not be written either
 
 
 def foreign_killed(rank: int, folder: Path) -> None:
