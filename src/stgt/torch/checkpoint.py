@@ -45,6 +45,7 @@ def save(opt: DistributedOptimizer, folder: Path, extra: Any, keep: int) -> None
         "signature": opt._signature(),
         "travelled": [block.travelled for block in opt.blocks],
         "warm": opt._warm,
+        "bytes_sent": opt._exchange.bytes_sent,
         "base": values,
         "extra": extra,
     }
@@ -92,6 +93,7 @@ def load(opt: DistributedOptimizer, folder: Path) -> dict[str, Any] | None:
         torch.set_rng_state(file.get_tensor("rng"))
         _load_base(opt, about["base"], {name: file.get_tensor(name) for name in names if name.startswith("base.")})
     opt.round, opt.taken, opt.steps_taken, opt._warm = about["round"], about["taken"], about["steps"], about["warm"]
+    opt._exchange.bytes_sent = about.get("bytes_sent", 0)  # files of earlier versions have none
     opt._open_round()
     return {"round": opt.round, "steps": opt.steps_taken, "extra": about["extra"]}
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import begin
-from stgt.checks import check_choice, check_count, check_flag, check_seed
+from stgt.checks import check_choice, check_count, check_seed
 from stgt.hyper import in_full
 from stgt.randomness import coin
 from stgt.topology import Topology
@@ -68,24 +68,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
     ):
         if not dist.is_initialized():
             raise ValueError("there is no process group: call stgt.torch.init() before DistributedOptimizer.")
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise ValueError(f"optimizer={optimizer!r}: give a torch.optim.Optimizer.")
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise ValueError("optimizer is LBFGS, which takes many gradients a step: give another, such as SGD.")
-        if any(group.get("maximize") for group in optimizer.param_groups):
-            raise ValueError("optimizer has maximize=True: leave it out, and minimise the negative loss.")
+        fit.check_optimizer(optimizer)
         self.rank, self.nodes = dist.get_rank(), dist.get_world_size()
         self.topology = fit.topology_of(topology, self.nodes)
         self.algorithm = fit.usable(algorithm, self.topology)
         if message_dtype not in WIRES:
             check_choice(message_dtype, "message_dtype", [name for name in WIRES if name])
-        if message_dtype and algorithm.held and self.topology.has_server:
-            raise ValueError(
-                f"message_dtype={message_dtype!r}: what a server holds for {algorithm.label} would be rounded again "
-                "every round; leave it out, or use STGT, whose nodes keep their own."
-            )
-        if check_flag(early, "early"):
-            Early.check(algorithm, fit.is_plain(optimizer))
+        fit.check_sending(algorithm, self.topology, optimizer, message_dtype, early)
         seed, chunk = check_seed(seed), check_count(chunk, "chunk")
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         super().__init__(parameters, optimizer.defaults)
