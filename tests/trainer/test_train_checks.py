@@ -62,7 +62,10 @@ def no_process(monkeypatch):
             {"algorithm": {"name": "FedAvg"}, "topology": {"name": "server"}, "message_dtype": "float16"},
             "message_dtype='float16': what a server holds",
         ),
-        ({"data": {"name": "mnist", "partition": "label", "classes": 1}}, "classes=1: 4 nodes with 1 labels each leave"),
+        (
+            {"data": {"name": "mnist", "partition": "label", "classes": 1}},
+            "classes=1: 4 nodes with 1 labels each leave",
+        ),
     ],
 )
 def test_a_spec_that_is_refused_claims_no_folder(no_process, tmp_path, change, words):
@@ -72,7 +75,7 @@ def test_a_spec_that_is_refused_claims_no_folder(no_process, tmp_path, change, w
     assert words in str(error.value)
     assert "\n" not in str(error.value)
     assert not out.parent.exists()
-    with pytest.raises(ValueError, match="^run 'run 1': ") as error:  # of several, it says which
+    with pytest.raises(ValueError, match=r"^run 'run 1': ") as error:  # of several, it says which
         launching.launch(spec({}, change), 4, out)
     assert words in str(error.value)
     assert not out.parent.exists()

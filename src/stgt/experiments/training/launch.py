@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from stgt.experiments.training.aftermath import MENDABLE, StoppedTrainingError, why
+from stgt.experiments.training.aftermath import MENDABLE, why
 from stgt.experiments.training.claim import PROGRESS, claim_folder, not_finite, unfinished
 from stgt.experiments.training.lines import Lines
 from stgt.experiments.training.spec import TrainingSpec

@@ -32,7 +32,7 @@ def figure(name: str, curves: Mapping[str, Curves], title: str, rounds: str = "r
         ("steps" if per_round else "round", rounds, per_round or 1),
         ("bytes_sent", "MB sent by a node", 1e6),
     ):
-        for y, ylabel, ymax in (("train_loss", "training loss", top), ("test_accuracy", "test accuracy", 1.0)):
+        for y, ylabel, ymax in (("train_loss", "training loss", top), ("test_accuracy", "test accuracy", np.inf)):
             lines = [
                 _line(label, one[x][0] / scale, np.minimum(one[y], 1.1 * ymax), i)  # one that diverges leaves the frame
                 for i, (label, one) in enumerate(curves.items())

@@ -14,6 +14,7 @@ from stgt.experiments.training.pictures import draw_run
 from stgt.experiments.training.spec import Training
 from stgt.files import write_table
 
+
 def has_tensorboard() -> bool:
     """Can TensorBoard's logs be written?"""
     try:
