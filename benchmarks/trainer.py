@@ -184,9 +184,7 @@ def guard_node(topology: str, repeats: int) -> list[tuple[float, float]]:
 
 
 def guards(console: Console) -> None:
-    table = Table(
-        title=f"Looking for what is not finite, {MODEL / 1e6:.0f} M float32: CPU, target ≤ 3 % of a round"
-    )
+    table = Table(title=f"Looking for what is not finite, {MODEL / 1e6:.0f} M float32: CPU, target ≤ 3 % of a round")
     for heading in ("nodes", "look, ms", "a round of one step, ms", "share"):
         table.add_column(heading, justify="left" if heading == "nodes" else "right")
     for nodes, topology, repeats in ((2, "ring", 12), (4, "exponential", 8)):

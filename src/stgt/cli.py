@@ -133,16 +133,28 @@ def train(
     max_restarts: Annotated[int, typer.Option(help="How often to go on after a process has died.", min=0)] = 0,
     scripts: Imports = None,
 ) -> None:
-    """Train image classifiers in several processes of this machine; for more machines see `torchrun -m stgt.train`."""
+    """Train image classifiers in several processes of this machine; for more machines see `torchrun -m stgt.train`.
+
+    Exit code 2: the input can be mended; 3: a process was killed or lost; 4: numbers were not finite; 1: anything else.
+    """
+    from stgt.experiments.training.aftermath import StoppedTrainingError
     from stgt.experiments.training.launch import launch
+    from stgt.experiments.training.record import left_out
     from stgt.experiments.training.spec import load_training
+    from stgt.experiments.training.stability import cautions
     from stgt.files import read_table
 
     _import(scripts)
     runs = load_training(spec)
+    for sentence in (*cautions(runs), *left_out()):
+        print(f"warning: {sentence}", file=sys.stderr, flush=True)
     options = {"data_dir": data_dir, "download": download, "max_restarts": max_restarts, "scripts": scripts or ()}
-    with bar("rounds", console) as tick:
-        launch(runs, nodes, out, progress=tick, **options)
+    try:
+        with bar("rounds", console) as tick:
+            launch(runs, nodes, out, progress=tick, say=_say, **options)
+    except StoppedTrainingError as error:
+        print(f"stgt: {error}", file=sys.stderr)
+        raise typer.Exit(error.code) from None
     table = Table("run", "rounds", "training loss", "test accuracy", "own models", "MB a node sent")
     for run in runs.runs:
         row = read_table(out / run.folder / "curve.csv")[-1]
@@ -155,7 +167,7 @@ def train(
             f"{float(row['bytes_sent']) / 1e6:.1f}",
         )
     console.print(table)
-    console.print(f"wrote curve.csv and model.safetensors of each run below {out}")
+    _say(f"wrote curve.csv, curve.png and model.safetensors of each run below {out}")
 
 
 @app.command()
@@ -198,6 +210,11 @@ def _import(scripts: list[Path] | None) -> None:
 
     for script in scripts or ():
         import_script(script)
+
+
+def _say(line: str) -> None:
+    """A line at once and in one piece, above a bar if there is one."""
+    console.print(line, soft_wrap=True)
 
 
 def _advice_table(title: str, advice: Advice, run: RunSpec) -> Table:

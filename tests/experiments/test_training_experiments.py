@@ -55,7 +55,9 @@ def test_a_run_that_left_the_finite_numbers_wins_nothing(tmp_path):
     claims = _claims(curves)
     assert [claim.holds for claim in claims] == [False, False, False]
     spec = TrainingSpec(runs=tuple(_run(method, rate, 8, 32, 2, 1) for method, rate in CHOSEN.items()))
-    outcome = Outcome(spec, comparison.summary(curves), claims, [comparison.figure("c", curves, 25, "t")], given)
+    outcome = Outcome(
+        spec, comparison.summary(curves), claims, [comparison.figure("c", curves, "t", "round", 25)], given
+    )
     write_outcome(outcome, tmp_path)
     assert json.loads((tmp_path / "claims.json").read_text())[0]["figures"]["train_loss"]["ST-GT"] is None
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")

@@ -125,7 +125,7 @@ def test_torchrun_restarts_from_the_last_checkpoint(forker, tmp_path):
     for line in run.stdout:
         seen.append(line.strip())
         if victim is None and "rank 1 round 7" in line:
-            victim = _child_of(run.pid, "1")
+            victim = child_of(run.pid, "1")
             os.kill(victim, signal.SIGKILL)
     run.stdout.close()
     assert run.wait(60) == 0
@@ -137,8 +137,8 @@ def test_torchrun_restarts_from_the_last_checkpoint(forker, tmp_path):
     np.testing.assert_array_equal(finals(tmp_path / "killed", 2), finals(tmp_path, 2))
 
 
-def _child_of(parent: int, rank: str) -> int:
-    """The process below `parent` whose environment has this RANK."""
+def child_of(parent: int, rank: str | None = None) -> int:
+    """The process below `parent`; where there are several, the one whose environment has this RANK."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -146,6 +146,7 @@ def _child_of(parent: int, rank: str) -> int:
                 environment = (entry / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if int(stat.rsplit(")", 1)[1].split()[1]) == parent and f"RANK={rank}".encode() in environment:
+            right = rank is None or f"RANK={rank}".encode() in environment
+            if int(stat.rsplit(")", 1)[1].split()[1]) == parent and right:
                 return int(entry.name)
     raise AssertionError(f"no child of {parent} has RANK={rank}")

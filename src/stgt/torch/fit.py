@@ -9,21 +9,34 @@ import torch
 import torch.distributed as dist
 
 from stgt.algorithms import Algorithm
+from stgt.checks import check_flag
 from stgt.registry import TOPOLOGIES
 from stgt.setting import check_algorithm_object, check_fit, check_topology_object
 from stgt.topology import Topology
+from stgt.torch.early import Early
 
 
 def check_optimizer(optimizer: Any) -> None:
     """A ValueError if it cannot be wrapped."""
-    if not dist.is_initialized():
-        raise ValueError("there is no process group: call stgt.torch.init() before DistributedOptimizer.")
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"optimizer={optimizer!r}: give a torch.optim.Optimizer.")
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("optimizer is LBFGS, which takes many gradients a step: give another, such as SGD.")
     if any(group.get("maximize") for group in optimizer.param_groups):
         raise ValueError("optimizer has maximize=True: leave it out, and minimise the negative loss.")
+
+
+def check_sending(
+    algorithm: Algorithm, topology: Topology, optimizer: torch.optim.Optimizer, message_dtype: str | None, early: bool
+) -> None:
+    """A ValueError if the method's messages cannot be rounded, or sent early, as it is asked for."""
+    if message_dtype and algorithm.held and topology.has_server:
+        raise ValueError(
+            f"message_dtype={message_dtype!r}: what a server holds for {algorithm.label} would be rounded again "
+            "every round; leave it out, or use STGT, whose nodes keep their own."
+        )
+    if check_flag(early, "early"):
+        Early.check(algorithm, is_plain(optimizer))
 
 
 def is_plain(optimizer: torch.optim.Optimizer) -> bool:

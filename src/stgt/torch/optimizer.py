@@ -76,19 +76,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
         writer: Any = None,
         name: str = "",
     ):
+        if not dist.is_initialized():
+            raise ValueError("there is no process group: call stgt.torch.init() before DistributedOptimizer.")
         fit.check_optimizer(optimizer)
         self.rank, self.nodes = dist.get_rank(), dist.get_world_size()
         self.topology = fit.topology_of(topology, self.nodes)
         self.algorithm = fit.usable(algorithm, self.topology)
         if message_dtype not in WIRES:
             check_choice(message_dtype, "message_dtype", [name for name in WIRES if name])
-        if message_dtype and algorithm.held and self.topology.has_server:
-            raise ValueError(
-                f"message_dtype={message_dtype!r}: what a server holds for {algorithm.label} would be rounded again "
-                "every round; leave it out, or use STGT, whose nodes keep their own."
-            )
-        if check_flag(early, "early"):
-            Early.check(algorithm, fit.is_plain(optimizer))
+        fit.check_sending(algorithm, self.topology, optimizer, message_dtype, early)
         seed, chunk = check_seed(seed), check_count(chunk, "chunk")
         check_choice(on_nonfinite, "on_nonfinite", finite.POLICIES)
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -94,6 +94,12 @@ def failed(error: BaseException) -> None:
         _watch.fail(error)
 
 
+def leave() -> None:
+    """Says that this process ends; a script that ends by itself does so, one that calls os._exit has to."""
+    if _watch is not None:
+        _watch.leave()
+
+
 def _start(notes: Notes, rank: int, nodes: int, timeout: float, keeps_store: bool = False) -> Watch:
     global _watch
     _watch = Watch(notes, rank, nodes, timeout, keeps_store)

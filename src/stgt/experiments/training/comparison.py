@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,14 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from stgt.experiments.outcome import Claim, Outcome, TableRow, finite
+from stgt.experiments.training.aftermath import NONFINITE, StoppedTrainingError
+from stgt.experiments.training.claim import CURVE
 from stgt.experiments.training.launch import launch
+from stgt.experiments.training.pictures import Curves, figure
 from stgt.experiments.training.spec import Training, TrainingSpec
 from stgt.files import read_table
 from stgt.progress import Progress
-from stgt.report import Figure, Line, Panel
+from stgt.specs import make_algorithm
 from stgt.statistics import mean_interval
 
-Curves = dict[str, np.ndarray]  # a column of the curves by name, (seeds, measurements)
 Claims = Callable[[dict[str, Curves]], list[Claim]]
 
 
@@ -53,7 +56,8 @@ def judged(
     if grid:
         return Outcome(spec, by_stepsize(rows, ends), [], [], rows)
     curves = by_method(rows)
-    return Outcome(spec, summary(curves, max(ends, 3)), claims(curves), [figure(name, curves, tau, title)], rows)
+    picture = figure(name, curves, title, f"round of {tau} steps", tau)
+    return Outcome(spec, summary(curves, max(ends, 3)), claims(curves), [picture], rows)
 
 
 def train_all(
@@ -73,13 +77,23 @@ def train_all(
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             return train_all(spec.runs, nodes, Path(temporary), data_dir, progress)
-    launch(spec, nodes, folder, data_dir=data_dir, progress=progress)
-    rows: list[TableRow] = []
-    for run in spec.runs:
-        for row in read_table(folder / run.folder / "curve.csv"):
-            numbers = {name: float(value) for name, value in row.items() if name != "label" and value != ""}
-            rows.append(names_of(run) | numbers)
-    return rows
+    try:
+        launch(spec, nodes, folder, data_dir=data_dir, progress=progress)
+    except StoppedTrainingError as error:
+        if error.code != NONFINITE:
+            raise
+    return [names_of(run) | row for run in spec.runs for row in _curve(run, folder / run.folder / CURVE)]
+
+
+def _curve(run: Training, path: Path) -> list[TableRow]:
+    """The numbers of a run's curve; NaN where it should have been measured after it had left the finite numbers."""
+    rows = [
+        {name: float(value) for name, value in row.items() if name != "label" and value != ""}
+        for row in read_table(path)
+    ]
+    measured = [*range(0, run.rounds, run.evaluate_every), run.rounds]
+    nothing, tau = dict.fromkeys(rows[0], math.nan), make_algorithm(run.algorithm).tau
+    return rows + [nothing | {"round": float(r), "steps": float(r * tau)} for r in measured[len(rows) :]]
 
 
 def names_of(run: Training) -> TableRow:
@@ -111,24 +125,6 @@ def last(curves: Curves, name: str, measurements: int = 3) -> tuple[float, float
 def written(values: Mapping[str, float]) -> dict[str, float | None]:
     """A claim's numbers, a method each."""
     return {method: finite(value) for method, value in values.items()}
-
-
-def figure(name: str, curves: dict[str, Curves], tau: int, title: str) -> Figure:
-    """Training loss and test accuracy over rounds and over what a node has sent."""
-    panels = []
-    for x, xlabel in (("steps", f"round of {tau} steps"), ("bytes_sent", "MB sent by a node")):
-        for y, ylabel in (("train_loss", "training loss"), ("test_accuracy", "test accuracy")):
-            scale = tau if x == "steps" else 1e6
-            lines = [_line(method, one[x][0] / scale, one[y], i) for i, (method, one) in enumerate(curves.items())]
-            panels.append(Panel("", xlabel, ylabel, tuple(lines), ylog=False))
-    return Figure(name, tuple(panels), columns=2, title=title, shared=False)
-
-
-def _line(label: str, x: np.ndarray, values: np.ndarray, style: int) -> Line:
-    """The mean; the band spans the seeds, as an interval for so few would leave what can be."""
-    if len(values) < 2:
-        return Line(label, x, values[0], style=style)
-    return Line(label, x, values.mean(axis=0), values.min(axis=0), values.max(axis=0), style=style)
 
 
 def by_stepsize(rows: Sequence[TableRow], ends: int = 1) -> list[TableRow]:

@@ -9,14 +9,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from stgt.experiments.training.aftermath import MENDABLE, why
+from stgt.experiments.training.claim import PROGRESS, claim_folder, not_finite, unfinished
+from stgt.experiments.training.lines import Lines
 from stgt.experiments.training.spec import TrainingSpec
-from stgt.files import write_text
 from stgt.problems.images import load_images
 from stgt.progress import Progress
-from stgt.specs import make_algorithm, make_topology, spec_text
 
 
 def launch(
@@ -30,10 +31,13 @@ def launch(
     timeout: float = 300.0,
     scripts: Iterable[Path] = (),
     progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> None:
-    """Runs a spec in `nodes` processes of one thread each; a ValueError has the words of what failed.
+    """Runs a spec in `nodes` processes of one thread each.
 
-    What can be checked without them is checked before they start.
+    What can be checked without them is checked before they start and before the folder is claimed: a ValueError.
+    A StoppedTrainingError says what ended a training; without a finished round it leaves nothing behind. A run that
+    leaves the finite numbers is over, the others are made all the same, and then it is said.
 
     Args:
         spec: what to train.
@@ -45,48 +49,61 @@ def launch(
         timeout: seconds without progress after which a node counts as lost.
         scripts: each process imports them first, for the methods and topologies that they register.
         progress: called with the rounds done and in all.
+        say: called with a line for each measurement.
     """
     if importlib.util.find_spec("torch") is None:
         raise ValueError("training needs PyTorch: pip install 'stgt[torch]'.")
-    for run in spec.runs:
-        make_algorithm(run.algorithm)
-        make_topology(run.topology.model_dump(), nodes)
-    for name in {run.data.name for run in spec.runs}:
-        load_images(name, data_dir, download)
-    path = claim_folder(out, spec)
+    from stgt.experiments.training.ready import check_ready
+
+    images = {name: load_images(name, data_dir, download) for name in {run.data.name for run in spec.runs}}
+    check_ready(spec, nodes, images)
+    claim = claim_folder(out, spec)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={nodes}"]
-    command += [f"--max-restarts={max_restarts}", "-m", "stgt.train", "--spec", str(path), "--out", str(out)]
+    command += [f"--max-restarts={max_restarts}", "-m", "stgt.train", "--spec", str(claim.spec), "--out", str(out)]
     command += ["--timeout", str(timeout)]
     command += ["--data-dir", str(data_dir)] if data_dir is not None else []
     command += [word for script in scripts for word in ("--import", str(script))]
+    lines = Lines(spec, out)
+
+    def follow() -> None:
+        if progress is not None:
+            _follow(out / PROGRESS, progress)
+        if say is not None:
+            for line in lines.new():
+                say(line)
+
+    try:
+        while True:
+            diverged = not_finite(out, spec)
+            code, printed = _run(command, follow)
+            if code == 0:
+                return
+            # The processes that lost a node to it have ended as well: others make the runs that are left.
+            if not_finite(out, spec) == diverged or not unfinished(out, spec):
+                break
+        stopped = why(printed, code, out, spec)
+        raise ValueError(str(stopped)) if stopped.code == MENDABLE else stopped
+    finally:
+        if not (out / PROGRESS).exists():
+            claim.give_back()
+
+
+def _run(command: Sequence[str], follow: Callable[[], None]) -> tuple[int, list[str]]:
+    """Runs torchrun to its end, calling `follow` now and then; its exit code and the lines of its errors."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
         try:
             while process.poll() is None:
                 time.sleep(0.3)
-                if progress is not None:
-                    _follow(out / "progress.json", progress)
+                follow()
         finally:
             if process.poll() is None:  # an interrupt: torchrun ends its processes
                 process.terminate()
                 process.wait()
-        if process.returncode:
-            errors.seek(0)
-            raise ValueError(_reason(errors.read().splitlines()))
-
-
-def claim_folder(out: Path, runs: TrainingSpec) -> Path:
-    """Makes the folder and writes the spec into it; a ValueError if it holds the runs of another one."""
-    text, path = spec_text(runs), out / "spec.toml"
-    try:
-        if path.exists():
-            if path.read_text(encoding="utf-8") != text:
-                raise ValueError(f"out {out} holds the runs of another spec: give another folder.")
-            return path
-        return write_text(path, text)
-    except OSError as error:
-        raise ValueError(f"out {out} cannot be written ({error.strerror}): give another folder.") from None
+        follow()
+        errors.seek(0)
+        return process.returncode, errors.read().splitlines()
 
 
 def _follow(path: Path, progress: Progress) -> None:
@@ -95,11 +112,3 @@ def _follow(path: Path, progress: Progress) -> None:
     except (OSError, ValueError):
         return
     progress(at["done"], at["total"])
-
-
-def _reason(lines: list[str]) -> str:
-    """The first sentence that a process gave; without one, the last lines of what was printed."""
-    said = [line.split("stgt: ", 1)[1] for line in lines if line.startswith("stgt: ")]
-    if said:
-        return said[0]
-    return "the training ended without a word of its own: " + " / ".join(lines[-3:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,11 @@ from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 
 from stgt.experiments.training.batches import Batches, normalised
+from stgt.experiments.training.claim import MODEL
 from stgt.experiments.training.models import make_model
+from stgt.experiments.training.record import Record
 from stgt.experiments.training.spec import Training
-from stgt.files import write_atomically, write_table
+from stgt.files import write_atomically
 from stgt.problems.images import Images
 from stgt.specs import call, make_algorithm, make_topology
 from stgt.torch import DistributedOptimizer
@@ -50,44 +53,57 @@ class NodeTraining:
             buffers=spec.buffers,
             seed=spec.seed,
             message_dtype=spec.message_dtype,
+            on_nonfinite=spec.on_nonfinite,
             early=spec.early,
         )
         self.rows: list[dict[str, Any]] = []
+        self._record: Record | None = None
 
-    def train(self, folder: Path, tick: Callable[[int], None]) -> list[dict[str, Any]]:
+    def train(self, folder: Path, tick: Callable[[int], None], say: Callable[[str], None]) -> list[dict[str, Any]]:
         """Trains to the last round, from the last checkpoint if there is one; returns the curve, a row a measurement.
 
-        Rank 0 writes the curve into the folder at each measurement, and at the end the averaged model.
+        Rank 0 writes the curve into the folder and says a line at each measurement; at the end it draws the curve and
+        writes the averaged model. Raises an ArithmeticError if the training loss is not finite.
+
+        Args:
+            folder: of the run.
+            tick: called with the number of rounds done.
+            say: called with the lines.
         """
         spec, opt, checkpoints = self.spec, self.opt, folder / "checkpoints"
         found = opt.load(checkpoints) if spec.checkpoint_every else None
         if found is not None:
             self.rows = found["extra"]["rows"]
-        else:
-            self._measure(folder)
-        began = time.monotonic() - (self.rows[-1]["seconds"] if self.rows else 0.0)
+        if self.rank == 0:
+            self._record = Record(spec, self.nodes, folder, self.rows)
+        if found is None:
+            self._measure(say)
+            if opt.algorithm.starts_warm:
+                self._backward()
+                opt.warm_start()
+        began = time.monotonic() - self.rows[-1]["seconds"]
         while opt.round < spec.rounds:
             before = opt.round
-            self._step()
+            if opt.active:  # a worker that the server has not called computes nothing
+                self._backward()
+            opt.step()
             if opt.round == before:
                 continue
             tick(opt.round)
             last = opt.round == spec.rounds
             if last or opt.round % spec.evaluate_every == 0:
-                self._measure(folder, time.monotonic() - began)
+                self._measure(say, time.monotonic() - began)
             if spec.checkpoint_every and (last or opt.round % spec.checkpoint_every == 0):
                 opt.save(checkpoints, extra={"rows": self.rows})
         self._finish(folder)
         return self.rows
 
-    def _step(self) -> None:
-        if self.opt.active:  # a worker that the server has not called computes nothing
-            x, y = self.batches.at(self.opt.steps_taken)
-            self.opt.zero_grad()
-            cross_entropy(self.model(self._placed(x)), y.to(self.device)).backward()
-        self.opt.step()
+    def _backward(self) -> None:
+        x, y = self.batches.at(self.opt.steps_taken)
+        self.opt.zero_grad()
+        cross_entropy(self.model(self._placed(x)), y.to(self.device)).backward()
 
-    def _measure(self, folder: Path, seconds: float = 0.0) -> None:
+    def _measure(self, say: Callable[[str], None], seconds: float = 0.0) -> None:
         """A row of the curve: the averaged model on all nodes' samples of training data and on the test set."""
         opt = self.opt
         self.model.eval()
@@ -95,11 +111,11 @@ class NodeTraining:
             loss, _ = evaluate(self.model, *self.sample)
             _, correct = evaluate(self.model, *self.test)
         self.model.train()
-        numbers = torch.tensor([loss / len(self.sample[1]), correct, len(self.test[1])], dtype=torch.float64)
         metrics = opt.metrics()
-        numbers = torch.cat([numbers, torch.tensor([metrics["bytes_sent"]], dtype=torch.float64)]).to(self.device)
-        dist.all_reduce(numbers)
-        loss, correct, count, sent = numbers.tolist()
+        numbers = [loss / len(self.sample[1]), correct, len(self.test[1]), metrics["bytes_sent"]]
+        loss, correct, count, sent = self._summed(numbers)
+        if not math.isfinite(loss):
+            raise ArithmeticError(f"round {opt.round}: the training loss is not finite: give a smaller optimizer.lr.")
         self.rows.append(
             {
                 "label": self.spec.name,
@@ -112,23 +128,27 @@ class NodeTraining:
                 "seconds": seconds,
             }
         )
-        if self.rank == 0:
-            write_table(folder / "curve.csv", self.rows)
+        if self._record is not None:
+            self._record.add(self.rows, say)
 
     def _finish(self, folder: Path) -> None:
-        """Each node's own accuracy on the whole test set's share it has, and the averaged model as a file."""
+        """Each node's own accuracy on the share of the test set it has, the curve, and last the averaged model."""
         self.model.eval()
         _, correct = evaluate(self.model, *self.test)
-        own = torch.tensor([correct / len(self.test[1])], dtype=torch.float64, device=self.device)
-        dist.all_reduce(own)
-        self.rows[-1]["own_accuracy"] = own.item() / self.nodes
+        (own,) = self._summed([correct / len(self.test[1])])
+        self.rows[-1]["own_accuracy"] = own / self.nodes
         with self.opt.averaged():
             tensors = {name: value.contiguous().cpu() for name, value in self.model.state_dict().items()}
-            if self.rank == 0:
-                write_atomically(folder / "model.safetensors", lambda path: save_file(tensors, str(path)))
         self.model.train()
-        if self.rank == 0:
-            write_table(folder / "curve.csv", self.rows)
+        if self._record is not None:
+            self._record.finish(self.rows)
+            write_atomically(folder / MODEL, lambda path: save_file(tensors, str(path)))
+
+    def _summed(self, numbers: list[float]) -> list[float]:
+        """The sums over all nodes."""
+        total = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        dist.all_reduce(total)
+        return total.tolist()
 
     def _ready(self, images: np.ndarray) -> torch.Tensor:
         return normalised(images, self.spec.data.name).contiguous(memory_format=torch.channels_last)

@@ -25,6 +25,13 @@ class Data(BaseModel):
     augment: bool = False
     seed: int = Field(default=0, ge=0)
 
+    @property
+    def words(self) -> str:
+        """How the samples are shared out."""
+        if self.partition == "label":
+            return f"{self.classes} classes a node" if self.classes > 1 else "one class a node"
+        return f"Dirichlet({self.alpha:g})" if self.partition == "dirichlet" else "iid"
+
     def parts(self, labels: np.ndarray, nodes: int) -> list[np.ndarray]:
         """The indices of each node's samples."""
         return partition(
@@ -55,6 +62,7 @@ class Training(BaseModel):
     buffers: Literal["average", "local", "none"] = "average"
     message_dtype: Literal["float16", "bfloat16"] | None = None
     early: bool = False
+    on_nonfinite: Literal["stop", "skip"] = "stop"
     seed: int = Field(default=0, ge=0)
 
     @property

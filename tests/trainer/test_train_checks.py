@@ -1,0 +1,152 @@
+"""What `stgt train` checks and says before anything is trained, and that it leaves nothing behind where it refuses."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stgt.experiments.training import launch as launching
+from stgt.experiments.training.claim import claim_folder
+from stgt.experiments.training.spec import TrainingSpec, load_training
+from stgt.experiments.training.stability import DIVERGED, cautions
+from stgt.problems.images import Images
+
+ROOT = Path(__file__).parents[2]
+RUN = {
+    "rounds": 4,
+    "data": {"name": "mnist", "partition": "label", "classes": 5},
+    "model": {"name": "mlp"},
+    "optimizer": {"name": "SGD", "lr": 0.1},
+    "algorithm": {"name": "STGT", "tau": 5},
+    "topology": {"name": "ring"},
+}
+
+
+def spec(*changes: dict) -> TrainingSpec:
+    """A run for each dict of tables and entries to exchange."""
+    return TrainingSpec.model_validate({"runs": [RUN | {"label": f"run {i}"} | one for i, one in enumerate(changes)]})
+
+
+def digits() -> Images:
+    """Ten black images of each digit."""
+    x, y = np.zeros((100, 1, 28, 28), np.uint8), np.arange(100) % 10
+    return Images("mnist", x, y, x, y, 10)
+
+
+@pytest.fixture
+def no_process(monkeypatch):
+    """The data set is at hand, and no process may start."""
+    monkeypatch.setattr(launching, "load_images", lambda *_: digits())
+    monkeypatch.setattr(launching, "_run", lambda *_: pytest.fail("a process was started"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": {"name": "mlp", "width": 4}}, "model='mlp' has no argument 'width': it takes hidden."),
+        ({"model": {"name": "lenet5"}}, "model='lenet5': choose from"),
+        ({"optimizer": {"name": "SDG", "lr": 0.1}}, "optimizer.name='SDG': give a class of torch.optim"),
+        ({"optimizer": {"name": "SGD", "lr": 0.1, "momemtum": 0.9}}, "optimizer.momemtum: SGD takes"),
+        ({"optimizer": {"name": "SGD", "lr": 0.1, "momentum": -1.0}}, "Invalid momentum value: -1.0"),
+        ({"optimizer": {"name": "SGD"}}, "optimizer.lr was left out"),
+        ({"optimizer": {"name": "LBFGS", "lr": 0.1}}, "optimizer is LBFGS"),
+        ({"optimizer": {"name": "SGD", "lr": 0.1, "maximize": True}}, "optimizer has maximize=True"),
+        ({"optimizer": {"name": "SGD", "lr": 0.1, "fused": True, "foreach": True}}, "`fused` and `foreach` cannot be"),
+        ({"algorithm": {"name": "GTSAGA"}}, "takes gradients that a training loop does not have"),
+        ({"algorithm": {"name": "STGT", "tau": 5, "gamma": 0.1}}, "gamma=0.1: leave it out"),
+        ({"topology": {"name": "hypercube"}}, "topology.name='hypercube': choose from"),
+        ({"topology": {"name": "server", "sampled": 9}}, "sampled=9"),
+        ({"algorithm": {"name": "FlexGT", "tau": 5}, "early": True}, "early=True: FlexGT (first) cannot send half"),
+        ({"optimizer": {"name": "AdamW", "lr": 0.1}, "early": True}, "early=True needs plain SGD"),
+        (
+            {"algorithm": {"name": "FedAvg"}, "topology": {"name": "server"}, "message_dtype": "float16"},
+            "message_dtype='float16': what a server holds",
+        ),
+        (
+            {"data": {"name": "mnist", "partition": "label", "classes": 1}},
+            "classes=1: 4 nodes with 1 labels each leave",
+        ),
+    ],
+)
+def test_a_spec_that_is_refused_claims_no_folder(no_process, tmp_path, change, words):
+    out = tmp_path / "runs" / "first"
+    with pytest.raises(ValueError) as error:  # noqa: PT011  # the words are compared below, as they stand
+        launching.launch(spec(change), 4, out)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not out.parent.exists()
+    with pytest.raises(ValueError, match=r"^run 'run 1': ") as error:  # of several, it says which
+        launching.launch(spec({}, change), 4, out)
+    assert words in str(error.value)
+    assert not out.parent.exists()
+
+
+def test_a_folder_is_given_back_as_it_was(tmp_path):
+    runs = spec({}, {})
+    out = tmp_path / "new" / "runs"
+    claim = claim_folder(out, runs)
+    (out / "run-0").mkdir()
+    for name in ("curve.csv", "events.out.tfevents.1.host.2.0.stgt"):
+        (out / "run-0" / name).write_text("")
+    claim.give_back()
+    assert not (tmp_path / "new").exists()
+    # What is somebody else's stays: a file, a folder that a run would have used, and what another training claimed.
+    (out / "run-0").mkdir(parents=True)
+    for path in (out / "notes.txt", out / "run-0" / "curve.csv"):
+        path.write_text("mine")
+    claim = claim_folder(out, runs)
+    (out / "run-1").mkdir()
+    (out / "run-1" / "mine.txt").write_text("mine")
+    claim.give_back()
+    left = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert left == {"notes.txt", "run-0/curve.csv", "run-1/mine.txt"}
+    claim_folder(out, runs)
+    claim_folder(out, runs).give_back()
+    assert (out / "spec.toml").exists()
+
+
+def test_a_training_that_ends_before_its_first_round_gives_the_folder_back(monkeypatch, tmp_path):
+    monkeypatch.setattr(launching, "load_images", lambda *_: digits())
+    out = tmp_path / "runs"
+
+    def found_something(*_) -> tuple[int, list[str]]:
+        assert (out / "spec.toml").exists()
+        return 1, ["stgt: the device has no memory left."]
+
+    def found_it_later(*_) -> tuple[int, list[str]]:
+        (out / "progress.json").write_text('{"done": 1, "total": 4}')
+        return found_something()
+
+    for run, kept in ((found_something, False), (found_it_later, True)):
+        monkeypatch.setattr(launching, "_run", run)
+        with pytest.raises(ValueError, match=r"^the device has no memory left\.$"):
+            launching.launch(spec({}), 4, out)
+        assert out.exists() == kept
+
+
+def test_a_stepsize_at_which_a_tracker_was_seen_to_fail_is_called_so():
+    limit = DIVERGED["lenet"][0]
+    lenet = {"model": {"name": "lenet"}, "data": {"name": "mnist", "partition": "label", "classes": 2}}
+
+    def rate(reach: float) -> dict:
+        return lenet | {"optimizer": {"name": "SGD", "lr": reach / 5}}
+
+    (said,) = cautions(spec(rate(limit)))
+    assert said.startswith(f"run 0: lr · tau = {limit:g}; ")
+    assert "on MNIST with two classes a node" in said
+    assert "give a smaller optimizer.lr or algorithm.tau" in said
+    assert "\n" not in said
+    for harmless in (
+        rate(0.99 * limit),
+        rate(limit) | {"algorithm": {"name": "DPSGD", "tau": 5}},  # no tracker
+        rate(limit) | {"data": {"name": "mnist"}},  # iid
+        rate(limit) | {"optimizer": {"name": "AdamW", "lr": limit / 5}},  # another measure of a stepsize
+        rate(limit) | {"model": {"name": "resnet18"}},  # BatchNorm: not seen to fail
+    ):
+        assert cautions(spec(harmless)) == []
+    assert len(cautions(spec(rate(1.0), rate(0.01), rate(2.0)))) == 2
+
+
+def test_no_example_is_known_to_fail():
+    for name in ("mnist", "cifar10"):
+        assert cautions(load_training(ROOT / "examples" / f"{name}.toml")) == []
