@@ -147,8 +147,17 @@ def test_a_method_that_starts_warm_is_warmed(alone, tmp_path):
     assert rows[-1]["round"] == 3
 
 
-def test_a_loss_that_is_not_finite_ends_the_run(alone, tmp_path):
-    """A first step of 1e30 along the bias' gradient, and the losses after it overflow."""
-    with pytest.raises(ArithmeticError, match=r"^round 2: the training loss is not finite: give a smaller"):
-        alone_training(tmp_path, data={"name": "mnist"}, optimizer={"name": "SGD", "lr": 1e38})
+@pytest.mark.parametrize(
+    ("tau", "words"),
+    [
+        (1, "^round 1: the training loss is not finite: give a smaller"),
+        (5, r"^rank 0, round 0: 1\.weight is not finite \(NaN\); nothing of it was sent: take a smaller lr"),
+    ],
+)
+def test_what_is_not_finite_ends_the_run(alone, tmp_path, tau, words):
+    """A first step of 1e38 along the bias' gradient: the loss after it overflows, and the next step's gradient."""
+    method = {"name": "STGT", "tau": tau}
+    optimizer = {"name": "SGD", "lr": 1e38}
+    with pytest.raises(ArithmeticError, match=words):
+        alone_training(tmp_path, data={"name": "mnist"}, optimizer=optimizer, algorithm=method, evaluate_every=1)
     assert not (tmp_path / "model.safetensors").exists()

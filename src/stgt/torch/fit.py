@@ -6,7 +6,6 @@ import inspect
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_flag
