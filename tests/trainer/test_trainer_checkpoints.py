@@ -47,6 +47,15 @@ def test_resuming_equals_never_stopping(world, tmp_path, base, options):
             assert one["bytes"] == two["bytes"]
 
 
+def test_early_messages_of_a_round_that_has_not_begun_are_sent_once(world, tmp_path):
+    """Saved and loaded between two rounds: the bytes of a run that never stopped."""
+    arguments = {"folder": str(tmp_path), "base": "sgd", "early": True}
+    world.run("stopping", steps=same_steps(6), save=True, **arguments)
+    resumed = world.run("stopping", steps=same_steps(6), load=True, **arguments)
+    whole = world.run("unbroken", steps=same_steps(6), more=same_steps(6), **arguments)
+    assert [node["bytes"] for node in resumed] == [node["bytes"] for node in whole]
+
+
 def test_parts_of_a_lost_future_do_not_cost_the_present(world, tmp_path):
     """Step 6 is spoiled, the run goes on from 3 and saves at 5 with keep=1: that one must stay."""
     arguments = {"folder": str(tmp_path), "base": "sgd"}

@@ -49,6 +49,7 @@ def test_a_spoiled_part_makes_all_nodes_take_the_one_before_and_say_so(world, tm
     ("how", "why"),
     [("flipped", "damaged"), ("gone", "missing"), ("missing", "missing"), ("nonsense", "damaged")],
 )
+@pytest.mark.sampled(4, each="why")
 def test_a_node_without_any_checkpoint_does_not_make_all_start_anew(world, tmp_path, how, why):
     saved_twice(world, tmp_path)
     world.run("spoil", folder=str(tmp_path), node=2, how=how)
@@ -123,7 +124,9 @@ def test_a_run_killed_in_its_very_first_checkpoint_starts_again(forker, tmp_path
         ("c", r"^rank 5: c of parameter group 0 is not finite \(NaN\); nothing was saved"),
         ("moment", r"^rank 5: exp_avg of parameter 0 is not finite \(infinite\); nothing was saved"),
     ],
+    ids=["full", "full at the same step", "x", "c", "moment"],
 )
+@pytest.mark.sampled(2)
 def test_what_one_node_cannot_save_all_hear_and_the_checkpoint_before_stays(world, tmp_path, how, words):
     for answer in world.ask("failing_save", folder=str(tmp_path), node=5, how=how):
         assert re.search(words, answer["error"])

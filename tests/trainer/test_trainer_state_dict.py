@@ -21,7 +21,7 @@ from literal import NODES
     ],
     ids=str,
 )
-@pytest.mark.sampled(3, each="base")
+@pytest.mark.sampled(4, each="base")
 def test_both_state_dicts_go_on_bit_for_bit(world, tmp_path, base, options, model_first):
     """From the middle of a round, with a scheduler, in either order."""
     found = world.run("framework", folder=str(tmp_path), base=base, model_first=model_first, **options)
