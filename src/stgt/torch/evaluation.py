@@ -68,7 +68,7 @@ def evaluate(opt: DistributedOptimizer, function: Callable[[], float]) -> dict[s
 
 
 def metrics(opt: DistributedOptimizer) -> dict[str, float]:
-    """The measurements; written to the optimiser's writer as well, if it has one."""
+    """The measurements; they go to the optimiser's logger as well, if it has one."""
     sums = torch.zeros(2, dtype=torch.float64)
     drift = 0.0
     tracks, weight = opt.algorithm.tracks, _weight(opt)
@@ -93,9 +93,8 @@ def metrics(opt: DistributedOptimizer) -> dict[str, float]:
     }
     if tracks:
         found |= {"tracking_error": total[1].item(), "sum_of_corrections": drift**0.5}
-    if opt.writer is not None:
-        for name, value in found.items():
-            opt.writer.add_scalar(f"stgt/{name}", value, opt.round)
+    if opt.logger is not None:
+        opt.logger.log({f"stgt/{name}": value for name, value in found.items()}, opt.round)
     return found
 
 
