@@ -15,6 +15,7 @@ SOURCE = ROOT / "src" / "stgt"
 ORDER = [
     "checks",
     "files",
+    "loggers",
     "hyper",
     "markup",
     "ops",

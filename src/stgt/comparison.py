@@ -13,12 +13,12 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.engines import Rule, Trace
-from stgt.engines.choice import distinct, labels, noted
+from stgt.engines.choice import distinct, in_words, labels, noted, varied
 from stgt.engines.drive import interrupts
 from stgt.engines.metrics import COUNTED, choose_metrics
 from stgt.engines.run import OPTIONS, combinations, run_together
 from stgt.engines.trace import as_frame
-from stgt.hyper import brief
+from stgt.loggers import as_logger
 from stgt.markup import element, line, many, said, table
 from stgt.problems.base import Problem
 from stgt.progress import shown, split_progress
@@ -174,7 +174,7 @@ def compare(
         cost: "rounds", "gradients", "messages", "floats" or "seconds", of the whole network.
         largest: is a larger value better, as for an accuracy?
         progress: True for a bar; or a function, called with (done, total).
-        options: others of `simulate`: x0, oracle, metrics, dtype, engine.
+        options: others of `simulate`: x0, oracle, metrics, dtype, engine, logger.
 
     Returns:
         A `Comparison`: print it, draw its `curves`, or take its `best` traces, its `losers` or `to_pandas()`.
@@ -204,16 +204,19 @@ def compare(
     for algorithm, where in pairs:
         _check_measured(rule.metric, options.get("metrics"), algorithm, problem, where)
     batches = [combinations(algorithm, _fitting(algorithm, grid)) for algorithm, _ in pairs]
+    names = distinct(labels(pairs))
+    logger = as_logger(options.pop("logger", None))
     with shown(progress, f"{len(pairs)} methods") as tick, interrupts() as interrupt:
         ticks = split_progress(tick, [len(batch) * batch[0].tau for batch in batches])
 
-        def run(batch: list[Algorithm], where: Topology, part: Any) -> list[Trace]:
-            return run_together(batch, problem, where, rounds, seeds, interrupt, progress=part, **options)
+        def run(name: str, batch: list[Algorithm], where: Topology, part: Any) -> list[Trace]:
+            given = {**options, "progress": part, "logger": None if logger is None else logger.under(name)}
+            return run_together(batch, problem, where, rounds, seeds, interrupt, **given)
 
         # Where seconds are judged, a method has the machine for itself.
         with ThreadPoolExecutor(1 if cost == "seconds" else os.cpu_count()) as pool:
-            found = list(pool.map(run, batches, [where for _, where in pairs], ticks))
-    runs = dict(zip(distinct(labels([traces[0] for traces in found])), found, strict=True))
+            found = list(pool.map(run, names, batches, [where for _, where in pairs], ticks))
+    runs = dict(zip(names, found, strict=True))
     return Comparison(rule, runs, {label: noted(rule, label, rule.choose(traces)) for label, traces in runs.items()})
 
 
@@ -246,22 +249,13 @@ def _fitting(algorithm: Algorithm, grid: Any) -> dict[str, Any]:
     return found
 
 
-def _varied(runs: list[Trace]) -> list[str]:
-    """The hyper-parameters in which runs of a method differ."""
-    first = runs[0].algorithm
-    names = [field.name for field in fields(first)]
-    return [name for name in names if len({str(getattr(run.algorithm, name)) for run in runs}) > 1]
-
-
 def _setting(trace: Trace, runs: list[Trace]) -> str:
-    values = {name: getattr(trace.algorithm, name) for name in _varied(runs) or ["gamma"]}
-    words = [f"{value:g}" if isinstance(value, float) else brief(value) for value in values.values()]
-    return ", ".join(f"{name}={word}" for name, word in zip(values, words, strict=True))
+    return in_words(trace.algorithm, [run.algorithm for run in runs])
 
 
 def _edge(trace: Trace, runs: list[Trace]) -> str:
     """A remark if a value at the end of its grid was chosen: a better one may lie beyond."""
-    for name in _varied(runs):
+    for name in varied([run.algorithm for run in runs]):
         values = {getattr(run.algorithm, name) for run in runs}
         if all(isinstance(value, float) for value in values) and len(values) > 1:
             chosen = getattr(trace.algorithm, name)

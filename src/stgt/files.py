@@ -84,6 +84,13 @@ def read_table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+def check_writable(folder: Path) -> None:
+    """Makes the folder if there is none; an OSError if no file can be written into it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
 def output_folder(out: Path, force: bool = False) -> Path:
     """A folder to write results into: new or empty, unless `force` allows to overwrite what it holds."""
     if out.exists() and not out.is_dir():
@@ -91,9 +98,7 @@ def output_folder(out: Path, force: bool = False) -> Path:
     if out.exists() and any(out.iterdir()) and not force:
         raise ValueError(f"out {out} is not empty: give another folder, or force=True to overwrite what is there.")
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
+        check_writable(out)
     except OSError as error:
         raise ValueError(f"out {out} cannot be written ({error.strerror}): give another folder.") from None
     return out

@@ -196,11 +196,10 @@ def measured(name: str, graph: str, base: str, rounds: int, tau: int, chunk: int
     if folder:
         from torch.utils.tensorboard import SummaryWriter
 
-        writer = SummaryWriter(f"{folder}/{rank}")
+        options["logger"] = writer = SummaryWriter(f"{folder}/{rank}")
     opt = DistributedOptimizer(
-        base_of(base, model.parameters(), 0.1), method(name, tau), topology(graph, nodes), chunk=chunk, writer=writer,
-        **options,
-    )  # fmt: skip
+        base_of(base, model.parameters(), 0.1), method(name, tau), topology(graph, nodes), chunk=chunk, **options
+    )
     active, moved = [], []
     while opt.round < rounds:
         worked, before = opt.active, gather(opt, "x")

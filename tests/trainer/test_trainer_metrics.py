@@ -5,6 +5,8 @@ import pytest
 import scenarios
 from literal import NODES
 
+from stgt.files import read_table
+
 SIZE = 32  # numbers in the flat buffer: parameters of 4 and 2, each padded to 16
 
 
@@ -89,3 +91,14 @@ def test_tensorboard(world, tmp_path):
     (scalar,) = events.Scalars("stgt/consensus_error")
     assert scalar.step == 2
     assert scalar.value == pytest.approx(found[3]["metrics"]["consensus_error"], rel=1e-6)
+
+
+def test_one_node_writes_a_csv_file(world, tmp_path):
+    """The same path is given to all nodes."""
+    arguments = {"name": "STGT", "graph": "static", "base": "sgd", "rounds": 2, "tau": 1, "chunk": 16}
+    found = world.run("measured", logger=str(tmp_path / "log.csv"), **arguments)
+    (row,) = read_table(tmp_path / "log.csv")
+    assert row.pop("round") == "2"
+    assert {name: float(value) for name, value in row.items()} == {
+        f"stgt/{name}": value for name, value in found[0]["metrics"].items()
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from stgt.engines.store import load, save
 from stgt.engines.trace import Trace
+from stgt.files import check_writable
 
 STALE = 3600  # seconds after which a half-written file is nobody's any more
 
@@ -25,9 +25,7 @@ def checkpoint_path(given: Any) -> Path:
         raise ValueError(f"checkpoint={given!r}: give the path of a file, such as 'run.stgt'.")
     path = Path(given).expanduser()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        check_writable(path.parent)
         for leftover in path.parent.glob(f".{path.stem}-*{path.suffix}"):
             if time.time() - leftover.stat().st_mtime > STALE:
                 leftover.unlink(missing_ok=True)

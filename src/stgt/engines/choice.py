@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from stgt.algorithms import Algorithm
 from stgt.checks import check_choice, check_flag, check_number
 from stgt.engines.trace import Trace
-from stgt.hyper import Frozen, other_fields
+from stgt.hyper import Frozen, brief, other_fields
+from stgt.topology import Topology
 
 COSTS = {
     "rounds": "rounds",
@@ -125,7 +127,7 @@ def best(
     traces = [traces] if isinstance(traces, Trace) else list(traces)
     if not all(isinstance(trace, Trace) for trace in traces):
         raise ValueError("traces: give a list of traces, as sweep returns them.")
-    for label, trace in zip(labels(traces), traces, strict=True):
+    for label, trace in zip(labels([(one.algorithm, one.topology) for one in traces]), traces, strict=True):
         groups.setdefault(label, []).append(trace)
     if not groups:
         raise ValueError("traces is empty: give the traces of at least one run.")
@@ -138,27 +140,40 @@ def noted(rule: Rule, label: str, trace: Trace) -> Trace:
     return replace(trace, notes=(*trace.notes, f"{label} at its best {why}.")) if why else trace
 
 
-def labels(traces: list[Trace]) -> list[str]:
-    """A name for each trace's method: its label, with the options and the topology by which those of one label differ.
+def labels(methods: list[tuple[Algorithm, Topology]]) -> list[str]:
+    """A name for each method: its label, with the options and the topology by which those of one label differ.
 
     Real-valued hyper-parameters do not make another method: they are what is tuned.
     """
     found = []
-    for trace in traces:
-        kin = [one for one in traces if one.algorithm.label == trace.algorithm.label]
+    for algorithm, topology in methods:
+        kin = [(one, where) for one, where in methods if one.label == algorithm.label]
         parts = []
-        for name in _shape_options(trace.algorithm):
-            if len({repr(getattr(one.algorithm, name, None)) for one in kin}) > 1:
-                parts.append(f"{name}={getattr(trace.algorithm, name)}")
-        if len({one.topology.name for one in kin}) > 1:
-            parts.append(trace.topology.name)
-        found.append(f"{trace.algorithm.label} ({', '.join(parts)})" if parts else trace.algorithm.label)
+        for name in _shape_options(algorithm):
+            if len({repr(getattr(one, name, None)) for one, _ in kin}) > 1:
+                parts.append(f"{name}={getattr(algorithm, name)}")
+        if len({where.name for _, where in kin}) > 1:
+            parts.append(topology.name)
+        found.append(f"{algorithm.label} ({', '.join(parts)})" if parts else algorithm.label)
     return found
 
 
 def distinct(names: list[str]) -> list[str]:
     """The names, with a number where one occurs more than once."""
     return [f"{name} #{i + 1}" if names.count(name) > 1 else name for i, name in enumerate(names)]
+
+
+def varied(algorithms: list[Algorithm]) -> list[str]:
+    """The hyper-parameters in which runs of a method differ."""
+    names = [field.name for field in fields(algorithms[0])]
+    return [name for name in names if len({str(getattr(one, name)) for one in algorithms}) > 1]
+
+
+def in_words(algorithm: Algorithm, algorithms: list[Algorithm]) -> str:
+    """What sets one of them apart, such as "gamma=0.1"."""
+    values = {name: getattr(algorithm, name) for name in varied(algorithms) or ["gamma"]}
+    words = [f"{value:g}" if isinstance(value, float) else brief(value) for value in values.values()]
+    return ", ".join(f"{name}={word}" for name, word in zip(values, words, strict=True))
 
 
 def _shape_options(algorithm: Any) -> tuple[str, ...]:

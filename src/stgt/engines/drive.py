@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from stgt.engines.job import Job
+from stgt.engines.logged import log_rounds
 from stgt.engines.standing import Standing
 from stgt.progress import Bar
 
@@ -101,7 +102,12 @@ def drive(job: Job, engine: Engine, interrupt: Interrupt, save: Save | None = No
             save(record.results(interrupted=True))
             saved = time.perf_counter()
     interrupt.cut |= record.made < end
-    return record.results(interrupted=record.made < end)
+    results = record.results(interrupted=record.made < end)
+    if job.logger is not None and record.made == end:
+        names = job.measured.all_names
+        last = {name: np.concatenate([result.values[name][:, -1:] for result in results]) for name in names}
+        log_rounds(job.logger, job, end, last)
+    return results
 
 
 def _tell(job: Job, record: _Record, end: int, pace: float) -> None:
@@ -109,6 +115,8 @@ def _tell(job: Job, record: _Record, end: int, pace: float) -> None:
     if isinstance(job.progress, Bar):
         job.progress.say(1 / pace, record.latest)
     _tell_progress(job, record, end)
+    if job.logger is not None:
+        log_rounds(job.logger, job, *record.stretch)
     if job.callback is not None and record.made % (job.every or 1) == 0:
         job.callback(record.made, record.engine.state)
 
@@ -178,6 +186,11 @@ class _Record:
     def _add(self, piece: dict[str, np.ndarray]) -> None:
         self._links.append(piece.pop("links").astype(np.float64))
         self._pieces.append(piece)
+
+    @property
+    def stretch(self) -> tuple[int, dict[str, np.ndarray]]:
+        """The first round of the last stretch, and what was measured in it, (runs, rounds)."""
+        return self.made - len(self._seconds[-1]), self._pieces[-1]
 
     @property
     def latest(self) -> dict[str, float]:

@@ -15,6 +15,7 @@ from stgt.engines.metrics import Measured, choose_metrics
 from stgt.engines.standing import Standing
 from stgt.engines.start import first_models, first_state
 from stgt.fingerprint import fingerprint
+from stgt.loggers import Logger, as_logger
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.progress import Progress
@@ -33,6 +34,7 @@ class Job:
         first, rounds: the number of the first round to make, and how many to make.
         gammas: each setting's stepsizes from the round `known_from` on, (…,) or (…, n).
         standing: where the runs stand before the round `first`; None at the very beginning.
+        log_from: the first round whose measurements are not yet with the logger.
     """
 
     settings: tuple[Setting, ...]
@@ -49,6 +51,8 @@ class Job:
     every: int | None = None
     first: int = 0
     standing: Standing | None = None
+    logger: Logger | None = None
+    log_from: int = 0
 
     @property
     def known_from(self) -> int:
@@ -110,6 +114,7 @@ def prepare(
     progress: Progress | None = None,
     callback: Callback | None = None,
     every: int | None = None,
+    logger: Any = None,
 ) -> Job:
     """Checks everything a run is made of; a ValueError says what is wrong and which argument to change."""
     settings = all_fitting(algorithms, problem, topology, oracle)
@@ -132,6 +137,7 @@ def prepare(
         progress=progress,
         callback=callback,
         every=None if every is None else check_count(every, "every"),
+        logger=as_logger(logger),
     )
 
 

@@ -103,7 +103,9 @@ def going_on(job: Job, engine: str, traces: list[Trace], rounds: int, again: boo
             raise ValueError(
                 f"the traces to go on from have {traces[0].rounds} and {trace.rounds} rounds: give equal ones."
             )
-    return job.going_on(joined(trace.standing for trace in traces), rounds)
+    job = job.going_on(joined(trace.standing for trace in traces), rounds)
+    # What was measured where a run stopped is with its logger only if that was its end.
+    return replace(job, log_from=job.first if traces[0].interrupted else job.first + 1)
 
 
 def _check_same(now: Mapping[str, Any], then: Mapping[str, Any], path: str = "") -> None:

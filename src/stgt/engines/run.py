@@ -33,7 +33,8 @@ from stgt.progress import Progress, shown
 from stgt.topology import Topology
 
 OPTIONS = (
-    "x0", "state0", "oracle", "metrics", "dtype", "engine", "resume", "checkpoint", "callback", "every", "progress",
+    "x0", "state0", "oracle", "metrics", "dtype", "engine", "resume", "checkpoint", "callback", "every", "logger",
+    "progress",
 )  # fmt: skip
 ENGINES = {"jax": "jax", "numpy": "numpy", "simulator": "jax", "reference": "numpy"}
 
@@ -55,6 +56,7 @@ def simulate(
     checkpoint: Path | str | None = None,
     callback: Callback | None = None,
     every: int | None = None,
+    logger: Any = None,
     progress: Progress | bool | None = None,
 ) -> Trace:
     """Runs an algorithm on a problem over a topology, and measures it at the start of each round.
@@ -79,6 +81,9 @@ def simulate(
         checkpoint: a file to save the run to as it goes; the same call goes on from it, up to `rounds` rounds.
         callback: called with (round, state) every so many rounds, `state` being a dict of arrays (seeds, n, p).
         every: how many rounds lie between two callbacks (1 if left out) and checkpoints (about 30 seconds if left out).
+        logger: where the mean over the seeds of each measurement goes as it is made, by its name, with the round as the
+            step: a TensorBoard `SummaryWriter`, a W&B run, `mlflow`, a path that ends in .csv, or a function of
+            (values, step). If it fails there is a warning, and the run goes on.
         progress: True for a bar with rounds a second and the present error; or a function, called with (done, total).
 
     Returns:
@@ -111,8 +116,8 @@ def sweep(
     Args:
         grid: values by name, such as {"gamma": [0.1, 0.2, 0.4]}; real-valued hyper-parameters only, or stepsizes as
             functions of the round. The last name varies fastest.
-        options: those of `simulate`; `resume` takes the list of traces that a sweep returned, and `callback` is given
-            the runs of all combinations, one after the other.
+        options: those of `simulate`; `resume` takes the list of traces that a sweep returned, `callback` is given the
+            runs of all combinations, one after the other, and `logger` their values as "gamma=0.1/residual".
 
     Returns:
         A trace for each combination; `trace.algorithm` has its values.

@@ -71,7 +71,7 @@ def _named(traces: Any) -> dict[str, Trace]:
         listed = [traces] if isinstance(traces, Trace) else list(traces)
         if not all(isinstance(one, Trace) for one in listed):
             raise ValueError("traces: give a dict of traces by name, or a list of traces.")
-        names = labels(listed)
+        names = labels([(trace.algorithm, trace.topology) for trace in listed])
         several = {name for name in names if names.count(name) > 1}
         names = [
             f"{name}, gamma={brief(trace.algorithm.gamma)}" if name in several else name

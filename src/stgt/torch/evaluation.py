@@ -72,7 +72,7 @@ def evaluate(opt: DistributedOptimizer, function: Callable[[], float]) -> dict[s
 
 
 def metrics(opt: DistributedOptimizer) -> dict[str, float]:
-    """The measurements; written to the optimiser's writer as well, if it has one.
+    """The measurements; they go to the optimiser's logger as well, if it has one.
 
     There is a tracking error where the last step's gradients are still there on all nodes that have made it.
     """
@@ -109,9 +109,8 @@ def metrics(opt: DistributedOptimizer) -> dict[str, float]:
         found["sum_of_corrections"] = drift**0.5
     if compares:
         found["tracking_error"] = total[1].item()
-    if opt.writer is not None:
-        for name, value in found.items():
-            opt.writer.add_scalar(f"stgt/{name}", value, opt.round)
+    if opt.logger is not None:
+        opt.logger.log({f"stgt/{name}": value for name, value in found.items()}, opt.round)
     return found
 
 

@@ -18,6 +18,7 @@ from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import begin
 from stgt.checks import check_choice, check_count, check_flag, check_seed
 from stgt.hyper import in_full
+from stgt.loggers import as_logger
 from stgt.randomness import coin
 from stgt.topology import Topology
 from stgt.torch import checkpoint, evaluation, finite, fit, state
@@ -56,7 +57,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
             what it starts from, and lets it stand still in this round's exchange.
         early: send the half of the message that is known at a round's start then, hidden behind the local steps.
         chunk: how many elements travel at once.
-        writer: a TensorBoard `SummaryWriter`, or anything with `add_scalar`, for what `metrics` finds.
+        logger: of this node, for what `metrics` finds: a TensorBoard `SummaryWriter`, a W&B run, `mlflow`, a function
+            of (values, step), or a path that ends in .csv, which rank 0 alone writes.
         name: in the names of its checkpoints' files, where several optimisers share a folder: letters, digits, - and _.
     """
 
@@ -73,7 +75,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         on_nonfinite: str = "stop",
         early: bool = False,
         chunk: int = CHUNK,
-        writer: Any = None,
+        logger: Any = None,
         name: str = "",
     ):
         if not dist.is_initialized():
@@ -94,7 +96,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.buffers = Buffers(model_of(parameters, model), buffers)
         self.blocks = make_blocks(self.param_groups)
         self._resting = [parameter for parameter in parameters if not parameter.requires_grad]
-        self.seed, self.writer, self.name = seed, writer, checkpoint.check_name(name)
+        self.seed, self.name = seed, checkpoint.check_name(name)
+        self.logger = None if isinstance(logger, str | Path) and self.rank else as_logger(logger)
         self.round = 0  # rounds done
         self.taken = 0  # steps made in this round
         self.steps_taken = 0  # steps made in all
