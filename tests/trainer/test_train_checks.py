@@ -8,7 +8,7 @@ import pytest
 from stgt.experiments.training import launch as launching
 from stgt.experiments.training.claim import claim_folder
 from stgt.experiments.training.spec import TrainingSpec, load_training
-from stgt.experiments.training.stability import DIVERGED, cautions
+from stgt.experiments.training.stability import SEEN, cautions
 from stgt.problems.images import Images
 
 ROOT = Path(__file__).parents[2]
@@ -125,7 +125,7 @@ def test_a_training_that_ends_before_its_first_round_gives_the_folder_back(monke
 
 
 def test_a_stepsize_at_which_a_tracker_was_seen_to_fail_is_called_so():
-    limit = DIVERGED["lenet"][0]
+    limit = SEEN["lenet", "two classes a node"].reach
     lenet = {"model": {"name": "lenet"}, "data": {"name": "mnist", "partition": "label", "classes": 2}}
 
     def rate(reach: float) -> dict:
@@ -139,12 +139,15 @@ def test_a_stepsize_at_which_a_tracker_was_seen_to_fail_is_called_so():
     for harmless in (
         rate(0.99 * limit),
         rate(limit) | {"algorithm": {"name": "DPSGD", "tau": 5}},  # no tracker
-        rate(limit) | {"data": {"name": "mnist"}},  # iid
+        rate(limit) | {"data": {"name": "mnist"}},  # iid: fails later
+        rate(limit) | {"algorithm": {"name": "DSGT"}, "optimizer": {"name": "SGD", "lr": limit}},  # one step a round
         rate(limit) | {"optimizer": {"name": "AdamW", "lr": limit / 5}},  # another measure of a stepsize
         rate(limit) | {"model": {"name": "resnet18"}},  # BatchNorm: not seen to fail
     ):
         assert cautions(spec(harmless)) == []
     assert len(cautions(spec(rate(1.0), rate(0.01), rate(2.0)))) == 2
+    (said,) = cautions(spec(rate(1.0) | {"data": {"name": "mnist"}}))
+    assert "on MNIST with iid data" in said
 
 
 def test_no_example_is_known_to_fail():
