@@ -48,7 +48,7 @@ class Writer:
 REFUSED = [3, "log.txt", Path("log"), Writer, logging.getLogger(), object(), lambda values: None]
 
 
-@pytest.mark.parametrize("given", REFUSED, ids=repr)
+@pytest.mark.parametrize("given", REFUSED, ids=lambda one: type(one).__name__)
 def test_what_is_no_logger_is_refused_in_a_sentence(given):
     with pytest.raises(ValueError, match=r"logger=.*: give a TensorBoard SummaryWriter, .* a path that ends") as why:
         descend(1, logger=given)
