@@ -180,7 +180,7 @@ def diverging(when, state_dir=None):
 
 @pytest.mark.parametrize("method", [PLUS, SCAFFOLD, stgt.STGT(tau=TAU)], ids=lambda method: method.label)
 def test_clients_that_diverge_for_a_while_leave_the_algebra_right(method):
-    rounds = 60
+    rounds = 24
     fates = drawn_fates(rounds)
     grid = FatefulGrid(diverging(lambda r, i: fates[r][i] != "ok"))
     strategy = Strategy(method, TOPOLOGY)
