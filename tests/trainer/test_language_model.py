@@ -89,7 +89,7 @@ def test_the_script_compares_the_methods(tmp_path):
         losses[name], megabytes[name] = [float(row["loss"]) for row in own], [float(row["MB"]) for row in own]
         assert f"{name:10} at the end: {losses[name][-1]:.3f}" in done.stdout
         assert losses[name][-1] < losses[name][0] - 0.5
-        assert losses[name][0] == losses["all-reduce"][0] == pytest.approx(math.log(128), abs=0.3)  # all alike, by chance
+        assert losses[name][0] == losses["all-reduce"][0] == pytest.approx(math.log(128), abs=0.3)  # by chance
     # Float32. Of two nodes, each sends its model to the other once a round, ST-GT a direction beside it; a ring of two
     # sends 2 (2 − 1)/2 gradients a step. Each parameter's size is a multiple of 16, so that none is rounded up.
     model = 4 * NUMBERS / 1e6
