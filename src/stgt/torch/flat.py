@@ -75,7 +75,9 @@ class Block:
         first = parameters[0]
         self.x = torch.zeros(size, dtype=first.dtype, device=first.device)
         for slot in self.slots:
-            view = torch.as_strided(self.x, slot.shape, slot.strides, slot.offset)
+            # The same memory, but a storage of its own: Accelerate takes parameters with one storage for tied ones, and
+            # saves only the first.
+            view = torch.as_strided(torch.from_dlpack(slot.of(self.x)), slot.shape, slot.strides)
             view.copy_(slot.parameter.detach())
             slot.parameter.data = view
         self.state: dict[str, Tensor] = {}  # the algorithm's, by field; "x" is the round's start if it is kept
