@@ -58,6 +58,10 @@ def test_train_learns_and_goes_on_where_it_stopped(digits, tmp_path):
     # Two nodes: one neighbour, two fields of the flat model a round. 784·16 + 16 + 16·10 + 10 numbers, each parameter
     # rounded up to whole cache lines of 16.
     assert float(rows[-1]["bytes_sent"]) == 6 * 2 * 4 * (12544 + 16 + 160 + 16)
+    said = [line.split(", training")[0] for line in result.stdout.splitlines() if ": round " in line]
+    assert said == [f"STGT, lr 0.1: round {r} of 6" for r in (0, 2, 4, 6)]
+    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert len(list(folder.glob("events.out.tfevents.*"))) == 1
     model = load_file(folder / "model.safetensors")
     assert sum(value.size for value in model.values()) == 784 * 16 + 16 + 16 * 10 + 10
     # Broken off after the last checkpoint: the same command ends at the same model.
