@@ -137,6 +137,11 @@ def test_a_lost_checkpoint_of_format_1_is_no_new_run(alone, tmp_path, how):
         opt.load(tmp_path / "old")
 
 
+def test_a_checkpoint_of_format_1_counts_as_complete():
+    """It had no mark: if another node's part is gone, that is a loss."""
+    assert Parts(FIXTURE, 0, "").looks() == {Place(4, 1): Look("whole", True, 1)}
+
+
 def test_a_newer_format_is_refused(alone, tmp_path):
     _, opt = started()
     opt.save(tmp_path)
