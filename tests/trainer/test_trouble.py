@@ -101,6 +101,7 @@ def test_unequal_loaders(forker, tmp_path):
 # -- torch's own collectives -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_collective_of_the_users_own_while_another_node_hangs(forker, tmp_path):
     (code, words), _ = run(forker, tmp_path, "barrier_while_one_hangs", waits_for=(0,))
     assert code == RAISED  # the barrier's own error, and under it:

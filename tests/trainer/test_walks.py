@@ -106,12 +106,12 @@ def check(forker, folder, seed: int) -> None:
             assert re.match(f"ended: {kind}", said), (seed, calls, said)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_random_orders_of_calls(forker, tmp_path, seed):
     check(forker, tmp_path, seed)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(10, 200))
+@pytest.mark.parametrize("seed", range(5, 200))
 def test_many_random_orders_of_calls(forker, tmp_path, seed):
     check(forker, tmp_path, seed)
