@@ -26,7 +26,7 @@ from stgt.files import write_text
 from stgt.flags import in_flags
 from stgt.problems.images import Images, load_images
 from stgt.registry import import_script
-from stgt.torch import LostNodeError, init
+from stgt.torch import LostNodeError, NonFiniteError, init
 from stgt.torch.world import failed, leave
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -90,13 +90,13 @@ class World:
         self.device = torch.device("cuda", torch.cuda.current_device()) if nccl else torch.device("cpu")
 
     def train(self, images: dict[str, Images]) -> None:
-        """Makes all runs that are not over; an ArithmeticError in the end if one of them left the finite numbers."""
+        """Makes all runs that are not over; a NonFiniteError in the end if one of them left the finite numbers."""
         for run in self.runs.runs:
             folder = self.out / run.folder
             if not self._anywhere((folder / MODEL).exists() or (folder / NOT_FINITE).exists()):
                 try:
                     NodeTraining(run, images[run.data.name], self.device).train(folder, self._tick, self._say)
-                except ArithmeticError as error:
+                except NonFiniteError as error:
                     write_text(folder / NOT_FINITE, f"{error}\n")
                     raise
             self._before += run.rounds
@@ -107,7 +107,7 @@ class World:
         dist.barrier()
         dist.destroy_process_group()
         if diverged_anywhere:
-            raise ArithmeticError("; ".join(diverged.values()) or "a run left the finite numbers on another host")
+            raise NonFiniteError("; ".join(diverged.values()) or "a run left the finite numbers on another host")
 
     def _tick(self, r: int) -> None:
         self.began = True
@@ -136,7 +136,7 @@ def main() -> None:
         if dist.is_initialized() or os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"{SAYS}{in_flags(str(error), get_command(app))}", file=sys.stderr, flush=True)
         sys.exit(MENDABLE)
-    except ArithmeticError as error:
+    except NonFiniteError as error:
         failed(error)
         print(f"{SAYS}{error}", file=sys.stderr, flush=True)
         sys.exit(NONFINITE)

@@ -22,7 +22,7 @@ from stgt.experiments.training.spec import Training
 from stgt.files import write_atomically
 from stgt.problems.images import Images
 from stgt.specs import call, make_algorithm, make_topology
-from stgt.torch import DistributedOptimizer
+from stgt.torch import DistributedOptimizer, NonFiniteError
 
 TRAINING_SAMPLE = 512  # images of each node on which the training loss is measured
 EVALUATION_BATCH = 250
@@ -63,7 +63,7 @@ class NodeTraining:
         """Trains to the last round, from the last checkpoint if there is one; returns the curve, a row a measurement.
 
         Rank 0 writes the curve into the folder and says a line at each measurement; at the end it draws the curve and
-        writes the averaged model. Raises an ArithmeticError if the training loss is not finite.
+        writes the averaged model. Raises a NonFiniteError if the training loss is not finite.
 
         Args:
             folder: of the run.
@@ -115,7 +115,7 @@ class NodeTraining:
         numbers = [loss / len(self.sample[1]), correct, len(self.test[1]), metrics["bytes_sent"]]
         loss, correct, count, sent = self._summed(numbers)
         if not math.isfinite(loss):
-            raise ArithmeticError(f"round {opt.round}: the training loss is not finite: give a smaller optimizer.lr.")
+            raise NonFiniteError(f"round {opt.round}: the training loss is not finite: give a smaller optimizer.lr.")
         self.rows.append(
             {
                 "label": self.spec.name,
