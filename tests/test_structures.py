@@ -33,6 +33,9 @@ BUILT_IN = [
     topo.relay(9, sampled=4),
     topo.sequence([topo.random_matching(9, seed=2**32 - 2), topo.ring(9, directed=True), topo.hypercuboid(9)]),
     topo.sequence([topo.unreliable(topo.ring(9), 0.4), topo.sequence([topo.random_matching(9), np.eye(9)])]),
+    topo.any_of(topo.one_peer_exponential(MANY), seed=2**32 - 2),
+    topo.any_of([topo.ring(9), np.eye(9)[[*range(1, 9), 0]]]),
+    topo.sequence([topo.any_of(topo.one_peer_exponential(9)), topo.random_matching(9)]),
     topo.schedule(4, lambda r: np.eye(4)[[1, 2, 3, 0]] if r % 3 else np.eye(4), period=3),
 ]
 

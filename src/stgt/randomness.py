@@ -26,6 +26,7 @@ STREAM_LINKS = 5  # which links are lost
 STREAM_NODES = 6  # which nodes cannot be reached
 STREAM_INITIAL = 7  # the gradient of an initialisation
 STREAM_AUGMENT = 8  # how the images of a batch are cropped and flipped
+STREAM_ANY_OF = 9  # which of a few matrices
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA

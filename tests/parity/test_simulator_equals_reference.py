@@ -94,6 +94,8 @@ KERNELS = [
         ]
     ),
     stgt.topology.sequence([stgt.topology.torus(7, 10), stgt.topology.hypercuboid(LARGE)]),
+    stgt.topology.any_of(stgt.topology.one_peer_exponential(LARGE), seed=2),
+    stgt.topology.any_of([stgt.topology.ring(9), np.eye(9)[[*range(1, 9), 0]], np.eye(9)]),
     stgt.topology.schedule(9, lambda r: np.roll(np.eye(9), r % 4, axis=1) / 2 + np.eye(9) / 2, period=4),
 ]
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from stgt.topology import (
     Topology,
+    any_of,
     base_graph,
     check_matrix,
     circulant,
@@ -107,6 +108,13 @@ def a_sequence(draw: Draw) -> Topology:
     return sequence([doubly_stochastic(n, seed, symmetric) for seed in seeds])
 
 
+def an_any_of(draw: Draw) -> Topology:
+    if draw(st.booleans()):
+        return any_of(draw(st.sampled_from([one_peer_exponential, hypercuboid]))(draw(SIZES)), draw(SEEDS))
+    n, seeds, symmetric = draw(SIZES), draw(st.lists(st.integers(0, 99), min_size=1, max_size=4)), draw(st.booleans())
+    return any_of([ring(n), *(doubly_stochastic(n, seed, symmetric) for seed in seeds)], draw(SEEDS))
+
+
 def a_schedule(draw: Draw) -> Topology:
     n, period, seed = draw(SIZES), draw(st.integers(1, 4)), draw(st.integers(0, 99))
     symmetric = draw(st.booleans())
@@ -126,6 +134,7 @@ def an_unreliable(draw: Draw) -> Topology:
 
 
 MAKERS: dict[str, Callable[[Draw], Topology]] = {
+    "any_of": an_any_of,
     "base_graph": lambda draw: base_graph(draw(SIZES), draw(st.integers(1, 6))),
     "circulant": a_circulant,
     "complete": lambda draw: complete(draw(SIZES)),
@@ -180,10 +189,10 @@ def test_a_topology_is_what_it_says(name: str, data: st.DataObject) -> None:
         assert topology.degree == degree
         assert np.array_equal(topology.matrix(topology.period), matrices[0])
     else:
-        # A few draws need not show every neighbour, but never one too many. (Only `relay` is random and directed.)
+        # A few draws need not show every neighbour, but never one too many.
         assert topology.degree >= degree
         assert symmetric or not topology.symmetric
-        assert topology.symmetric == (name != "relay")
+        assert topology.symmetric == (name != "relay") or name == "any_of"
         repeated = topology.with_seed((topology.seed + run) % 2**32)
         assert all(np.array_equal(repeated.matrix(r), W) for r, W in enumerate(matrices))
     assert topology.doubly_stochastic or name == "relay"

@@ -4,16 +4,18 @@ from stgt.registry import TOPOLOGIES
 from stgt.topology.base import Topology, check_matrix
 from stgt.topology.base_graph import base_graph
 from stgt.topology.circulant import circulant, complete, exponential, ring
-from stgt.topology.given import from_matrix, schedule, sequence
+from stgt.topology.given import any_of, from_matrix, schedule, sequence
 from stgt.topology.graphs import erdos_renyi, from_networkx, grid, random_regular, star, torus
 from stgt.topology.sampled import random_matching, relay, server, unreliable
 from stgt.topology.schedules import de_bruijn, hypercuboid, one_peer_exponential
 from stgt.topology.spectra import contraction, period_contraction
-from stgt.topology.structure import Structure
+from stgt.topology.structure import Moments, Structure
 
 __all__ = [
+    "Moments",
     "Structure",
     "Topology",
+    "any_of",
     "base_graph",
     "check_matrix",
     "circulant",

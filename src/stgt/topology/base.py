@@ -8,10 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from stgt.checks import check_seed
+from stgt.checks import check_count, check_seed
 from stgt.fingerprint import fingerprint
 from stgt.ops import NUMPY
-from stgt.topology.structure import Server, Structure
+from stgt.topology.structure import Moments, Server, Structure
+from stgt.topology.structure.moments import DRAWS, Rounds
 from stgt.topology.structure.turns import never_repeats
 
 TOLERANCE = 1e-6  # how far a row or column sum may be from one: what single precision leaves
@@ -74,6 +75,25 @@ class Topology:
     def links(self, r: int, seed: int = 0) -> float:
         """How many directed links carry a message in round r; with a server, the ways up and down of its workers."""
         return float(self.structure.links(NUMPY, self._run_seed(seed), r))
+
+    def moments(self, phase: int = 0, draws: int = DRAWS) -> Moments:
+        """E[W_r] and E[W_r A W_rᵀ] over the draws of round r = phase, phase + phases, …
+
+        Exact for a schedule with a period, `any_of`, `random_matching`, `server`, `unreliable` and these in turn. Of a
+        structure that does not know them they are means over drawn rounds.
+
+        Args:
+            phase: the round, of a period or of as many as differ in law (`structure.phases`).
+            draws: rounds to draw for an estimate.
+
+        Returns:
+            An object with `mean`, `second(A)`, `exact` and `draws`.
+        """
+        phase, draws = check_count(phase, "phase", 0), check_count(draws, "draws", 2)
+        check_repeats(self)
+        if self.period is not None:
+            return Rounds(self.structure, self.n, [(phase % self.period, self.seed)], exact=True)
+        return self.structure.moments(self.n, phase % self.structure.phases, self.seed, draws)
 
     @property
     def sampled(self) -> int:

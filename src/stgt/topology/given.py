@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_count
+from stgt.checks import check_count, check_seed
 from stgt.registry import register
 from stgt.topology.base import Topology, check_matrix
-from stgt.topology.structure import Computed, Turns, structure_from_matrices
+from stgt.topology.structure import AnyOf, Computed, Turns, structure_from_matrices
 
 ROUNDING = 1e-10  # a matrix this close to its transpose is meant to be symmetric, a sum this close to one to be one
 WRITTEN_OUT = 10**7  # entries of the matrices of a period, up to which topologies that take turns become one schedule
@@ -68,6 +69,43 @@ def sequence(matrices: Iterable[Any], row_stochastic: bool = False) -> Topology:
         if item.n != items[0].n:
             raise ValueError(f"W_{t} has {item.n} nodes but W_0 has {items[0].n}: give items of one size.")
     return _take_turns(f"sequence({len(items)} topologies, {items[0].n} nodes)", items)
+
+
+@register
+def any_of(items: Any, seed: int = 0) -> Topology:
+    """Each round one of the given matrices at random, each equally likely, whatever the rounds before drew.
+
+    Args:
+        items: a topology with a period, whose rounds are drawn from; or a list of square, non-negative matrices whose
+            rows and columns sum to one and of static topologies without a server, all of one size.
+        seed: of the draws.
+
+    Returns:
+        A random topology; static if there is but one matrix.
+
+    Example:
+        >>> import stgt
+        >>> shuffled = stgt.topology.any_of(stgt.topology.one_peer_exponential(8))
+        >>> shuffled.random
+        True
+    """
+    seed = check_seed(seed)
+    if isinstance(items, Topology):
+        base = _item(items, 0, row_stochastic=False)
+        if base.period is None:
+            raise ValueError(f"items is {base}, which is random already: give a topology with a period, or matrices.")
+    else:
+        try:
+            given = list(items)
+        except TypeError:
+            raise ValueError(f"items is a {type(items).__name__}: give a topology, or a list of matrices.") from None
+        for t, item in enumerate(given):
+            if isinstance(item, Topology) and item.period != 1:
+                raise ValueError(f"items[{t}] is {item}, which is not static: give it alone, or its matrices.")
+        base = sequence(given)
+    assert base.period is not None
+    name, period = f"any_of({base})", 1 if base.period == 1 else None
+    return replace(base, name=name, structure=AnyOf(base.structure, base.period), period=period, seed=seed)
 
 
 @register

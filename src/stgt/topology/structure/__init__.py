@@ -8,8 +8,9 @@ Convention: row i of W holds the weights node i applies to what it hears, its ow
 """
 
 from stgt.topology.structure.base import Structure
-from stgt.topology.structure.drawn import Matching, Relayed, Sampled, Server, Unreliable
+from stgt.topology.structure.drawn import AnyOf, Matching, Relayed, Sampled, Server, Unreliable
 from stgt.topology.structure.lists import Gather, NeighbourLists, check_room, gather_from_steps, lists_from_matrices
+from stgt.topology.structure.moments import Moments
 from stgt.topology.structure.periodic import (
     DENSE_UP_TO,
     Average,
@@ -21,12 +22,14 @@ from stgt.topology.structure.periodic import (
 from stgt.topology.structure.turns import Computed, Turns
 
 __all__ = [
+    "AnyOf",
     "Average",
     "Computed",
     "DENSE_UP_TO",
     "Dense",
     "Gather",
     "Matching",
+    "Moments",
     "NeighbourLists",
     "Relayed",
     "Rolls",

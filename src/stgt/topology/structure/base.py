@@ -9,6 +9,7 @@ import numpy as np
 
 from stgt.hyper import Brief
 from stgt.ops import Ops
+from stgt.topology.structure.moments import DRAWS, Moments, Rounds
 from stgt.topology.structure.norms import dense_norm
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Structure(Brief, ABC):
     Attributes:
         arrays: the fields that are numbers, arrays of them, or structures. All others are fixed when a program is
             compiled, and must be hashable.
-        drawn: if it has no period, is that because it is random?
+        drawn: is it random? If not, it is the same in every run.
     """
 
     arrays: ClassVar[tuple[str, ...]] = ()
@@ -53,6 +54,15 @@ class Structure(Brief, ABC):
     def norm(self, r: int, seed: int) -> float:
         """‖W_r − J‖₂."""
         return dense_norm(self.matrix(r, seed))
+
+    def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
+        """E[W] and E[W A Wᵀ] of the n nodes' matrix in rounds r ≡ phase (mod phases).
+
+        A random structure that does not know them has them estimated, from `draws` rounds of the run `seed`.
+        """
+        if not self.drawn:
+            return Rounds(self, n, [(phase, seed)], exact=True)
+        return Rounds(self, n, [(phase + k * self.phases, seed) for k in range(draws)], exact=False)
 
     def neighbour_lists(self, name: str) -> NeighbourLists:
         """The same matrices as neighbour lists; a ValueError about the topology called `name` if there are none."""

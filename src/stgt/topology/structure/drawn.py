@@ -1,4 +1,4 @@
-"""Layouts drawn anew each round: matchings, failing links and nodes, and servers that call some workers."""
+"""Layouts drawn anew each round: one of a few, matchings, failing links and nodes, servers that call some workers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stgt.randomness import (
+    STREAM_ANY_OF,
     STREAM_LINKS,
     STREAM_MATCHING,
     STREAM_NODES,
@@ -20,8 +21,39 @@ from stgt.randomness import (
     words,
 )
 from stgt.topology.structure.base import Array, Structure
-from stgt.topology.structure.lists import NeighbourLists
+from stgt.topology.structure.laws import CalledMoments, FailingMoments, FailingPairMoments, PairMoments
+from stgt.topology.structure.lists import Gather, NeighbourLists
+from stgt.topology.structure.moments import DRAWS, Moments, Rounds
 from stgt.topology.structure.norms import relayed_norm
+
+
+@dataclass(frozen=True, eq=False)
+class AnyOf(Structure):
+    """One of the first `count` rounds of `base`, which has that period, each equally likely."""
+
+    arrays = ("base",)
+
+    base: Structure
+    count: int
+
+    def matrix(self, r: int, seed: int) -> np.ndarray:
+        return self.base.matrix(int(self._which(np, seed, r)), seed)
+
+    def norm(self, r: int, seed: int) -> float:
+        return self.base.norm(int(self._which(np, seed, r)), seed)
+
+    def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
+        return self.base.product(ops, seed, self._which(ops.xp, seed, r), v, back)
+
+    def links(self, ops: Ops, seed: Array, r: Array) -> Array:
+        return self.base.links(ops, seed, self._which(ops.xp, seed, r))
+
+    def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
+        return Rounds(self.base, n, [(k, seed) for k in range(self.count)], exact=True)
+
+    def _which(self, xp: Any, seed: Array, r: Array) -> Array:
+        word, _ = words(xp, seed, r, 0, 0, STREAM_ANY_OF)
+        return (word[0] % np.uint32(self.count)).astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -37,6 +69,9 @@ class Matching(NeighbourLists):
         partner = order[xp.minimum(rank ^ 1, self.n - 1)]
         index = xp.stack([xp.arange(self.n), partner], axis=1)
         return index, xp.full((self.n, 2), 0.5)
+
+    def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
+        return PairMoments(n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +97,14 @@ class Unreliable(NeighbourLists):
         lost = xp.where(kept, 0.0, weight)
         weight = xp.where(kept, weight, 0.0)
         return index, xp.concatenate([weight[:, :1] + lost.sum(axis=1, keepdims=True), weight[:, 1:]], axis=1)
+
+    def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
+        match self.base:
+            case Matching():
+                return FailingPairMoments(n, self.link, self.node)
+            case Gather():
+                return FailingMoments(self.base, phase, self.link, self.node)
+        return super().moments(n, phase, seed, draws)
 
     @property
     def phases(self) -> int:
@@ -129,6 +172,9 @@ class Sampled(Server):
         said, _ = self._flags(np, seed, r)
         return np.outer(np.ones(self.n), said) / self.size
 
+    def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
+        return CalledMoments(self.n, self.size)
+
     def norm(self, r: int, seed: int) -> float:
         return float(self.size < self.n)  # W_r and J are projections, and W_r J = J
 
@@ -142,6 +188,14 @@ class Relayed(Server):
 
     def listening(self, xp: Any, seed: Array, r: Array) -> Array:
         return self.hearing(xp, seed, r)
+
+    def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
+        if self.size == n:
+            return CalledMoments(n, n)
+        raise ValueError(
+            f"relay({n}, {self.size} sampled) draws its rounds one from the other, since the workers of a round stand "
+            f"in two of its matrices, so that one round's moments say nothing: use server({n}, sampled={self.size})."
+        )
 
     def norm(self, r: int, seed: int) -> float:
         both = np.intersect1d(self.active(np, seed, r), self.active(np, seed, r + 1))

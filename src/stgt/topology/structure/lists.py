@@ -57,6 +57,7 @@ class Gather(NeighbourLists):
     """A periodic schedule as neighbour lists (T, n, d); `back_*` list the transposes, None where W is symmetric."""
 
     arrays = ("index", "weight", "back_index", "back_weight")
+    drawn = False
 
     index: Array
     weight: Array

@@ -18,6 +18,8 @@ DENSE_UP_TO = 64  # below this many nodes a dense product beats neighbour lists
 class Average(Structure):
     """W = J, the mean over all nodes."""
 
+    drawn = False
+
     n: int
 
     def matrix(self, r: int, seed: int) -> np.ndarray:
@@ -41,6 +43,7 @@ class Rolls(Structure):
     """A static circulant W: node i hears i + hop (mod n) with the hop's weight; hop 0 is the node itself."""
 
     arrays = ("weights",)
+    drawn = False
 
     n: int
     hops: tuple[int, ...]
@@ -74,6 +77,7 @@ class Dense(Structure):
     """Any periodic schedule as matrices (T, n, n)."""
 
     arrays = ("matrices",)
+    drawn = False
 
     matrices: Array
 

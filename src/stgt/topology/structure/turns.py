@@ -13,6 +13,7 @@ import numpy as np
 from stgt.ops import Ops
 from stgt.topology.structure.base import Array, Structure
 from stgt.topology.structure.lists import NeighbourLists
+from stgt.topology.structure.moments import DRAWS, Moments
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,10 @@ class Turns(Structure):
 
     def norm(self, r: int, seed: int) -> float:
         return self._now(r).norm(*self._numbers(r, seed))
+
+    def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
+        r, own_seed = self._numbers(phase, seed)
+        return self._now(phase).moments(n, r % self.cycles[phase % len(self.items)], own_seed, draws)
 
     def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
         def turn(k: int, v: Array) -> Array:
