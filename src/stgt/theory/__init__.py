@@ -14,15 +14,9 @@ from stgt.theory.rates import (
     theorem1,
     theorem2,
 )
-from stgt.theory.stability import (
-    RoundMap,
-    SteadyState,
-    expected_curve,
-    largest_stable_stepsize,
-    round_map,
-    spectral_radius,
-    steady_state,
-)
+from stgt.theory.dense import RoundMap
+from stgt.theory.stability import SteadyState, expected_curve, round_map, spectral_radius, steady_state
+from stgt.theory.stepsizes import StableStepsize, largest_stable_stepsize
 from stgt.theory.table1 import Complexity, rounds, table1_rounds
 
 __all__ = [
@@ -34,6 +28,7 @@ __all__ = [
     "Promise",
     "Rho",
     "RoundMap",
+    "StableStepsize",
     "Start",
     "Stationarity",
     "SteadyState",

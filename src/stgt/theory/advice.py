@@ -17,7 +17,8 @@ from stgt.setting import check_constant_stepsize, fitting
 from stgt.theory.connectivity import rho
 from stgt.theory.local_model import LocalModel, local_model
 from stgt.theory.rates import Constants, stepsize
-from stgt.theory.stability import expected_curve, largest_stable_stepsize, spectral_radius, steady_state
+from stgt.theory.stability import expected_curve, spectral_radius, steady_state
+from stgt.theory.stepsizes import largest_stable_stepsize
 from stgt.topology import Topology, complete
 
 STABLE_BELOW = 1 - 1e-12

@@ -9,64 +9,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, gcrotmk
 
-from stgt.setting import Setting
+from stgt.theory.dense import lyapunov
+from stgt.theory.rounds import Rounds
 
 RANDOM_ROWS = 32  # random rows that estimate the consensus error
 MOST_VECTORS = 2000  # of a projection
 ROOM = 2**28  # numbers that the vectors of a projection may have: 2 GB
+TRIES: Any = ((100, 30, 1e-9), (250, 40, 1e-7))  # vectors, restarts and precision of Arnoldi's method
 LONGER = 1.3  # how much a projection grows between two looks at its answer
-DOUBLINGS = 60
 
 
 class LargeMap:
     """The rounds of a period as operators, and what follows from them."""
 
-    def __init__(self, setting: Setting, x0: np.ndarray) -> None:
-        from stgt.engines.affine import Rounds
-
-        self.setting, self.rounds = setting, Rounds(setting, x0)
-        self.rounds.check()
-        self.period, self.noise = setting.topology.period or 1, setting.problem.noise
-        self.start, self.optimum = self.rounds.start, np.asarray(setting.problem.optimum)
-        self.advance, self.pull, self.start_spread = self.rounds.advance, self.rounds.pull, self.rounds.start_spread
-        self._conserved = np.linalg.qr(self.rounds.conserved.T)[0].T
-
-    @cached_property
-    def mean(self) -> np.ndarray:
-        """The rows (p, D) that map a state to x̄."""
-        n, p = self.rounds.models.shape
-        return self._rows(np.broadcast_to(np.eye(p)[:, None] / n, (p, n, p)))
+    def __init__(self, rounds: Rounds) -> None:
+        self.rounds, self.setting, self.period = rounds, rounds.setting, rounds.period
+        self.optimum, self.noisy = rounds.optimum, rounds.noisy
+        self.start, self.mean, self._conserved = rounds.start, rounds.mean, rounds.conserved
+        self.advance, self.pull, self.start_spread = rounds.advance, rounds.pull, rounds.start_spread
 
     @cached_property
     def spectral_radius(self) -> float:
         """The modulus by which the slowest mode shrinks in a round; above 1 the run diverges."""
-        size = len(self.start)
-        start = self._free(np.random.default_rng(0).standard_normal((1, size)))[0]
-        forward = _Operator(self._forward, size)
-        for vectors, restarts, precision in ((100, 30, 1e-9), (250, 40, 1e-7)):
-            most, tolerance = min(vectors, size, ROOM // size), cast(Any, precision)
-            try:
-                found: Any = eigs(forward, 1, which="LM", v0=start, ncv=most, maxiter=restarts, tol=tolerance)
-            except ArpackError:
-                continue
-            slowest = int(np.abs(found[0]).argmax())
-            value, mode = complex(found[0][slowest]), found[1][:, slowest]
-            image = self._forward(mode.real) + 1j * self._forward(mode.imag)
-            if np.linalg.norm(image - value * mode) <= 1e-6 * max(1.0, abs(value)):
-                return abs(value) ** (1 / self.period)
-        raise ValueError(
-            f"the spectral radius of {self._name} did not settle: give a topology with a larger spectral gap."
-        )
+        found = by_arnoldi(self._forward, len(self.start), self._free(_random_rows(len(self.start)))[0])
+        if found is None:
+            raise ValueError(
+                f"the spectral radius of {self._name} did not settle: give a topology with a larger spectral gap."
+            )
+        return found ** (1 / self.period)
 
     def steady_state(self) -> tuple[float, float, float, float]:
         """E‖x̄ − x*‖², E‖X − 1x̄‖², ‖E x̄ − x*‖² over a period, and the standard error of the second."""
         bias, apart = self._means()
-        if self.noise == 0:
+        if not self.noisy:
             return bias, apart, bias, 0.0
         n, p = self.rounds.models.shape
         if self.period * p > self._most:
@@ -79,7 +59,7 @@ class LargeMap:
 
         def random_rows(r: int) -> np.ndarray:
             signs = np.random.default_rng(r).choice((-1.0, 1.0), size=(RANDOM_ROWS, n, p))
-            return self._rows(signs - signs.mean(axis=1, keepdims=True))
+            return self.rounds.weighing(signs - signs.mean(axis=1, keepdims=True))
 
         spread, seen = self._variances(means, 1e-8), self._variances(random_rows, 3e-4)
         error = float(seen.std(ddof=1)) / RANDOM_ROWS**0.5
@@ -89,7 +69,7 @@ class LargeMap:
         """‖E x̄ − x*‖² and ‖E(X − 1x̄)‖² in the long run, their means over a period."""
         v, size = self.start, len(self.start)
         off = self._over_period(v) - v
-        slow = _Operator(lambda row: row - self._forward(row), size)
+        slow = operator(lambda row: row - self._forward(row), size)
         kept = min(60, ROOM // (3 * size))
         step, _ = gcrotmk(slow, off, rtol=1e-13, atol=0.0, m=kept, k=kept, maxiter=100)
         left = np.linalg.norm(slow @ step - off)
@@ -117,7 +97,7 @@ class LargeMap:
             moved, spread = self.pull(r, seen)
             own += (seen * spread).sum(axis=1)
             seen = moved + rows(r)
-        return self.noise / self.period * (own + self._long_run(self._free(seen), tolerance))
+        return (own + self._long_run(self._free(seen), tolerance)) / self.period
 
     def _long_run(self, C: np.ndarray, tolerance: float) -> np.ndarray:
         """c P cᵀ for each row c of C, with P = M P Mᵀ + B Bᵀ of a period.
@@ -172,15 +152,15 @@ class LargeMap:
             spreads.append(spread)
         total = spreads.pop()
         for r in range(1, self.period):
-            total = self.rounds.push(r, total) + spreads.pop()
+            total = self.rounds.push(r, total.T).T + spreads.pop()
         return self._free(rows), total
 
     def _forward(self, v: np.ndarray) -> np.ndarray:
         """M v of a whole period, without what is conserved."""
-        rows = self._free(v[None])
+        column = self._free(v[None]).T
         for r in range(self.period):
-            rows = self.rounds.push(r, rows)
-        return self._free(rows)[0]
+            column = self.rounds.push(r, column)
+        return self._free(column.T)[0]
 
     def _over_period(self, v: np.ndarray) -> np.ndarray:
         for r in range(self.period):
@@ -191,42 +171,40 @@ class LargeMap:
         """The rows without their parts along what is conserved."""
         return rows - (rows @ self._conserved.T) @ self._conserved
 
-    def _rows(self, weights: np.ndarray) -> np.ndarray:
-        """The rows (k, D) that weigh x with `weights` (k, n, p)."""
-        rows = np.zeros((len(weights), len(self.start)))
-        rows[:, self.rounds.models] = weights
-        return rows
-
     @property
     def _name(self) -> str:
         algorithm = self.setting.algorithm
         return f"{algorithm.label} with gamma={algorithm.gamma} on {self.setting.topology.name}"
 
 
-class _Operator(LinearOperator):
-    """A linear function of vectors."""
-
-    def __init__(self, function: Callable[[np.ndarray], np.ndarray], size: int) -> None:
-        super().__init__(np.dtype(np.float64), (size, size))
-        self.function = function
-
-    def _matvec(self, x: np.ndarray) -> np.ndarray:
-        return self.function(x.ravel())
+def operator(function: Callable[[np.ndarray], np.ndarray], size: int) -> Any:
+    """A linear function of vectors, as SciPy takes it."""
+    made: Any = LinearOperator  # whose stub knows its subclasses' arguments only
+    return made((size, size), matvec=lambda x: function(x.ravel()), dtype=np.dtype(np.float64))
 
 
-def lyapunov(M: np.ndarray, Q: np.ndarray) -> np.ndarray | None:
-    """P = M P Mᵀ + Q, by doubling the number of rounds again and again; None if M is not stable."""
-    P, A = Q, M
-    with np.errstate(over="ignore", invalid="ignore"):
-        for _ in range(DOUBLINGS):
-            more = A @ P @ A.T
-            P = P + more
-            if not np.isfinite(P).all():
-                return None
-            if np.abs(more).max(initial=0.0) <= 1e-16 * np.abs(P).max(initial=0.0):
-                return P
-            A = A @ A
+def by_arnoldi(
+    forward: Callable[[np.ndarray], np.ndarray], size: int, start: np.ndarray, tries: Any = TRIES
+) -> float | None:
+    """The largest |λ| of a linear function of vectors, None where it does not settle; the pair found is checked."""
+    for vectors, restarts, precision in tries:
+        most = min(vectors, size, ROOM // size)
+        if most < 3:
+            return None
+        try:
+            found: Any = eigs(operator(forward, size), 1, which="LM", v0=start, ncv=most, maxiter=restarts, tol=precision)
+        except ArpackError:
+            continue
+        slowest = int(np.abs(found[0]).argmax())
+        value, mode = complex(found[0][slowest]), found[1][:, slowest]
+        image = forward(mode.real) + 1j * forward(mode.imag)
+        if np.linalg.norm(image - value * mode) <= 1e-6 * max(1.0, abs(value)):
+            return abs(value)
     return None
+
+
+def _random_rows(size: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((1, size))
 
 
 def _near(now: np.ndarray, before: np.ndarray | None, tolerance: float) -> bool:

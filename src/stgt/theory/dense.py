@@ -1,0 +1,174 @@
+"""The rounds of a small state as dense matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from stgt.hyper import Brief
+from stgt.theory.rounds import Rounds
+
+Array = np.ndarray
+DOUBLINGS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class AffineRound(Brief):
+    """v ← M v + b + B ξ, with v the nodes' states (D,) one after the other; Q = B Bᵀ is the covariance of its noise."""
+
+    M: Array  # (D, D)
+    b: Array  # (D,)
+    Q: Array  # (D, D)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout(Brief):
+    """Where what is in v: linear maps out of it, and v before round 0."""
+
+    start: Array  # (D,)
+    start_noise: Array  # (D, D): the covariance of v before round 0, of gradients that an initialisation takes
+    mean: Array  # (p, D): x̄
+    models: Array  # (n p, D): all x_i
+    conserved: Array  # (q, D): what stays 0, or (0, D)
+
+
+class RoundMap(Brief):
+    """The affine maps of a period's rounds, in coordinates in which what is conserved stays 0.
+
+    Attributes:
+        optimum: x*.
+        setting: whose rounds they are.
+        period: how many rounds there are.
+        noisy: is there any noise?
+    """
+
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds, self.setting, self.period = rounds, rounds.setting, rounds.period
+        self.optimum, self.noisy = rounds.optimum, rounds.noisy
+
+    @cached_property
+    def rounds(self) -> tuple[AffineRound, ...]:
+        """M, b and Q of each round of the period."""
+        one, zero, found = np.eye(len(self._rounds.start)), np.zeros_like(self._rounds.start), []
+        for r in range(self.period):
+            B = self._rounds.noise_columns(r)
+            found.append(AffineRound(self._rounds.push(r, one), self._rounds.advance(r, zero), B @ B.T))
+        return tuple(found)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Linear maps from v to what one asks about it."""
+        rounds, one = self._rounds, np.eye(len(self._rounds.start))
+        models = one[rounds.models].reshape(-1, len(one))
+        return Layout(rounds.start, rounds.start_spread(one), rounds.mean, models, rounds.conserved)
+
+    @cached_property
+    def basis(self) -> Array:
+        """Orthonormal columns (D, d) that span the states with nothing conserved: the mean of c is left out."""
+        if len(self._rounds.conserved) == 0:
+            return np.eye(len(self._rounds.start))
+        return linalg.null_space(self._rounds.conserved)
+
+    @cached_property
+    def matrices(self) -> list[Array]:
+        """M of each round, in the coordinates of `basis`."""
+        Z = self.basis
+        return [Z.T @ self._rounds.push(r, Z) for r in range(self.period)]
+
+    @cached_property
+    def steps(self) -> list[tuple[Array, Array, Array]]:
+        """(M, b, Q) of each round, in the coordinates of `basis`."""
+        Z = self.basis
+        zero, found = np.zeros_like(self._rounds.start), []
+        for r, M in enumerate(self.matrices):
+            B = Z.T @ self._rounds.noise_columns(r)
+            found.append((M, Z.T @ self._rounds.advance(r, zero), B @ B.T))
+        return found
+
+    @cached_property
+    def period_matrix(self) -> Array:
+        """M of a whole period."""
+        product = self.matrices[0]
+        for M in self.matrices[1:]:
+            product = M @ product
+        return product
+
+    @cached_property
+    def mean(self) -> Array:
+        """From the coordinates of `basis` to x̄, (p, d)."""
+        return self._rounds.mean @ self.basis
+
+    @cached_property
+    def disagreement(self) -> Array:
+        """From the coordinates of `basis` to all x_i − x̄, (n p, d)."""
+        n, p = self._rounds.models.shape
+        return self.basis[self._rounds.models.ravel()] - np.tile(self.mean, (n, 1)).reshape(n * p, -1)
+
+    @cached_property
+    def spectral_radius(self) -> float:
+        """The modulus by which the slowest mode shrinks in a round; above 1 the run diverges."""
+        return float(np.abs(linalg.eigvals(self.period_matrix)).max(initial=0.0) ** (1 / self.period))
+
+    @cached_property
+    def start(self) -> Array:
+        """The state before round 0, in the coordinates of `basis`."""
+        return self.basis.T @ self._rounds.start
+
+    def advance(self, r: int, v: Array) -> Array:
+        """M v + b, in round r of the period."""
+        M, b, _ = self.steps[r]
+        return M @ v + b
+
+    def pull(self, r: int, rows: Array) -> tuple[Array, Array]:
+        """u M and u Q for each row u, in round r of the period."""
+        M, _, Q = self.steps[r]
+        return rows @ M, rows @ Q
+
+    def start_spread(self, rows: Array) -> Array:
+        """u Q for each row u, with Q the covariance of the state before round 0."""
+        if not self._rounds.noisy_start:
+            return np.zeros_like(rows)
+        return self._rounds.start_spread(rows @ self.basis.T) @ self.basis
+
+    def steady_state(self) -> tuple[float, float, float, float]:
+        """The fields of `SteadyState`; needs a spectral radius below 1."""
+        M, size = self.period_matrix, self.basis.shape[1]
+        mean, P = np.zeros(size), np.zeros((size, size))
+        for r in range(self.period):
+            mean, P = self._push(r, mean, P)
+        mean = np.linalg.solve(np.eye(size) - M, mean)
+        found: Any = lyapunov(M, P)
+        assert found is not None
+        P, seen = found, []
+        for r in range(self.period):
+            bias = float(((self.mean @ mean - self.optimum) ** 2).sum())
+            apart = float(((self.disagreement @ mean) ** 2).sum())
+            spreads = (float(np.vdot(A @ P, A)) for A in (self.mean, self.disagreement))
+            seen.append((bias + next(spreads), apart + next(spreads), bias, 0.0))
+            mean, P = self._push(r, mean, P)
+        residual, consensus, bias, error = np.mean(seen, axis=0).tolist()
+        return residual, consensus, bias, error
+
+    def _push(self, r: int, mean: Array, P: Array) -> tuple[Array, Array]:
+        """A mean and a covariance after round r of the period."""
+        M, b, Q = self.steps[r]
+        return M @ mean + b, M @ P @ M.T + Q
+
+
+def lyapunov(M: Array, Q: Array) -> Array | None:
+    """P = M P Mᵀ + Q, by doubling the number of rounds again and again; None if M is not stable."""
+    P, A = Q, M
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(DOUBLINGS):
+            more = A @ P @ A.T
+            P = P + more
+            if not np.isfinite(P).all():
+                return None
+            if np.abs(more).max(initial=0.0) <= 1e-16 * np.abs(P).max(initial=0.0):
+                return P
+            A = A @ A
+    return None

@@ -1,0 +1,286 @@
+"""Random rounds, exactly: mean-square stability, steady state and expected curve where W_r is drawn anew each round.
+
+With v ← T v + b + B ξ and T, b, B independent of the past, the second moment of e = v − v_ref obeys
+Σ ← E[T Σ Tᵀ] + Q, which is linear in Σ. Its spectral radius decides whether E‖x − x*‖² stays bounded; the solution of
+Σ = E[T Σ Tᵀ] + Q is the long run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from scipy.sparse.linalg import gcrotmk
+
+from stgt.setting import Setting
+from stgt.theory.large import by_arnoldi, operator
+from stgt.theory.laws import Law, Silent, law_of, left, right
+from stgt.theory.node_round import Curvature, NodeRound, curvature, fields_of, first_state, node_round
+from stgt.theory.rounds import conserved_rows
+from stgt.topology.structure import Sampled
+
+Array = np.ndarray
+LARGEST = 1500  # entries of a state whose second moments are still ordinary
+DRAWN = 4  # rounds drawn to see what none of them changes
+TRIES: Any = ((50, 8, 1e-9), (100, 20, 1e-8))  # vectors, restarts and precision of Arnoldi's method
+VANISHES = 1e-13  # a covariance this small, relative to the squares whose difference it is, is rounding
+KEPT = 40  # vectors of the solver that finds the long run
+
+
+class MeanSquare:
+    """The moments of random rounds. A phase is a round of the period with which their law repeats.
+
+    Attributes:
+        setting: whose rounds they are.
+        period: how many phases there are.
+        exact: are the moments of W_r known in closed form?
+        draws: rounds drawn for an estimate of them, 0 if they are exact.
+    """
+
+    def __init__(self, setting: Setting, x0: Array, quadratic: Curvature | None = None) -> None:
+        self.setting, topology = setting, setting.topology
+        self.period = topology.period or topology.structure.phases
+        self.quadratic = curvature(setting) if quadratic is None else quadratic
+        v, self._own, self._shared = first_state(setting, self.quadratic, x0)
+        self.start, self.shape = v.ravel(), v.shape
+        if v.size > LARGEST:
+            raise ValueError(
+                f"the state has {v.size} entries, and second moments square that: give a problem with n·p small enough "
+                f"for {LARGEST}."
+            )
+        if topology.has_server and topology.random and not isinstance(topology.structure, Sampled):
+            law_of(node_round(setting, self.quadratic, 0), setting.algorithm, topology, 0)  # says why not
+        held = [name in setting.algorithm.held and topology.has_server for name in fields_of(setting.algorithm)]
+        one_for_all = np.repeat(held, setting.problem.p)
+        self.phases = [_Phase(self._laws(r), self.shape, one_for_all) for r in range(self.period)]
+        self.exact = all(law.exact for phase in self.phases for _, law, _ in phase.laws)
+        self.draws = max(law.draws for phase in self.phases for _, law, _ in phase.laws)
+        self.optimum = np.asarray(setting.problem.optimum)
+
+    def _laws(self, r: int) -> list[tuple[float, Law, NodeRound]]:
+        """What may happen in round r, and how likely it is."""
+        algorithm, talks = self.setting.algorithm, float(self.setting.algorithm.talks)
+        round = node_round(self.setting, self.quadratic, r)
+        spoken = (talks, law_of(round, algorithm, self.setting.topology, r), round)
+        if not self.setting.tosses:
+            return [(1.0, *spoken[1:])]
+        silent = node_round(self.setting, self.quadratic, r, talks=False)
+        return [spoken, (1 - talks, Silent(silent), silent)]
+
+    @cached_property
+    def conserved(self) -> Array:
+        """Orthonormal rows (q p, D) of the sums over nodes that no round changes, whatever is drawn."""
+        changes = [partial(phase.change, number) for phase in self.phases for number in (None, *range(DRAWN))]
+        return conserved_rows(self.shape, self.setting.problem.p, changes)
+
+    @cached_property
+    def spectral_radius(self) -> float:
+        """The factor a round of the root mean square, in the long run; above 1 second moments grow without bound."""
+        size = len(self.start)
+        start = self._free(np.eye(size)).ravel()
+
+        def forward(flat: Array) -> Array:
+            return self._over_period(self._free(flat.reshape(size, size))).ravel()
+
+        found = by_arnoldi(forward, size * size, start, TRIES)
+        if found is None:
+            setting = self.setting
+            raise ValueError(
+                f"the mean-square radius of {setting.algorithm.label} with gamma={setting.algorithm.gamma} on "
+                f"{setting.topology.name} did not settle: give a topology with a larger spectral gap."
+            )
+        return found ** (0.5 / self.period)
+
+    @cached_property
+    def references(self) -> list[Array]:
+        """E v at the start of each phase, in the long run: the points that second moments are taken about."""
+        size, C = len(self.start), self.conserved
+        M, b = np.eye(size), np.zeros(size)
+        for phase in self.phases:
+            b = phase.mean(b[:, None], 1.0)[:, 0]
+            M = phase.mean(M, 0.0)
+        found = [np.linalg.solve(np.eye(size) - M + C.T @ C, b + C.T @ (C @ self.start))]
+        for phase in self.phases[:-1]:
+            found.append(phase.mean(found[-1][:, None], 1.0)[:, 0])
+        return found
+
+    @cached_property
+    def noises(self) -> list[Array]:
+        """Q of each phase, (D, D)."""
+        return [phase.noise(v) for phase, v in zip(self.phases, self.references, strict=True)]
+
+    def steady_state(self) -> tuple[float, float, float, float]:
+        """The fields of `SteadyState`; needs a spectral radius below 1."""
+        size = len(self.start)
+        Q = self._over_period(np.zeros((size, size)), self.noises)
+
+        def slow(flat: Array) -> Array:
+            given = flat.reshape(size, size)
+            return (given - self._over_period(self._free(given))).ravel()
+
+        solution, _ = gcrotmk(operator(slow, size * size), Q.ravel(), rtol=1e-11, atol=0.0, m=KEPT, k=KEPT // 2)
+        moment = solution.reshape(size, size)
+        off = np.linalg.norm(slow(solution).reshape(size, size) - Q)
+        if off > 1e-7 * (1 - self.spectral_radius) * max(np.linalg.norm(Q), 1e-300):
+            raise ValueError(
+                f"the steady state of {self.setting.algorithm.label} on {self.setting.topology.name} did not settle: "
+                "give a larger gamma or a topology with a larger spectral gap."
+            )
+        seen = []
+        for phase, v, noise in zip(self.phases, self.references, self.noises, strict=True):
+            seen.append(self._errors(v, moment, np.zeros(size)))
+            moment = phase.second(moment) + noise
+        residual, consensus, bias = np.mean(seen, axis=0).tolist()
+        return residual, consensus, bias, 0.0
+
+    def curve(self, rounds: int) -> Array:
+        """E‖x̄ − x*‖² at the start of each round and after the last, (rounds + 1,)."""
+        mean = self.start - self.references[0]
+        moment, found = np.outer(mean, mean) + self._start_noise(), []
+        for r in range(rounds + 1):
+            place = r % self.period
+            phase, v = self.phases[place], self.references[place]
+            found.append(self._errors(v, moment, mean)[0])
+            if r < rounds:
+                moment = phase.second(moment) + self.noises[place] + phase.across(v, mean)
+                mean = phase.mean(mean[:, None], 0.0)[:, 0]
+        return np.array(found)
+
+    def _errors(self, v: Array, moment: Array, mean: Array) -> tuple[float, float, float]:
+        """E‖x̄ − x*‖², E‖X − 1x̄‖² and ‖E x̄ − x*‖² for v plus a deviation of this second moment and mean."""
+        n, p = self.setting.problem.n, self.setting.problem.p
+
+        def models(given: Array) -> Array:
+            return given.reshape(n, -1, *given.shape[1:])[:, :p]
+
+        blocks = models(models(moment).transpose(2, 0, 1).reshape(len(v), n * p)).reshape(n, p, n, p)
+        x, off = models(v), models(mean)
+        centre = x.mean(axis=0) - self.optimum
+        apart = x - x.mean(axis=0)
+        spread = float(np.einsum("iaja->", blocks)) / n**2
+        residual = spread + 2 * float(centre @ off.mean(axis=0)) + float(centre @ centre)
+        consensus = float(np.einsum("iaia->", blocks)) - n * spread
+        consensus += 2 * float((apart * off).sum()) + float((apart**2).sum())
+        bias = centre + off.mean(axis=0)
+        return residual, consensus, float(bias @ bias)
+
+    def _start_noise(self) -> Array:
+        """The covariance of v before round 0, (D, D)."""
+        n, size = self.shape
+        own, shared, C = self._own, self._shared, self.quadratic.C
+        p = C.shape[1]
+        both = np.zeros((n, 2 * p, 2 * p))
+        both[:, :p, :p] = both[:, p:, p:] = C
+        columns = np.zeros((n, size, n, 2 * p))
+        columns[np.arange(n), :, np.arange(n)] = own
+        columns += shared[:, :, None] / n
+        columns = columns.reshape(n * size, n, 2 * p)
+        return np.einsum("anq,nqr,bnr->ab", columns, both, columns, optimize=True)
+
+    def _over_period(self, moment: Array, noises: list[Array] | None = None) -> Array:
+        """A second moment after all phases."""
+        for number, phase in enumerate(self.phases):
+            moment = phase.second(moment)
+            if noises is not None:
+                moment = moment + noises[number]
+        return moment
+
+    def _free(self, moment: Array) -> Array:
+        """A second moment without its parts along what is conserved."""
+        C = self.conserved
+        moment = moment - C.T @ (C @ moment)
+        return moment - (moment @ C.T) @ C
+
+
+class _Phase:
+    """What a random round does to moments: means (D, b) and second moments (D, D).
+
+    `one_for_all` are the entries of a node's state that a server holds. All nodes have the same ones, and their mean is
+    what a round reads.
+    """
+
+    def __init__(self, laws: list[tuple[float, Law, NodeRound]], shape: tuple[int, int], one_for_all: Array) -> None:
+        self.laws, self.shape, self.one_for_all = laws, shape, np.flatnonzero(one_for_all)
+
+    def mean(self, columns: Array, constant: float) -> Array:
+        """E[T] v for each column v, with E[b] added `constant` times."""
+        return self._mean_over(lambda law, _: law.mean(self._y(law, columns, constant)))
+
+    def second(self, moment: Array) -> Array:
+        """E[T Σ Tᵀ] of a symmetric Σ; what rounding has left of an asymmetry would grow."""
+        n, size = self.shape
+        moment = (moment + moment.T) / 2
+        blocks = self._levelled(self._levelled(moment).reshape(n * size, -1).T).reshape(n, size, n, size)
+
+        def of_one(law: Law, _: NodeRound) -> Array:
+            rows = law.rows[:, :, :size]
+            return law.second(right(left(rows, blocks), rows))
+
+        return self._mean_over(of_one)
+
+    def noise(self, v: Array) -> Array:
+        """E[B Bᵀ], and the covariance of T v + b."""
+        n, size = self.shape
+        diagonal = np.arange(n)
+
+        def of_noise(law: Law, round: NodeRound) -> Array:
+            root = law.rows[:, :, size:] @ round.noise_root
+            Y = np.zeros((n, root.shape[1], n, root.shape[1]))
+            Y[diagonal, :, diagonal] = root @ root.transpose(0, 2, 1)
+            return law.second(Y)
+
+        return self._mean_over(of_noise) + self.across(v, None)
+
+    def across(self, v: Array, mean: Array | None) -> Array:
+        """The covariance of T v + b; with `mean` that of it and T times a deviation with this mean, both ways."""
+        to = self.mean(v[:, None], 1.0)
+        with_it = to if mean is None else self.mean(mean[:, None], 0.0)
+
+        def of_one(law: Law, _: NodeRound) -> Array:
+            y = self._y(law, v[:, None], 1.0)[:, :, 0]
+            other = y if mean is None else self._y(law, mean[:, None], 0.0)[:, :, 0]
+            Y = y[:, :, None, None] * other[None, None]
+            return law.second(Y if mean is None else Y + Y.transpose(2, 3, 0, 1))
+
+        expected = to @ with_it.T
+        found = self._mean_over(of_one) - (expected if mean is None else expected + expected.T)
+        scale = VANISHES * max(1.0, float(np.abs(expected).max()))
+        return found if np.abs(found).max() > scale else np.zeros_like(found)
+
+    def change(self, number: int | None, rows: Array) -> Array:
+        """What a drawn round (None: the mean of all) does to the rows (k, D) of sums, (·, k): u T − u, u b, and how noise
+        would enter."""
+        (n, size), one = self.shape, np.eye(rows.shape[1])
+        found = []
+        for _, law, round in self.laws:
+            known = round.known - size
+            noise = np.zeros((n, known, n, known))
+            noise[np.arange(n), :, np.arange(n)] = np.eye(known)
+            given = (self._y(law, one, 0.0), law.rows[:, :, size:] @ noise.reshape(n, known, -1), self._y(law, 0 * one[:1].T, 1.0))
+            moved, entering, drift = (
+                (law.mean(y) if number is None else law.drawn(number, y)).reshape(n * size, -1) for y in given
+            )
+            found += [rows @ (moved - one), rows @ entering, rows @ drift]
+        return np.concatenate(found, axis=1).T
+
+    def _y(self, law: Law, columns: Array, constant: float) -> Array:
+        n, size = self.shape
+        return law.rows[:, :, :size] @ self._levelled(columns) + constant * law.constant[:, :, None]
+
+    def _levelled(self, columns: Array) -> Array:
+        """Columns (D, b) as (n, k p, b), with what a server holds the same at all nodes."""
+        n, size = self.shape
+        blocks = columns.reshape(n, size, -1)
+        if len(self.one_for_all):
+            blocks = blocks.copy()
+            blocks[:, self.one_for_all] = blocks[:, self.one_for_all].mean(axis=0)
+        return blocks
+
+    def _mean_over(self, of_one: Callable[[Law, NodeRound], Array]) -> Array:
+        first, *others = [(chance, of_one(law, round)) for chance, law, round in self.laws]
+        total = first[0] * first[1] if others else first[1]
+        for chance, found in others:
+            total = total + chance * found
+        return total.reshape(self.shape[0] * self.shape[1], -1)

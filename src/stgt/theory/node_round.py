@@ -1,0 +1,254 @@
+"""A round on a quadratic, as what each node computes: p × p blocks, and W_r between them.
+
+Node i has the gradient H_i x − h_i + ξ with Cov ξ = C_i. Its local steps x ← x − γ(g + correction) are powers of one
+matrix, which doubling gives in log τ products; the rest of the round is the algorithm's own code, run on `Form`s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from stgt.algorithms import Algorithm, Local, Sent
+from stgt.algorithms.calls import at_stepsize, begin, hear, hear_again, readable, say, say_again
+from stgt.setting import Setting
+from stgt.theory.forms import Form, add_blocks, as_form, multiply_blocks, rows, symbol
+
+Array = np.ndarray
+AHEAD = "gradient ahead"  # the gradient at x that a method with two exchanges has from the round before
+ROOM = 2**28  # numbers that the blocks of a round may have: 2 GB
+AFFINE = 1e-8  # how far, relative to its size, a gradient may be from affine
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """∇f_i(x) = H_i x − h_i with noise of covariance C_i: (n, p, p), (n, p), (n, p, p)."""
+
+    H: Array
+    h: Array
+    C: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """What nodes say, as a map of all they know: the state, the noise, and what they heard before in this round.
+
+    Attributes:
+        F: (n, m p, w), the m fields of the message as a map of the w entries known.
+        constant: (n, m p).
+        transposed: for each field, whether it travels by W_rᵀ.
+    """
+
+    F: Array
+    constant: Array
+    transposed: tuple[bool, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class NodeRound:
+    """A round: v_i ← G_i (v, ξ, heard)_i + g_i, where the exchanges say what is heard.
+
+    Attributes:
+        fields: the names of a node's state, in the order of v (n, k p).
+        exchanges: one, two or, if the round ends in silence, none.
+        G: (n, k p, w).
+        constant: (n, k p).
+        noise: the covariances (n, p, p) of the noises, which follow the state among the entries known; they are
+            independent of each other.
+    """
+
+    fields: tuple[str, ...]
+    exchanges: tuple[Exchange, ...]
+    G: Array
+    constant: Array
+    noise: tuple[Array, ...]
+
+    @property
+    def size(self) -> int:
+        """The entries of a node's state, k p."""
+        return self.G.shape[1]
+
+    @property
+    def known(self) -> int:
+        """The entries that a node knows before it hears anything: its state and its noise."""
+        return self.size + sum(block.shape[1] for block in self.noise)
+
+    @cached_property
+    def noise_root(self) -> Array:
+        """(n, q p, q p): a square root of the covariance of all noises of a node, by eigenvalues."""
+        n, width = len(self.G), self.known - self.size
+        root, place = np.zeros((n, width, width)), 0
+        for C in self.noise:
+            values, vectors = np.linalg.eigh(C)
+            end = place + C.shape[1]
+            root[:, place:end, place:end] = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+            place = end
+        return root
+
+
+def curvature(setting: Setting) -> Curvature:
+    """H, h and C of a problem, from its gradients; a ValueError if these are not affine."""
+    problem = setting.problem
+    n, p = problem.n, problem.p
+    if n * p * p > ROOM // 4:
+        raise ValueError(f"{problem.name} has {n} Hessians of {p} × {p}: give a smaller n or p.")
+    h = -problem.gradients(np.zeros(p))
+    H = np.stack([problem.gradients(one) + h for one in np.eye(p)], axis=2)
+    test = np.cos(1.0 + np.arange(n * p)).reshape(n, p)
+    there, expected = problem.gradients(test), (H @ test[:, :, None])[:, :, 0] - h
+    if not np.allclose(there, expected, rtol=AFFINE, atol=AFFINE * max(1.0, float(np.abs(there).max()))):
+        raise ValueError(f"{problem.name} is not quadratic: the round is an affine map on quadratics only.")
+    noise = problem.noise if np.ndim(problem.noise) else problem.noise * np.eye(p)
+    return Curvature((H + H.transpose(0, 2, 1)) / 2, h, np.broadcast_to(noise, (n, p, p)))
+
+
+def node_round(setting: Setting, quadratic: Curvature, r: int, *, talks: bool = True) -> NodeRound:
+    """Round r; with `talks=False` the one that a coin ends without communication."""
+    algorithm = _with_stepsizes(setting.algorithm)
+    fields = fields_of(setting.algorithm)
+    try:
+        built = _Builder(setting, algorithm, quadratic, fields).round(r, talks)
+    except TypeError as error:
+        raise ValueError(
+            f"{algorithm.label} does more with vectors than + − · / allow ({error}), so its round has no exact map: "
+            "write it with these, or simulate it."
+        ) from error
+    if not all(np.isfinite(array).all() for array in (built.G, built.constant, *(one.F for one in built.exchanges))):
+        raise ValueError(
+            f"{algorithm.label} with gamma={setting.algorithm.gamma} leaves the finite numbers within a round: "
+            "give a smaller one."
+        )
+    return built
+
+
+def first_state(setting: Setting, quadratic: Curvature, x0: Array) -> tuple[Array, Array, Array]:
+    """v before round 0, (n, k p), and how noise is in it: A (n, k p, q p) of a node's own noise and B (n, k p, q p) of the
+    mean of all nodes' noise, each noise with covariance C."""
+    algorithm = _with_stepsizes(setting.algorithm)
+    fields = fields_of(setting.algorithm)
+    n, p = x0.shape
+    gradient = Form({"noise": np.ones((1, 1, 1))}, (quadratic.H @ x0[:, :, None])[:, :, 0] - quadratic.h)
+    mean = Form({"mean noise": np.ones((1, 1, 1))}, np.broadcast_to(gradient.constant.mean(axis=0), (n, p)))
+    start = Form({}, x0)
+    state = begin(algorithm, start, *((gradient, mean) if algorithm.starts_warm else ()))
+    known = {**state, AHEAD: Form({"noise ahead": np.ones((1, 1, 1))}, gradient.constant)}
+    symbols = ["noise", "noise ahead", "mean noise"]
+    maps, v = rows([as_form(known[name]) for name in fields], symbols, n, p)
+    own, shared = maps[:, :, : 2 * p], np.concatenate([maps[:, :, 2 * p :], 0 * maps[:, :, 2 * p :]], axis=2)
+    return v, own, shared
+
+
+def fields_of(algorithm: Algorithm) -> tuple[str, ...]:
+    """The fields of a node's state, and the gradient ahead where there are two exchanges."""
+    return (*algorithm.state_fields, AHEAD) if algorithm.exchanges_again else algorithm.state_fields
+
+
+class _Builder:
+    """Runs a round on forms."""
+
+    def __init__(self, setting: Setting, algorithm: Algorithm, quadratic: Curvature, fields: tuple[str, ...]) -> None:
+        self.setting, self.algorithm, self.quadratic, self.fields = setting, algorithm, quadratic, fields
+        self.noise: dict[str, Array] = {}
+        gamma: Any = algorithm.gamma
+        self.gamma = gamma
+        self.rate: Any = gamma[:, :, None] if np.ndim(gamma) else gamma
+
+    def round(self, r: int, talks: bool) -> NodeRound:
+        algorithm, n, p = self.algorithm, *self.quadratic.h.shape
+        state = {name: symbol(name) for name in self.fields}
+        local = self.local_steps(state, r)
+        kept = readable(algorithm, state)
+        known, exchanges = list(self.fields), []
+        if not talks:
+            new: dict[str, Any] = {**state, "x": local.end}
+        else:
+            said = say(algorithm, kept, local)
+            new = hear(algorithm, kept, local, {name: symbol(f"heard {name}") for name in said})
+            exchanges.append((said, algorithm.exchanges))
+            if algorithm.exchanges_again:
+                gradient = self.gradient(as_form(new["x"]), "noise ahead")
+                said = say_again(algorithm, new, gradient)
+                heard = {name: symbol(f"heard again {name}") for name in said}
+                new = {**hear_again(algorithm, new, gradient, heard), AHEAD: gradient}
+                exchanges.append((said, algorithm.exchanges_again))
+        known += list(self.noise)
+        room = n * p * p * (len(self.fields) + 2) * (len(known) + 4)
+        if room > ROOM:
+            raise ValueError(f"the blocks of a round have {room:.2g} numbers: give a problem with a smaller n or p.")
+        made = []
+        for number, (said, declared) in enumerate(exchanges):
+            F, constant = rows([as_form(said[sent.name]) for sent in declared], known, n, p)
+            made.append(Exchange(F, constant, tuple(sent.transposed for sent in declared)))
+            known += [f"heard {'again ' if number else ''}{sent.name}" for sent in declared]
+        G, constant = rows([as_form(new[name]) for name in self.fields], known, n, p)
+        return NodeRound(self.fields, tuple(made), G, constant, tuple(self.noise.values()))
+
+    def gradient(self, x: Form, noise: str) -> Form:
+        self.noise[noise] = self.quadratic.C
+        return x.through(self.quadratic.H) - Form({}, self.quadratic.h) + symbol(noise)
+
+    def local_steps(self, state: dict[str, Form], r: int) -> Local:
+        """The first step, those between, which are one affine map, and the last one."""
+        algorithm, tau, start = self.algorithm, self.algorithm.tau, state["x"]
+        anchor = self.gradient(start, "noise of the anchor") if "anchor" in algorithm.reads else None
+        correction = as_form(algorithm.correction(readable(algorithm, state), symbol("here")))
+
+        def step(x: Form, g: Form) -> Form:
+            return x - (g + correction.replaced("here", x)) * self.gamma
+
+        first = last = state[AHEAD] if AHEAD in state else self.gradient(start, "noise of the first step")
+        x = step(start, first)
+        if tau > 1:
+            x = self.between(x, correction, tau - 2)
+            last = self.gradient(x, "noise of the last step")
+            x = step(x, last)
+        return Local(
+            algorithm.label,
+            algorithm.reads,
+            start=start,
+            end=x,
+            direction=(start - x) / (self.gamma * tau),
+            gamma=self.gamma,
+            round=r,
+            participation=self.setting.topology.participation,
+            first=first,
+            last=last,
+            anchor=anchor,
+        )
+
+    def between(self, x: Form, correction: Form, steps: int) -> Form:
+        """x ← B x + d + noise, `steps` times, with B = I − γ(H + the correction's part in x)."""
+        if steps == 0:
+            return x
+        H, n, p = self.quadratic.H, *self.quadratic.h.shape
+        slope = correction.parts.get("here", np.zeros((1, 1, 1)))
+        rest = Form({name: block for name, block in correction.parts.items() if name != "here"}, correction.constant)
+        B = np.broadcast_to(np.eye(p), (n, p, p)) - self.rate * add_blocks(H, slope)
+        power, total, spread = _powers(B, self.quadratic.C, steps)
+        self.noise["noise between"] = spread * self.rate**2
+        drift = (rest - Form({}, self.quadratic.h)) * self.gamma
+        return x.through(power) - drift.through(total) + symbol("noise between")
+
+
+def _powers(B: Array, C: Array, steps: int) -> tuple[Array, Array, Array]:
+    """B^k, Σ_{t<k} B^t and Σ_{t<k} B^t C (B^t)ᵀ for k = steps, by doubling k and adding one."""
+    power, total, spread = np.broadcast_to(np.eye(B.shape[1]), B.shape), np.zeros_like(B), np.zeros_like(B)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is said by the caller
+        for bit in f"{steps:b}":
+            total = total + power @ total
+            spread = spread + power @ spread @ power.transpose(0, 2, 1)
+            power = power @ power
+            if bit == "1":
+                total = total + power
+                spread = spread + power @ C @ power.transpose(0, 2, 1)
+                power = power @ B
+    return power, total, spread
+
+
+def _with_stepsizes(algorithm: Algorithm) -> Algorithm:
+    """The algorithm with stepsizes that are a number, or (n, 1)."""
+    gamma: Any = algorithm.gamma
+    return at_stepsize(algorithm, np.array(gamma)[:, None] if isinstance(gamma, tuple) else gamma)

@@ -1,0 +1,228 @@
+"""The rounds of a setting as affine maps v ← M v + b + B ξ of the whole network's state, applied and never written out.
+
+v holds the nodes one after the other, each with its fields, (n, k p). Columns go through a round together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
+
+import numpy as np
+
+from stgt.ops import NUMPY
+from stgt.setting import Setting
+from stgt.theory.node_round import Curvature, Exchange, NodeRound, curvature, first_state, node_round
+
+Array = np.ndarray
+DENSE_UP_TO = 256  # nodes; beyond, W_r is applied by its layout's own kernel
+SHARES = 200  # nodes times fields up to which what is conserved may weigh nodes differently
+STAYS = 1e-12  # a sum that a round changes by less, relative to its size, is conserved
+
+
+class Rounds:
+    """The rounds of a period as operators, and the state before round 0.
+
+    Attributes:
+        rounds: what the nodes compute in each round of the period.
+        start: v before round 0, (D,).
+        shape: (n, k p): nodes, and entries of a node's state.
+    """
+
+    def __init__(self, setting: Setting, x0: Array, quadratic: Curvature | None = None) -> None:
+        self.setting, self.period = setting, setting.topology.period or 1
+        self.quadratic = quadratic = curvature(setting) if quadratic is None else quadratic
+        self.rounds = self._rounds()
+        v, self._own, self._shared = first_state(setting, quadratic, x0)
+        self.start, self.shape = v.ravel(), v.shape
+        self.optimum, self.noisy = np.asarray(setting.problem.optimum), bool(quadratic.C.any())
+
+    def _rounds(self) -> list[NodeRound]:
+        """The period's rounds. Where the method does not read the round's number, they are all alike but for W_r."""
+        if "round" not in self.setting.algorithm.reads:
+            return [node_round(self.setting, self.quadratic, 0)] * self.period
+        made = [node_round(self.setting, self.quadratic, r) for r in range(2 * self.period)]
+        for now, later in zip(made[: self.period], made[self.period :], strict=True):
+            if not np.allclose(now.G, later.G, rtol=1e-8) or not all(
+                np.allclose(one.F, other.F, rtol=1e-8)
+                for one, other in zip(now.exchanges, later.exchanges, strict=True)
+            ):
+                raise ValueError(
+                    f"{self.setting.algorithm.label} changes from round to round: give it constant stepsizes (decay=0)."
+                )
+        return made[: self.period]
+
+    @cached_property
+    def models(self) -> Array:
+        """Where x is in v, (n, p) whole numbers."""
+        n, size = self.shape
+        return size * np.arange(n)[:, None] + np.arange(self.setting.problem.p)
+
+    @cached_property
+    def mean(self) -> Array:
+        """The rows (p, D) that map v to x̄."""
+        n, p = self.models.shape
+        return self.weighing(np.broadcast_to(np.eye(p)[:, None] / n, (p, n, p)))
+
+    def weighing(self, weights: Array) -> Array:
+        """The rows (k, D) that weigh x with `weights` (k, n, p)."""
+        found = np.zeros((len(weights), len(self.start)))
+        found[:, self.models] = weights
+        return found
+
+    def push(self, r: int, columns: Array) -> Array:
+        """M v for each column v of (D, b), in round r of the period."""
+        round, (n, size) = self.rounds[r], self.shape
+        return self._forward(r, columns.reshape(n, size, -1), slice(0, round.size), 0.0).reshape(len(columns), -1)
+
+    def advance(self, r: int, v: Array) -> Array:
+        """M v + b, in round r of the period."""
+        n, size = self.shape
+        return self._forward(r, v.reshape(n, size, 1), slice(0, self.rounds[r].size), 1.0).ravel()
+
+    def pull(self, r: int, rows: Array) -> tuple[Array, Array]:
+        """u M and u B Bᵀ for each row u of (k, D), in round r of the period."""
+        round, (n, size) = self.rounds[r], self.shape
+        known = self._backward(r, rows.T.reshape(n, size, -1))
+        noise = known[:, size:]
+        root = round.noise_root
+        spread = self._forward(r, root @ (root.transpose(0, 2, 1) @ noise), slice(size, round.known), 0.0)
+        return known[:, :size].reshape(n * size, -1).T, spread.reshape(n * size, -1).T
+
+    def noise_columns(self, r: int) -> Array:
+        """B itself, (D, all noises of all nodes)."""
+        round, (n, size) = self.rounds[r], self.shape
+        width = round.known - size
+        columns = np.zeros((n, width, n, width))
+        columns[np.arange(n), :, np.arange(n)] = round.noise_root
+        there = self._forward(r, columns.reshape(n, width, -1), slice(size, round.known), 0.0)
+        return there.reshape(n * size, -1)
+
+    @property
+    def noisy_start(self) -> bool:
+        """Is there noise in v before round 0?"""
+        return self.noisy and bool(self._own.any() or self._shared.any())
+
+    def start_spread(self, rows: Array) -> Array:
+        """u B Bᵀ for each row u, with B of the noise in v before round 0."""
+        if not self.noisy_start:
+            return np.zeros_like(rows)
+        n, size = self.shape
+        own, shared, p = self._own, self._shared, self.quadratic.C.shape[1]
+        columns = rows.T.reshape(n, size, -1)
+        mean = (shared.transpose(0, 2, 1) @ columns).sum(axis=0) / n
+        noise = own.transpose(0, 2, 1) @ columns + mean
+        noise = (self.quadratic.C[:, None] @ noise.reshape(n, -1, p, noise.shape[-1])).reshape(noise.shape)
+        return (own @ noise + shared @ noise.mean(axis=0)).reshape(n * size, -1).T
+
+    @cached_property
+    def conserved(self) -> Array:
+        """Orthonormal rows (q p, D) of the sums over the nodes that no round changes: uM = u, u b = 0 and u B = 0."""
+        return conserved_rows(self.shape, self.setting.problem.p, [partial(self._change, r) for r in range(self.period)])
+
+    def conserves(self, rows: Array) -> bool:
+        """Do all rounds leave these sums alone?"""
+        return all(np.abs(self._change(r, rows)).max(initial=0.0) <= STAYS for r in range(self.period))
+
+    def _change(self, r: int, rows: Array) -> Array:
+        """What round r does to the rows (k, D) of sums, (·, k): u M − u, u b, and how noise would enter if there were any."""
+        n, size = self.shape
+        known = self._backward(r, rows.T.reshape(n, size, -1))
+        drift = rows @ self.advance(r, np.zeros_like(self.start))
+        moved = known[:, :size].reshape(n * size, -1) - rows.T
+        return np.concatenate([moved, known[:, size:].reshape(-1, len(rows)), drift[None]])
+
+    def _forward(self, r: int, given: Array, place: slice, constant: float) -> Array:
+        """v after round r, (n, k p, b), from what stands at `place` of what nodes know, (n, ·, b), all else being 0."""
+        round = self.rounds[r]
+        knows = [(place, given)]
+        seen = round.known
+        for exchange in round.exchanges:
+            said = _apply(exchange.F, knows)
+            if constant:
+                said = said + exchange.constant[:, :, None]
+            knows.append((slice(seen, seen + said.shape[1]), self._mixed(r, said, exchange, back=False)))
+            seen += said.shape[1]
+        v = _apply(round.G, knows)
+        return v + round.constant[:, :, None] if constant else v
+
+    def _backward(self, r: int, rows: Array) -> Array:
+        """The transpose: how rows (n, k p, b) of what comes after round r weigh what nodes knew, (n, known, b)."""
+        round = self.rounds[r]
+        known = round.G.transpose(0, 2, 1) @ rows
+        seen = known.shape[1]
+        for exchange in reversed(round.exchanges):
+            width = exchange.F.shape[1]
+            said = self._mixed(r, known[:, seen - width : seen], exchange, back=True)
+            seen -= width
+            known = known[:, :seen] + exchange.F.transpose(0, 2, 1) @ said
+        return known
+
+    def _mixed(self, r: int, said: Array, exchange: Exchange, back: bool) -> Array:
+        """W_r times each field of a message (n, m p, b), W_rᵀ for one that travels against the edges."""
+        if len(set(exchange.transposed)) == 1:
+            return self._product(r, said, back != exchange.transposed[0])
+        p = said.shape[1] // len(exchange.transposed)
+        parts = [
+            self._product(r, said[:, k * p : (k + 1) * p], back != transposed)
+            for k, transposed in enumerate(exchange.transposed)
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def _product(self, r: int, said: Array, back: bool) -> Array:
+        n = len(said)
+        flat = said.reshape(n, -1)
+        if n <= DENSE_UP_TO:
+            W = self.matrices[r]
+            return ((W.T if back else W) @ flat).reshape(said.shape)
+        structure, seed = self.setting.topology.structure, np.uint32(self.setting.topology.seed)
+        return np.asarray(structure.product(NUMPY, seed, r, flat, back)).reshape(said.shape)
+
+    @cached_property
+    def matrices(self) -> list[Array]:
+        return [self.setting.topology.matrix(r) for r in range(self.period)]
+
+
+def conserved_rows(shape: tuple[int, int], p: int, changes: Iterable[Callable[[Array], Array]]) -> Array:
+    """Orthonormal rows (q p, D) of the sums over nodes and fields that all the maps leave alone.
+
+    As an algorithm treats all coordinates alike, so does what it conserves. A node's share may differ from others' in a
+    small network; in a large one they count alike.
+
+    Args:
+        shape: (n, k p), the state's.
+        p: coordinates.
+        changes: each maps rows (a, D) to (·, a), whose columns are 0 where the row is conserved.
+    """
+    n, size = shape
+    fields = size // p
+    if n * fields <= SHARES:
+        shares = np.eye(n * fields).reshape(-1, n, fields)
+    else:
+        shares = np.broadcast_to(np.eye(fields)[:, None] / n**0.5, (fields, n, fields))
+    for change in changes:
+        if not len(shares):
+            break
+        seen = change(_sums(shares, p)).reshape(-1, len(shares), p)
+        shares = np.einsum("ab,bij->aij", _kernel(seen.transpose(0, 2, 1).reshape(-1, len(shares))), shares)
+    rows = _sums(shares, p)
+    return np.linalg.qr(rows.T)[0].T if len(rows) else rows
+
+
+def _sums(shares: Array, p: int) -> Array:
+    """The rows (a p, D) of the sums with these shares (a, n, fields), one for each coordinate."""
+    rows = (shares[..., None, None] * np.eye(p)).transpose(0, 4, 1, 2, 3)
+    return rows.reshape(len(shares) * p, -1) if len(shares) else np.zeros((0, shares.shape[1] * shares.shape[2] * p))
+
+
+def _apply(maps: Array, knows: list[tuple[slice, Array]]) -> Array:
+    """A map of all that is known, whose other entries are 0."""
+    return sum((maps[:, :, place] @ given for place, given in knows), start=np.zeros(()))
+
+
+def _kernel(change: Array) -> Array:
+    """Orthonormal rows that span the combinations of columns which `change` (m, a) takes to 0."""
+    _, s, vt = np.linalg.svd(change, full_matrices=len(change) < change.shape[1])
+    small = np.ones(len(vt), dtype=bool)
+    small[: len(s)] = s <= STAYS
+    return vt[small]

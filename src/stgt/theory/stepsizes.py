@@ -1,0 +1,227 @@
+"""The largest stable stepsize: the end of the stable interval that begins at 0, and the unstable gaps beyond it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+from scipy.optimize import minimize_scalar
+from threadpoolctl import threadpool_limits
+
+from stgt.algorithms import Algorithm
+from stgt.checks import check_number
+from stgt.problems.base import Problem
+from stgt.progress import Progress
+from stgt.setting import fitting
+from stgt.theory.large import by_arnoldi
+from stgt.theory.mean_square import MeanSquare
+from stgt.theory.node_round import Curvature, curvature
+from stgt.theory.rounds import Rounds
+from stgt.theory.stability import LARGEST, STABLE_BELOW, accept
+from stgt.topology import Topology
+
+EIGENVALUES_UP_TO = 200  # entries of a state of which all eigenvalues are found; of a larger one only the slowest
+FIRST = 1e-6  # the smallest γτL looked at
+COARSE, FINE = 1.8, 1.12  # factors between the stepsizes looked at, below and above γL = 0.2
+HOPELESS = 3.0  # a spectral radius beyond which no larger stepsize is tried
+FARTHER = 4.0  # how many times the first unstable stepsize is looked beyond, for gaps
+MOST = 200  # stepsizes looked at
+TRIES: Any = ((40, 15, 1e-9), (100, 30, 1e-9), (250, 40, 1e-7))
+
+
+class StableStepsize(float):
+    """The end of the stable interval that begins at 0: a number, and what else was seen.
+
+    Attributes:
+        gaps: unstable intervals (low, high) above which stepsizes are stable again.
+        up_to: the largest stepsize looked at.
+    """
+
+    gaps: tuple[tuple[float, float], ...]
+    up_to: float
+
+    def __new__(cls, value: float, gaps: tuple[tuple[float, float], ...] = (), up_to: float = 0.0) -> StableStepsize:
+        self = super().__new__(cls, value)
+        self.gaps, self.up_to = gaps, up_to
+        return self
+
+    def __getnewargs__(self) -> tuple:
+        return float(self), self.gaps, self.up_to
+
+    def __repr__(self) -> str:
+        beyond = "".join(f", unstable from {low:.6g} to {high:.6g}" for low, high in self.gaps)
+        return f"StableStepsize({float(self):.6g}{beyond}, looked at up to {self.up_to:.6g})"
+
+    __str__ = float.__repr__
+
+
+@threadpool_limits.wrap(limits=1, user_api="blas")
+def largest_stable_stepsize(
+    algorithm: Algorithm,
+    problem: Problem,
+    topology: Topology,
+    *,
+    below: float | None = None,
+    precision: float = 1e-3,
+    progress: Progress | None = None,
+    also: Iterable[float] = (),
+) -> StableStepsize:
+    """The largest γ up to which every stepsize is stable: the end of the stable interval that begins at 0.
+
+    Looks at stepsizes from γτL = 1e-6 upwards, 12 % apart where γL > 0.2, and between them where the spectral radius has
+    a maximum; then refines the end. What it sees of stable stepsizes above an unstable gap is in `.gaps`. A gap narrower
+    than its steps may be missed.
+
+    Args:
+        algorithm: its gamma may be left out; where nodes have their own, their ratios are kept and the largest counts.
+        problem, topology: as for `spectral_radius`.
+        below: look no further than this.
+        precision: relative, of the end and of the gaps.
+        progress: called with (done, total) from time to time.
+        also: stepsizes to look at besides.
+
+    Returns:
+        A number, with `.gaps` and `.up_to`; 0 if the smallest stepsize is unstable already.
+    """
+    top = np.inf if below is None else check_number(below, "below", above=0)
+    precision = check_number(precision, "precision", above=0)
+    probe = Probe(algorithm, problem, topology)
+    scan = _Scan(probe.radius, probe.L, algorithm.tau, top, progress)
+    return scan.find(precision, [gamma for gamma in also if gamma <= top])
+
+
+class Probe:
+    """The spectral radius as a function of the stepsize; what does not depend on it is computed once."""
+
+    def __init__(self, algorithm: Algorithm, problem: Problem, topology: Topology) -> None:
+        self.algorithm, self.problem, self.topology = algorithm, problem, topology
+        gamma: Any = algorithm.gamma
+        self._ratios = np.array(gamma) / max(gamma) if isinstance(gamma, tuple) else None
+        self._quadratic: Curvature | None = None
+        self._conserved: np.ndarray | None = None
+        accept(self._at(1.0), problem, topology, None)
+
+    @property
+    def L(self) -> float:
+        """The largest curvature of any node."""
+        return float(np.abs(np.linalg.eigvalsh(self._curvature(1.0).H)).max())
+
+    def radius(self, gamma: float) -> float:
+        """Infinite where a round leaves the finite numbers."""
+        setting, x0, entries = accept(self._at(gamma), self.problem, self.topology, None)
+        try:
+            if self.topology.random or setting.tosses:
+                return MeanSquare(setting, x0, self._curvature(gamma)).spectral_radius
+            rounds = Rounds(setting, x0, self._curvature(gamma))
+        except ValueError as error:
+            if "leaves the finite numbers" in str(error):
+                return np.inf
+            raise
+        C = self._still_conserved(rounds)
+
+        def over_period(columns: np.ndarray) -> np.ndarray:
+            columns = columns - C.T @ (C @ columns)
+            for r in range(rounds.period):
+                columns = rounds.push(r, columns)
+            return columns
+
+        found = None
+        if entries > EIGENVALUES_UP_TO:
+            start = np.random.default_rng(0).standard_normal(entries)
+            found = by_arnoldi(lambda v: over_period(v[:, None])[:, 0], entries, start - C.T @ (C @ start), TRIES)
+        if found is None and entries <= LARGEST:
+            found = float(np.abs(linalg.eigvals(over_period(np.eye(entries)))).max())
+        if found is None:
+            raise ValueError(
+                f"the spectral radius of {self.algorithm.label} with gamma={gamma:g} on {self.topology.name} did not "
+                "settle: give a topology with a larger spectral gap, or below=…."
+            )
+        return found ** (1 / rounds.period)
+
+    def _at(self, gamma: float) -> Algorithm:
+        return replace(self.algorithm, gamma=gamma if self._ratios is None else tuple(gamma * self._ratios))
+
+    def _curvature(self, gamma: float) -> Curvature:
+        if self._quadratic is None:
+            self._quadratic = curvature(fitting(self._at(gamma), self.problem, self.topology))
+        return self._quadratic
+
+    def _still_conserved(self, rounds: Rounds) -> np.ndarray:
+        """What is conserved, looked for anew only if what was at another stepsize is not any more."""
+        if self._conserved is None or not rounds.conserves(self._conserved):
+            self._conserved = rounds.conserved
+        return self._conserved
+
+
+class _Scan:
+    """Stepsizes looked at, and which are stable."""
+
+    def __init__(
+        self, radius: Callable[[float], float], L: float, tau: int, top: float, progress: Progress | None
+    ) -> None:
+        self.radius, self.L, self.tau, self.top, self.progress = radius, L, tau, top, progress
+        self.seen: dict[float, float] = {}
+
+    def stable(self, gamma: float) -> bool:
+        if gamma not in self.seen:
+            self.seen[gamma] = self.radius(gamma)
+            if self.progress is not None:
+                self.progress(len(self.seen), max(60.0, 1.1 * len(self.seen)))
+        return self.seen[gamma] < STABLE_BELOW
+
+    def find(self, precision: float, also: Iterable[float]) -> StableStepsize:
+        self._upwards()
+        for gamma in also:
+            self.stable(gamma)
+        self._maxima(precision)
+        gammas = sorted(self.seen)
+        edges, before = [], True  # stepsizes at which stability ends or begins
+        for low, high in zip([0.0, *gammas], gammas, strict=False):
+            if self.stable(high) != before:
+                edges.append(self._edge(low, high, precision))
+                before = not before
+        if not edges:
+            return StableStepsize(gammas[-1], (), gammas[-1])
+        gaps = tuple(zip(edges[::2], edges[1::2], strict=False))
+        return StableStepsize(edges[0] if self.stable(gammas[0]) else 0.0, gaps, gammas[-1])
+
+    def _upwards(self) -> None:
+        gamma, unstable = min(FIRST / (self.tau * self.L), self.top), None
+        for _ in range(MOST):
+            if not self.stable(gamma):
+                unstable = unstable or gamma
+                if self.seen[gamma] > HOPELESS or gamma > FARTHER * unstable:
+                    return
+            if gamma >= self.top:
+                return
+            if gamma * self.tau * self.L < 1e-3:
+                factor = 10.0
+            else:
+                factor = FINE if gamma * self.L > 0.2 else COARSE
+            gamma = min(factor * gamma, self.top)
+
+    def _maxima(self, precision: float) -> None:
+        """Looks between stable stepsizes where the spectral radius has a maximum."""
+        gammas = sorted(self.seen)
+        for low, middle, high in zip(gammas, gammas[1:], gammas[2:], strict=False):
+            around = [self.seen[low], self.seen[middle], self.seen[high]]
+            if max(around) < STABLE_BELOW and around[1] > max(around[0], around[2]):
+                minimize_scalar(
+                    lambda gamma: -self.seen[gamma] if self.stable(gamma) else -np.inf,
+                    bounds=(low, high),
+                    method="bounded",
+                    options={"maxiter": 10, "xatol": precision * middle},
+                )
+
+    def _edge(self, low: float, high: float, precision: float) -> float:
+        """Where stability changes between two stepsizes: the stable side of it."""
+        if low == 0.0:
+            return high
+        begins = self.stable(high)
+        while high / low - 1 > precision:
+            middle = (low * high) ** 0.5
+            low, high = (low, middle) if self.stable(middle) == begins else (middle, high)
+        return high if begins else low
