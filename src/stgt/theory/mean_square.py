@@ -16,15 +16,15 @@ from scipy.sparse.linalg import gcrotmk
 
 from stgt.setting import Setting
 from stgt.theory.large import by_arnoldi, operator
-from stgt.theory.laws import Law, Silent, law_of, left, right
-from stgt.theory.node_round import Curvature, NodeRound, curvature, fields_of, first_state, node_round
-from stgt.theory.rounds import conserved_rows
-from stgt.topology.structure import Sampled
+from stgt.theory.laws import Law, Server, Silent, law_of, left, right
+from stgt.theory.node_round import Curvature, NodeRound, curvature, first_state, node_round
+from stgt.theory.rounds import all_shares, conserved_rows
+from stgt.theory.sampling import Sampling
 
 Array = np.ndarray
 LARGEST = 1500  # entries of a state whose second moments are still ordinary
 DRAWN = 4  # rounds drawn to see what none of them changes
-TRIES: Any = ((50, 8, 1e-9), (100, 20, 1e-8))  # vectors, restarts and precision of Arnoldi's method
+TRIES: Any = ((20, 4, 1e-9), (50, 8, 1e-9), (100, 20, 1e-8))  # vectors, restarts and precision of Arnoldi's method
 VANISHES = 1e-13  # a covariance this small, relative to the squares whose difference it is, is rounding
 KEPT = 40  # vectors of the solver that finds the long run
 
@@ -44,36 +44,43 @@ class MeanSquare:
         self.period = topology.period or topology.structure.phases
         self.quadratic = curvature(setting) if quadratic is None else quadratic
         v, self._own, self._shared = first_state(setting, self.quadratic, x0)
-        self.start, self.shape = v.ravel(), v.shape
-        if v.size > LARGEST:
+        self.optimum, self.shape = np.asarray(setting.problem.optimum), v.shape
+        self.phases = [self._phase(r) for r in range(self.period)]
+        first = self.phases[0]
+        self.places = first.places if isinstance(first, Sampling) else np.arange(v.size).reshape(v.shape)
+        self.start = np.zeros(self.places.max() + 1)
+        self.start[self.places] = v
+        if len(self.start) > LARGEST:
             raise ValueError(
-                f"the state has {v.size} entries, and second moments square that: give a problem with n·p small enough "
-                f"for {LARGEST}."
+                f"the state has {len(self.start)} entries, and second moments square that: give a problem with n·p "
+                f"small enough for {LARGEST}."
             )
-        if topology.has_server and topology.random and not isinstance(topology.structure, Sampled):
-            law_of(node_round(setting, self.quadratic, 0), setting.algorithm, topology, 0)  # says why not
-        held = [name in setting.algorithm.held and topology.has_server for name in fields_of(setting.algorithm)]
-        one_for_all = np.repeat(held, setting.problem.p)
-        self.phases = [_Phase(self._laws(r), self.shape, one_for_all) for r in range(self.period)]
-        self.exact = all(law.exact for phase in self.phases for _, law, _ in phase.laws)
-        self.draws = max(law.draws for phase in self.phases for _, law, _ in phase.laws)
-        self.optimum = np.asarray(setting.problem.optimum)
+        self.exact, self.draws = all(phase.exact for phase in self.phases), max(phase.draws for phase in self.phases)
 
-    def _laws(self, r: int) -> list[tuple[float, Law, NodeRound]]:
-        """What may happen in round r, and how likely it is."""
-        algorithm, talks = self.setting.algorithm, float(self.setting.algorithm.talks)
-        round = node_round(self.setting, self.quadratic, r)
-        spoken = (talks, law_of(round, algorithm, self.setting.topology, r), round)
-        if not self.setting.tosses:
-            return [(1.0, *spoken[1:])]
-        silent = node_round(self.setting, self.quadratic, r, talks=False)
-        return [spoken, (1 - talks, Silent(silent), silent)]
+    def _phase(self, r: int) -> _Phase | Sampling:
+        """Round r of the period."""
+        setting, algorithm, talks = self.setting, self.setting.algorithm, float(self.setting.algorithm.talks)
+        round = node_round(setting, self.quadratic, r)
+        law = law_of(round, algorithm, setting.topology, r)
+        held = [name in algorithm.held and setting.topology.has_server for name in round.fields]
+        one_for_all = np.repeat(held, setting.problem.p)
+        if setting.tosses:
+            silent = node_round(setting, self.quadratic, r, talks=False)
+            return _Phase([(talks, law, round), (1 - talks, Silent(silent), silent)], self.shape, one_for_all)
+        if isinstance(law, Server) and any(held) and not law.E.any():
+            return Sampling(law, round)
+        return _Phase([(1.0, law, round)], self.shape, one_for_all)
 
     @cached_property
     def conserved(self) -> Array:
-        """Orthonormal rows (q p, D) of the sums over nodes that no round changes, whatever is drawn."""
+        """Orthonormal rows (q p, d) of the sums over nodes that no round changes, whatever is drawn."""
+        (n, size), p = self.shape, self.setting.problem.p
+        shares = all_shares(n, size // p)
+        if len(self.start) < n * size:  # what a server holds counts once
+            slots = self.places.reshape(n, -1, p)[:, :, 0].ravel() // p
+            shares = np.unique(shares @ np.eye(len(self.start) // p)[slots], axis=0)
         changes = [partial(phase.change, number) for phase in self.phases for number in (None, *range(DRAWN))]
-        return conserved_rows(self.shape, self.setting.problem.p, changes)
+        return conserved_rows(shares, p, changes)
 
     @cached_property
     def spectral_radius(self) -> float:
@@ -151,23 +158,18 @@ class MeanSquare:
     def _errors(self, v: Array, moment: Array, mean: Array) -> tuple[float, float, float]:
         """E‖x̄ − x*‖², E‖X − 1x̄‖² and ‖E x̄ − x*‖² for v plus a deviation of this second moment and mean."""
         n, p = self.setting.problem.n, self.setting.problem.p
-
-        def models(given: Array) -> Array:
-            return given.reshape(n, -1, *given.shape[1:])[:, :p]
-
-        blocks = models(models(moment).transpose(2, 0, 1).reshape(len(v), n * p)).reshape(n, p, n, p)
-        x, off = models(v), models(mean)
-        centre = x.mean(axis=0) - self.optimum
-        apart = x - x.mean(axis=0)
-        spread = float(np.einsum("iaja->", blocks)) / n**2
+        models = self.places[:, :p]
+        x, off = v[models], mean[models]
+        centre, apart = x.mean(axis=0) - self.optimum, x - x.mean(axis=0)
+        spread = sum(float(moment[np.ix_(one, one)].sum()) for one in models.T) / n**2
         residual = spread + 2 * float(centre @ off.mean(axis=0)) + float(centre @ centre)
-        consensus = float(np.einsum("iaia->", blocks)) - n * spread
+        consensus = float(moment[models, models].sum()) - n * spread
         consensus += 2 * float((apart * off).sum()) + float((apart**2).sum())
         bias = centre + off.mean(axis=0)
-        return residual, consensus, float(bias @ bias)
+        return residual, max(consensus, 0.0), float(bias @ bias)
 
     def _start_noise(self) -> Array:
-        """The covariance of v before round 0, (D, D)."""
+        """The covariance of the state before round 0, (d, d)."""
         n, size = self.shape
         own, shared, C = self._own, self._shared, self.quadratic.C
         p = C.shape[1]
@@ -176,8 +178,9 @@ class MeanSquare:
         columns = np.zeros((n, size, n, 2 * p))
         columns[np.arange(n), :, np.arange(n)] = own
         columns += shared[:, :, None] / n
-        columns = columns.reshape(n * size, n, 2 * p)
-        return np.einsum("anq,nqr,bnr->ab", columns, both, columns, optimize=True)
+        entering = np.zeros((len(self.start), n, 2 * p))
+        entering[self.places.ravel()] = columns.reshape(n * size, n, 2 * p)
+        return np.einsum("anq,nqr,bnr->ab", entering, both, entering, optimize=True)
 
     def _over_period(self, moment: Array, noises: list[Array] | None = None) -> Array:
         """A second moment after all phases."""
@@ -203,6 +206,7 @@ class _Phase:
 
     def __init__(self, laws: list[tuple[float, Law, NodeRound]], shape: tuple[int, int], one_for_all: Array) -> None:
         self.laws, self.shape, self.one_for_all = laws, shape, np.flatnonzero(one_for_all)
+        self.exact, self.draws = all(law.exact for _, law, _ in laws), max(law.draws for _, law, _ in laws)
 
     def mean(self, columns: Array, constant: float) -> Array:
         """E[T] v for each column v, with E[b] added `constant` times."""

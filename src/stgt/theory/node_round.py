@@ -228,9 +228,9 @@ class _Builder:
         rest = Form({name: block for name, block in correction.parts.items() if name != "here"}, correction.constant)
         B = np.broadcast_to(np.eye(p), (n, p, p)) - self.rate * add_blocks(H, slope)
         power, total, spread = _powers(B, self.quadratic.C, steps)
-        self.noise["noise between"] = spread * self.rate**2
+        self.noise["noise between"] = spread
         drift = (rest - Form({}, self.quadratic.h)) * self.gamma
-        return x.through(power) - drift.through(total) + symbol("noise between")
+        return x.through(power) - drift.through(total) - symbol("noise between") * self.gamma
 
 
 def _powers(B: Array, C: Array, steps: int) -> tuple[Array, Array, Array]:

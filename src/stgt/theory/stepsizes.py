@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 from scipy.optimize import minimize_scalar
+from scipy.sparse.linalg import ArpackError, eigs
 from threadpoolctl import threadpool_limits
 
 from stgt.algorithms import Algorithm
@@ -16,20 +17,23 @@ from stgt.checks import check_number
 from stgt.problems.base import Problem
 from stgt.progress import Progress
 from stgt.setting import fitting
-from stgt.theory.large import by_arnoldi
+from stgt.theory.large import by_arnoldi, operator
 from stgt.theory.mean_square import MeanSquare
 from stgt.theory.node_round import Curvature, curvature
 from stgt.theory.rounds import Rounds
 from stgt.theory.stability import LARGEST, STABLE_BELOW, accept
 from stgt.topology import Topology
 
-EIGENVALUES_UP_TO = 200  # entries of a state of which all eigenvalues are found; of a larger one only the slowest
-FIRST = 1e-6  # the smallest γτL looked at
-COARSE, FINE = 1.8, 1.12  # factors between the stepsizes looked at, below and above γL = 0.2
+EIGENVALUES_UP_TO = 250  # entries of a state of which all eigenvalues are found; of a larger one only the slowest
+FIRST = 1e-5  # the smallest γτL looked at
+DECADE, COARSE, FINE = 10.0, 2.0, 1.15  # factors between the stepsizes looked at: to γτL = 0.01, to γL = 0.2, above
 HOPELESS = 3.0  # a spectral radius beyond which no larger stepsize is tried
 FARTHER = 4.0  # how many times the first unstable stepsize is looked beyond, for gaps
 MOST = 200  # stepsizes looked at
+QUICK: Any = ((40, 8, 1e-9),)  # vectors, restarts and precision of Arnoldi's method
 TRIES: Any = ((40, 15, 1e-9), (100, 30, 1e-9), (250, 40, 1e-7))
+NEXT_TO_ONE = 1 + 1e-9  # where what is left of a conserved sum does not make a matrix singular
+SLOWEST = 6  # eigenvalues near 1 that are found where many are almost as slow as the slowest
 
 
 class StableStepsize(float):
@@ -71,7 +75,7 @@ def largest_stable_stepsize(
 ) -> StableStepsize:
     """The largest γ up to which every stepsize is stable: the end of the stable interval that begins at 0.
 
-    Looks at stepsizes from γτL = 1e-6 upwards, 12 % apart where γL > 0.2, and between them where the spectral radius has
+    Looks at stepsizes from γτL = 1e-5 upwards, 15 % apart where γL > 0.2, and between them where the spectral radius has
     a maximum; then refines the end. What it sees of stable stepsizes above an unstable gap is in `.gaps`. A gap narrower
     than its steps may be missed.
 
@@ -128,12 +132,15 @@ class Probe:
                 columns = rounds.push(r, columns)
             return columns
 
-        found = None
-        if entries > EIGENVALUES_UP_TO:
-            start = np.random.default_rng(0).standard_normal(entries)
-            found = by_arnoldi(lambda v: over_period(v[:, None])[:, 0], entries, start - C.T @ (C @ start), TRIES)
-        if found is None and entries <= LARGEST:
+        if entries <= EIGENVALUES_UP_TO:
             found = float(np.abs(linalg.eigvals(over_period(np.eye(entries)))).max())
+        else:
+            start = np.random.default_rng(0).standard_normal(entries)
+            start -= C.T @ (C @ start)
+            tries = QUICK if entries <= LARGEST else TRIES
+            found = by_arnoldi(lambda v: over_period(v[:, None])[:, 0], entries, start, tries)
+            if found is None and entries <= LARGEST:
+                found = near_one(over_period(np.eye(entries)), start)
         if found is None:
             raise ValueError(
                 f"the spectral radius of {self.algorithm.label} with gamma={gamma:g} on {self.topology.name} did not "
@@ -151,9 +158,21 @@ class Probe:
 
     def _still_conserved(self, rounds: Rounds) -> np.ndarray:
         """What is conserved, looked for anew only if what was at another stepsize is not any more."""
-        if self._conserved is None or not rounds.conserves(self._conserved):
+        if self._conserved is None or not len(self._conserved) or not rounds.conserves(self._conserved):
             self._conserved = rounds.conserved
         return self._conserved
+
+
+def near_one(M: np.ndarray, start: np.ndarray) -> float:
+    """The largest |λ| of a matrix many of whose eigenvalues are close to 1, so that Arnoldi's method has not settled on
+    one: of those next to 1, by shifting and inverting, or of them all where that fails too."""
+    factors = linalg.lu_factor(M - NEXT_TO_ONE * np.eye(len(M)))
+    inverse = operator(lambda v: linalg.lu_solve(factors, v), len(M))
+    try:
+        found: Any = eigs(inverse, SLOWEST, which="LM", v0=start, ncv=40, maxiter=20, return_eigenvectors=False)
+    except ArpackError:
+        return float(np.abs(linalg.eigvals(M)).max())
+    return float(np.abs(NEXT_TO_ONE + 1 / found).max())
 
 
 class _Scan:
@@ -197,10 +216,10 @@ class _Scan:
                     return
             if gamma >= self.top:
                 return
-            if gamma * self.tau * self.L < 1e-3:
-                factor = 10.0
+            if gamma * self.L > 0.2:
+                factor = FINE
             else:
-                factor = FINE if gamma * self.L > 0.2 else COARSE
+                factor = COARSE if gamma * self.tau * self.L > 0.01 else DECADE
             gamma = min(factor * gamma, self.top)
 
     def _maxima(self, precision: float) -> None:
