@@ -95,14 +95,15 @@ def test_large_periodic_sequences_are_not_written_out() -> None:
 
 
 def test_what_is_said_of_a_random_sequence() -> None:
-    # The ring's ‖W − J‖ is (1 + 2 cos 2π/8)/3 in every even round; a matching falls apart, 1 in every odd one.
+    # The ring's ‖W − J‖² is ((1 + 2 cos 2π/8)/3)² in every even round; a matching has ρ = (n − 2)/(2(n − 1)) = 3/7.
     turns = topo.sequence([topo.ring(8), topo.random_matching(8)])
-    expected = (((1 + 2 * math.cos(2 * math.pi / 8)) / 3) ** 2 + 1) / 2
-    assert contraction(turns) == pytest.approx(expected, abs=1e-12)
+    ring = ((1 + 2 * math.cos(2 * math.pi / 8)) / 3) ** 2
     found = theory.rho(turns)
-    assert found == pytest.approx(expected, abs=1e-12)
-    assert found.worst == pytest.approx(1, abs=1e-12)
-    assert not found.exact
+    assert found == contraction(turns) == pytest.approx((ring + 3 / 7) / 2, abs=1e-12)
+    assert found.worst == pytest.approx(ring, abs=1e-12)
+    assert found.exact
+    # E[M] = I − (4/7)(I − J) does the same to every disagreement, so that the two together leave their product.
+    assert period_contraction(turns) == pytest.approx(ring * 3 / 7, abs=1e-12)
 
 
 def test_unreliable_sequences() -> None:

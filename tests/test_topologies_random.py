@@ -14,6 +14,7 @@ import pytest
 
 import stgt.topology as topo
 from stgt.topology import Topology, contraction
+from stgt.topology.spectra import norms
 
 
 @pytest.mark.parametrize("n", [6, 7])
@@ -39,7 +40,7 @@ def test_server_averages_the_called_and_leaves_the_rest() -> None:
         literal = np.outer(e, e) / 3 + np.eye(7) - np.diag(e)
         assert topology.matrix(r) == pytest.approx(literal)
         assert topology.matrix(r, held=True) == pytest.approx(np.outer(np.ones(7), e) / 3)
-    assert contraction(topology) == 1.0
+    assert contraction(topology) == pytest.approx(4 / 6)  # W² = W, so λ₂ of E[W] = 1 − (s − 1)/(n − 1)
     assert contraction(topo.server(7)) == 0.0
     assert topo.server(7).matrix(2) == pytest.approx(np.full((7, 7), 1 / 7))
     assert (topology.sampled, topology.participation, topology.has_server) == (3, 3 / 7, True)
@@ -86,7 +87,7 @@ def test_relay_mean_matrix() -> None:
 
 
 @pytest.mark.parametrize(("s", "stated"), [(4, 1.81), (16, 1.30)])
-def test_relay_contraction(s: int, stated: float) -> None:
+def test_norms_of_a_relay(s: int, stated: float) -> None:
     # ‖W_r − J‖ depends on the overlap m = |S_r ∩ S_{r+1}| alone, which is hypergeometric: sum over m exactly.
     n, draws = 32, 400
     mean = square = 0.0
@@ -99,7 +100,7 @@ def test_relay_contraction(s: int, stated: float) -> None:
         mean, square = mean + chance * value, square + chance * value**2
     assert mean == pytest.approx(stated, abs=0.005)  # the value the reference sheet reports
     # Overlaps of different rounds are independent: given the sample they share, neither law depends on which it is.
-    assert abs(contraction(topo.relay(n, s), draws) - mean) < 5 * math.sqrt((square - mean**2) / draws)
+    assert abs((norms(topo.relay(n, s), draws) ** 2).mean() - mean) < 5 * math.sqrt((square - mean**2) / draws)
 
 
 def test_random_rounds_are_a_pure_function_of_round_and_seed() -> None:

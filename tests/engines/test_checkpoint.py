@@ -309,9 +309,9 @@ def test_a_full_disk(times, path, monkeypatch):
 
 
 def test_what_a_graph_is_known_by_is_worked_out_once(path, monkeypatch):
-    """ρ stands in every file, and of a random graph it takes 200 draws: not at each checkpoint."""
+    """ρ stands in every file, and of some random graphs it takes many draws: not at each checkpoint."""
     asked: list[stgt.topology.Topology] = []
-    monkeypatch.setattr(trace, "contraction", lambda topology: asked.append(topology) or 0.5)
+    monkeypatch.setattr(trace, "contraction", lambda topology: asked.append(topology) or stgt.topology.Rho(0.5))
     graph = stgt.topology.random_matching(4, seed=9)
     assert stgt.simulate(*PARTS[:2], graph, 9, engine="numpy", checkpoint=path, every=1).rho == 0.5
     assert asked == [graph]

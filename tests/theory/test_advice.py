@@ -1,5 +1,7 @@
 """`check`: what it says of a run is what the run then shows."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -119,3 +121,11 @@ def test_a_short_run_whose_distance_overflows_is_unstable():
 
     trace = Overflown(residual=np.array([[1.0, np.inf, np.inf, np.inf, np.inf]]), consensus=np.zeros((1, 5)))
     assert advice._growth(trace) == np.inf
+
+
+def test_a_relay_has_no_rho():
+    problem, relay = quadratic(4, 2, noise=0.1), stgt.topology.relay(4, sampled=4)
+    assert theory.check(stgt.ScaffoldPlus(gamma=0.01, tau=2), problem, relay).rho == pytest.approx(0, abs=1e-12)
+    advice = theory.check(stgt.ScaffoldPlus(gamma=0.01, tau=2), problem, stgt.topology.relay(4, sampled=2))
+    assert math.isnan(advice.rho)
+    assert advice.theorem_gamma is None

@@ -8,6 +8,7 @@ import pytest
 import stgt
 from catalogue import logistic, quadratic
 from stgt import theory
+from test_structures import PAIRS
 
 K = theory.Constants(L=4.0, mu=0.5, sigma2=0.3, n=8, tau=5, rho=0.36, sampled=2, samples=50)
 START = theory.Start(residual=2.0, gap=3.0, consensus=0.0, tracking=12.0)
@@ -150,6 +151,17 @@ def test_constants_of_a_problem():
     assert own.consensus == pytest.approx(3 * 9 * 42)  # three columns of 9 · Σ (i − 3.5)²
 
 
+def test_an_estimated_rho_counts_at_the_upper_end_of_its_interval():
+    k = theory.constants(quadratic(PAIRS.n, 2, noise=0.1), PAIRS, 3)
+    found = theory.rho(PAIRS)
+    assert k.rho == found.high > found > found.low
+
+
+# Half-way averages along each of two digits in turn, W = (I + M)/2 with M² = M: 1 in each round for waves it does not
+# see, and ½ for what it does, so that the period leaves (½)² of a wave that one round sees.
+SLOW = stgt.topology.sequence([(np.eye(4) + stgt.topology.hypercuboid(4).matrix(r)) / 2 for r in range(2)])
+
+
 def test_bad_input():
     problem, ring = quadratic(4, 2, noise=0.1), stgt.topology.ring(4)
     k = theory.constants(problem, ring, 3)
@@ -158,6 +170,9 @@ def test_bad_input():
     assert flat.mu is None
     for attempt, words in (
         (lambda: theory.stepsize(theory.constants(problem, stgt.topology.hypercuboid(4), 3)), "hypercuboid.*ρ = 1"),
+        (lambda: theory.stepsize(theory.constants(problem, SLOW, 3)), r"a whole period leaves 0\.25"),
+        (lambda: theory.stepsize(theory.constants(problem, stgt.topology.server(4, 2), 3)), "sit rounds out"),
+        (lambda: theory.stepsize(theory.constants(problem, stgt.topology.relay(4, 2), 3)), "not doubly stochastic"),
         (lambda: theory.stepsize(theory.constants(problem, stgt.topology.one_peer_exponential(4), 3)), "period_contr"),
         (lambda: theory.stepsize(theory.constants(quadratic(2, 2), one_way, 3)), "not doubly stochastic"),
         (lambda: theory.stepsize(k, theorem=3), "theorem='3'"),

@@ -72,8 +72,8 @@ class Forms:
         return part.T @ part
 
 
-def _forms(problem, topology, tau, gamma):
-    found = theory.round_map(stgt.STGT(gamma=gamma, tau=tau), problem, topology)
+def _forms(problem, topology, tau, gamma, adjoint=False):
+    found = theory.round_map(stgt.STGT(gamma=gamma, tau=tau, adjoint=adjoint), problem, topology)
     A, n = problem.data["A"], problem.n
     tracker = np.eye(len(found.layout.start))[found.layout.models.sum(axis=0) == 0]  # what is not x is c
     M, _, Q = found.steps[0]
@@ -93,12 +93,13 @@ def _forms(problem, topology, tau, gamma):
     )
 
 
-def _factor(cases, c_x, c_y):
-    """The largest E V⁺/V without noise over all states, for a W_r that is one of the cases with equal chances."""
+def _factor(cases, c_x, c_y, chances=None):
+    """The largest E V⁺/V without noise over all states, for a W_r that is one of the cases, with these chances."""
     first = cases[0].before
     root = np.linalg.qr(np.vstack([first["mean"], c_x**0.5 * first["consensus"], c_y**0.5 * first["tracking"]]))[1]
     steps = [root @ case.M @ np.linalg.inv(root) for case in cases]
-    return float(np.linalg.eigvalsh(sum(step.T @ step for step in steps) / len(steps))[-1])
+    squares = np.average([step.T @ step for step in steps], axis=0, weights=chances)
+    return float(np.linalg.eigvalsh(squares)[-1])
 
 
 def _noise(case, c_x, c_y):
@@ -118,22 +119,6 @@ def test_theorem_1(shape, graph, seed, fraction):
     case = _forms(problem, topology, k.tau, bound.gamma)
     assert _factor([case], bound.c_x, bound.c_y) < 1 - bound.decrease + 1e-12
     assert _noise(case, bound.c_x, bound.c_y) <= bound.noise
-
-
-@settings(max_examples=20)
-@given(shape=DRAWS["shape"], seed=DRAWS["seed"], fraction=DRAWS["fraction"])
-def test_theorem_1_on_random_graphs(shape, seed, fraction):
-    """W_r drawn from three matrices, one of which may not be connected at all: ρ is the mean of ‖W − J‖²."""
-    n, tau = shape
-    rng = np.random.default_rng(seed)
-    problem = _problem(n, rng)
-    matrices = [_mixture(n, rng), GRAPHS["directed ring"](n, rng), np.eye(n)]
-    rho = float(np.mean([np.linalg.norm(W - 1 / n, 2) ** 2 for W in matrices]))
-    k = theory.constants(problem, stgt.topology.ring(n), tau, rho=rho)
-    bound = theory.theorem1(k, fraction * theory.stepsize(k).limit)
-    cases = [_forms(problem, stgt.topology.from_matrix(W), tau, bound.gamma) for W in matrices]
-    assert _factor(cases, bound.c_x, bound.c_y) < 1 - bound.decrease + 1e-12
-    assert np.mean([_noise(case, bound.c_x, bound.c_y) for case in cases]) <= bound.noise
 
 
 def test_theorem_1_is_a_statement_about_small_steps():

@@ -225,12 +225,12 @@ class Trace:
 
     @cached_property
     def rho(self) -> float | None:
-        """ρ = E‖W_r − J‖² of its topology; None where it is not known."""
+        """ρ of Theorem 1, the largest ‖E[W_rᵀW_r] − J‖ of any round of its topology; None where it is not known."""
         if isinstance(self.topology, Saved):
             return self.topology.rho
         if self.topology not in _RHO:
             try:
-                _RHO[self.topology] = contraction(self.topology)
+                _RHO[self.topology] = contraction(self.topology).worst
             except ValueError:
                 _RHO[self.topology] = None
         return _RHO[self.topology]
@@ -243,10 +243,12 @@ class Trace:
                 "'lyapunov' was not measured: it needs the problem's L, and one stepsize for all nodes and rounds."
             )
         parts = [self[name] for name in LYAPUNOV_PARTS]
+        if self.topology.participation < 1:
+            raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: some nodes sit rounds out there.")
         if self.rho is None:
             raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: its ρ is not known.")
         if self.rho >= 1 - 1e-12:
-            raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: ρ = E‖W_r − J‖² is not below 1 there.")
+            raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: ρ is not below 1 there.")
         c_x, c_y = lyapunov_coefficients(gamma, tau, L, n, self.rho)
         return parts[0] + c_x * parts[1] + c_y * parts[2]
 

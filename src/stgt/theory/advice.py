@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from stgt.engines.costs import floats_a_round
 from stgt.engines.drive import interrupts_as_ever
 from stgt.problems.base import Problem
 from stgt.setting import check_constant_stepsize, fitting
-from stgt.theory.connectivity import rho
+from stgt.theory.assumptions import CONNECTED
+from stgt.theory.connectivity import Rho, rho
 from stgt.theory.local_model import LocalModel, local_model
 from stgt.theory.rates import Constants, stepsize
 from stgt.theory.stability import expected_curve, spectral_radius, steady_state
@@ -39,7 +41,7 @@ class Advice:
         theorem_gamma: the limit of Theorem 1 (strongly convex) or 2; None where its assumptions do not hold.
         rounds_to_target: until the expected error is below the target; None if it is never.
         bytes_a_round: sent by a node in a round, on average.
-        L, mu, sigma2, rho: the constants it rests on.
+        L, mu, sigma2, rho: the constants it rests on; rho is nan where W_r is not doubly stochastic.
         warnings: sentences that name what is unsafe.
     """
 
@@ -81,7 +83,7 @@ def check(
     check_constant_stepsize(algorithm)
     target = None if target is None else check_number(target, "target", above=0)
     model = local_model(problem, noiseless=algorithm.oracle is not None)
-    connectivity = rho(topology)
+    connectivity = rho(topology) if topology.doubly_stochastic else Rho(math.nan)
     found = _Findings(None, None, None, None, None)
     basis = "exact" if model.exact else "an estimate, from the quadratic model at the minimum"
     if model.problem is not None:
@@ -180,7 +182,7 @@ def _first_below(curve: np.ndarray, target: float) -> int | None:
 
 
 def _theorem(model: LocalModel, topology: Topology, algorithm: Algorithm, worst: float) -> float | None:
-    if worst >= 1 or not topology.doubly_stochastic:
+    if worst >= CONNECTED or not topology.doubly_stochastic or topology.sampled < topology.n:
         return None
     constants = Constants(L=model.L, mu=model.mu, sigma2=model.sigma2, n=topology.n, tau=algorithm.tau, rho=worst)
     return stepsize(constants, theorem=1 if model.mu > 0 else 2).limit

@@ -10,7 +10,7 @@ import numpy as np
 from stgt.checks import check_count, check_number
 from stgt.problems.base import Problem, check_array
 from stgt.theory.connectivity import rho as connectivity
-from stgt.topology import Topology
+from stgt.topology import Topology, period_contraction
 
 CONNECTED = 1 - 1e-12  # ρ from here on is 1 to rounding
 
@@ -23,11 +23,13 @@ class Constants:
         L, mu: smoothness and strong convexity of every f_i; mu None (or not positive) where there is none.
         sigma2: σ², the variance E‖g − ∇f_i‖² of a stochastic gradient, all coordinates together.
         n, tau: nodes, local steps a round.
-        rho: the largest E‖W_r − J‖₂² of any round.
+        rho: the largest ‖E[W_rᵀW_r] − J‖₂ of any round; 1 where W_r is not doubly stochastic.
         sampled: s, the workers a server calls in a round, where there is one.
         samples: m, the samples at a node, where f_i is a mean over samples.
         topology: its name, for messages.
         doubly_stochastic: is every W_r?
+        everybody: do all nodes work in every round?
+        period_rho: what a whole period leaves of the disagreement, for messages where ρ = 1; None if not known.
     """
 
     L: float
@@ -40,6 +42,8 @@ class Constants:
     samples: int | None = None
     topology: str = "the topology"
     doubly_stochastic: bool = True
+    everybody: bool = True
+    period_rho: float | None = None
 
     def __post_init__(self) -> None:
         mu = None if self.mu is None else check_number(self.mu, "mu")
@@ -66,9 +70,15 @@ class Constants:
                 f"{self.topology} is not doubly stochastic, so Assumption 1 does not cover it: look at spectral_radius "
                 "instead, or choose another topology."
             )
-        if self.rho >= CONNECTED:
+        if not self.everybody:
             raise ValueError(
-                f"{self.topology} has ρ = {self.rho:.6g}, and Assumption 1 needs ρ < 1 in every round: look at "
+                f"{self.topology} lets workers sit rounds out, and the theorems want all nodes to work in every round: "
+                "choose a topology without a server."
+            )
+        if self.rho >= CONNECTED:
+            left = "" if self.period_rho is None else f" (a whole period leaves {self.period_rho:.3g})"
+            raise ValueError(
+                f"{self.topology} has ρ = {self.rho:.6g}, and Assumption 1 needs ρ < 1 in every round{left}: look at "
                 "spectral_radius or period_contraction instead, or choose another topology."
             )
         return self.rho
@@ -106,18 +116,32 @@ def constants(
         if problem.batch is not None:
             raise ValueError(f"{problem} draws minibatches, whose variance is not known: give sigma2=….")
         sigma2 = problem.p * problem.noise
+    period_rho = None
+    if rho is None:
+        rho = connectivity(topology).worst if topology.doubly_stochastic else 1.0
+        if rho >= CONNECTED and topology.doubly_stochastic:
+            period_rho = _of_a_period(topology)
     return Constants(
         L=L,
         mu=problem.mu if mu is None else mu,
         sigma2=sigma2,
         n=problem.n,
         tau=tau,
-        rho=connectivity(topology).worst if rho is None else rho,
+        rho=rho,
         sampled=topology.sampled,
         samples=None if problem.counts is None else int(problem.counts.max()),
         topology=topology.name,
         doubly_stochastic=topology.doubly_stochastic,
+        everybody=topology.sampled == topology.n,
+        period_rho=period_rho,
     )
+
+
+def _of_a_period(topology: Topology) -> float | None:
+    try:
+        return float(period_contraction(topology))
+    except ValueError:  # too many nodes, or a law that is known from draws only
+        return None
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from stgt.topology.given import any_of, from_matrix, schedule, sequence
 from stgt.topology.graphs import erdos_renyi, from_networkx, grid, random_regular, star, torus
 from stgt.topology.sampled import random_matching, relay, server, unreliable
 from stgt.topology.schedules import de_bruijn, hypercuboid, one_peer_exponential
-from stgt.topology.spectra import contraction, period_contraction
+from stgt.topology.spectra import Rho, contraction, period_contraction
 from stgt.topology.structure import Moments, Structure
 
 __all__ = [
     "Moments",
+    "Rho",
     "Structure",
     "Topology",
     "any_of",

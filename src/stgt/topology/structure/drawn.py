@@ -71,7 +71,7 @@ class Matching(NeighbourLists):
         return index, xp.full((self.n, 2), 0.5)
 
     def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
-        return PairMoments(n)
+        return PairMoments(n) if type(self) is Matching else super().moments(n, phase, seed, draws)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +99,10 @@ class Unreliable(NeighbourLists):
         return index, xp.concatenate([weight[:, :1] + lost.sum(axis=1, keepdims=True), weight[:, 1:]], axis=1)
 
     def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
-        match self.base:
-            case Matching():
-                return FailingPairMoments(n, self.link, self.node)
-            case Gather():
-                return FailingMoments(self.base, phase, self.link, self.node)
+        if type(self.base) is Matching:
+            return FailingPairMoments(n, self.link, self.node)
+        if isinstance(self.base, Gather):
+            return FailingMoments(self.base, phase, self.link, self.node)
         return super().moments(n, phase, seed, draws)
 
     @property
@@ -173,7 +172,7 @@ class Sampled(Server):
         return np.outer(np.ones(self.n), said) / self.size
 
     def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
-        return CalledMoments(self.n, self.size)
+        return CalledMoments(n, self.size) if type(self) is Sampled else super().moments(n, phase, seed, draws)
 
     def norm(self, r: int, seed: int) -> float:
         return float(self.size < self.n)  # W_r and J are projections, and W_r J = J

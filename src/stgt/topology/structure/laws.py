@@ -139,8 +139,9 @@ class FailingMoments(Moments):
 
     def _second(self, A: np.ndarray, back: tuple[bool, bool]) -> np.ndarray:
         n, nodes = self.n, np.arange(self.n)
-        dense = np.zeros((n, n, 1))
-        np.add.at(dense, (nodes[:, None], self.index, 0), self.weight)
+        dense = np.zeros((n, n))
+        np.add.at(dense, (nodes[:, None], self.index), self.weight)
+        dense = dense[:, :, None]
         own = A[nodes, nodes]
         left, right = self._laplacian(A), self._right(self._laplacian, A)
         both = self._right(self._laplacian, left)

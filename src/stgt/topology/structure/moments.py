@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from stgt.topology.structure.base import Structure
 
 DRAWS = 400  # rounds drawn where a law is not known in closed form
+WRITTEN_OUT = 10**7  # entries of the matrices of some rounds, up to which they are kept
 
 
 class Moments(ABC):
@@ -75,17 +77,14 @@ class Rounds(Moments):
 
     @property
     def mean(self) -> np.ndarray:
-        return self._over_rounds(lambda r, seed: self.structure.matrix(r, seed))
+        return self._over_rounds(lambda k: self.structure.matrix(*self.rounds[k]))
 
     def remainder(self, v: np.ndarray, back: bool = False) -> np.ndarray:
-        def of_one(r: int, seed: int) -> np.ndarray:
-            return self._deviate(r, seed, self._deviate(r, seed, v, back), not back)
-
-        return self._over_rounds(of_one)
+        return self._over_rounds(lambda k: self._deviate(k, self._deviate(k, v, back), not back))
 
     def squares(self, v: np.ndarray, back: bool = False) -> np.ndarray:
         """‖(W_r − J) v‖² for v (n,) of each of the rounds; with W_rᵀ if `back`."""
-        return np.array([(self._deviate(r, seed, v[:, None], back) ** 2).sum() for r, seed in self.rounds])
+        return np.array([(self._deviate(k, v[:, None], back) ** 2).sum() for k in range(len(self.rounds))])
 
     def standard_error(self, functional: Callable[[np.ndarray], float]) -> float:
         if self.exact:
@@ -94,21 +93,30 @@ class Rounds(Moments):
         return float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
     def _second(self, A: np.ndarray, back: tuple[bool, bool]) -> np.ndarray:
-        def of_one(r: int, seed: int) -> np.ndarray:
-            left = self._product(r, seed, A.reshape(self.n, -1), back[0]).reshape(A.shape).swapaxes(0, 1)
-            return self._product(r, seed, left.reshape(self.n, -1), back[1]).reshape(A.shape).swapaxes(0, 1)
+        def of_one(k: int) -> np.ndarray:
+            left = self._product(k, A.reshape(self.n, -1), back[0]).reshape(A.shape).swapaxes(0, 1)
+            return self._product(k, left.reshape(self.n, -1), back[1]).reshape(A.shape).swapaxes(0, 1)
 
         return self._over_rounds(of_one)
 
-    def _over_rounds(self, of_one: Callable[[int, int], np.ndarray]) -> np.ndarray:
-        total = of_one(*self.rounds[0])
-        for r, seed in self.rounds[1:]:
-            total = total + of_one(r, seed)
+    @cached_property
+    def _matrices(self) -> list[np.ndarray]:
+        """Those of all rounds, or none if that would be too many numbers: then the kernel is asked."""
+        few = len(self.rounds) * self.n**2 <= WRITTEN_OUT
+        return [self.structure.matrix(r, seed) for r, seed in self.rounds] if few else []
+
+    def _over_rounds(self, of_one: Callable[[int], np.ndarray]) -> np.ndarray:
+        total = of_one(0)
+        for k in range(1, len(self.rounds)):
+            total = total + of_one(k)
         return total / len(self.rounds)
 
-    def _product(self, r: int, seed: int, v: np.ndarray, back: bool) -> np.ndarray:
+    def _product(self, k: int, v: np.ndarray, back: bool) -> np.ndarray:
+        if self._matrices:
+            return (self._matrices[k].T if back else self._matrices[k]) @ v
+        r, seed = self.rounds[k]
         return self.structure.product(NUMPY, np.uint32(seed), r, v, back)
 
-    def _deviate(self, r: int, seed: int, v: np.ndarray, back: bool) -> np.ndarray:
-        """(W_r − J) v."""
-        return self._product(r, seed, v, back) - v.mean(axis=0)
+    def _deviate(self, k: int, v: np.ndarray, back: bool) -> np.ndarray:
+        """(W_r − J) v for round number k."""
+        return self._product(k, v, back) - v.mean(axis=0)
