@@ -196,9 +196,9 @@ def test_the_simulator_equals_the_reference(kind, graph):
 
 @pytest.mark.parametrize("engine", ["jax", "numpy"])
 def test_a_run_goes_on_to_the_last_bit(engine, tmp_path):
-    def run(rounds, **options):
-        server = stgt.topology.server(N, sampled=2, seed=5)
-        return stgt.simulate(STGT, ridge("covariances"), server, rounds, seeds=[0, 7], engine=engine, **LEAN, **options)
+    def run(rounds, noise=OWN, **options):
+        problem, graph = stgt.problems.ridge(N, P, noise=noise), stgt.topology.exponential(N)
+        return stgt.simulate(STGT, problem, graph, rounds, seeds=[0, 7], engine=engine, **LEAN, **options)
 
     run(9).save(tmp_path / "run.stgt")
     loaded = stgt.Trace.load(tmp_path / "run.stgt")
@@ -206,9 +206,9 @@ def test_a_run_goes_on_to_the_last_bit(engine, tmp_path):
     assert loaded.oracle == ProblemNoise(P)
     assert loaded.problem.noise is None
     assert loaded.problem.sigma2 == P * N  # tr(5 I + 11ᵀ)
-    for kind in ("isotropic", "covariance"):
-        with pytest.raises(ValueError, match=r"another one: problem\.name"):
-            stgt.simulate(STGT, ridge(kind), stgt.topology.server(N, sampled=2, seed=5), 3, resume=loaded)
+    for noise in (SIGMA2, SHARED, OWN[::-1]):
+        with pytest.raises(ValueError, match=r"the run to go on is another one: problem\."):
+            run(3, noise, resume=loaded)
 
 
 def test_problems_that_differ_in_noise_have_different_fingerprints():
