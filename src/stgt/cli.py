@@ -185,8 +185,8 @@ def check(
     _import(scripts)
     for run in load_spec(spec).runs:
         made = make(run, data_dir)
-        with bar(f"{made.algorithm.label} on {made.topology.name}", console):
-            advice = look(*made.objects, target=run.target)
+        with bar(f"{made.algorithm.label} on {made.topology.name}", console) as tick:
+            advice = look(*made.objects, target=run.target, progress=tick)
         console.print(_advice_table(f"{made.algorithm.label} on {made.topology.name}: {advice.basis}", advice, run))
         for sentence in advice.warnings:
             console.print(f"warning: {sentence}", style="bold")

@@ -3,6 +3,7 @@
 from stgt.theory.advice import Advice, check
 from stgt.theory.assumptions import Constants, Start, constants, start
 from stgt.theory.connectivity import Rho, period_contraction, rho, spectral_gap
+from stgt.theory.dense import RoundMap
 from stgt.theory.exponents import Exponent, fit_exponents, fit_power_law
 from stgt.theory.rates import (
     Guarantee,
@@ -14,7 +15,6 @@ from stgt.theory.rates import (
     theorem1,
     theorem2,
 )
-from stgt.theory.dense import RoundMap
 from stgt.theory.stability import SteadyState, expected_curve, round_map, spectral_radius, steady_state
 from stgt.theory.stepsizes import StableStepsize, largest_stable_stepsize
 from stgt.theory.table1 import Complexity, rounds, table1_rounds

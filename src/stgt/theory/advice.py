@@ -7,25 +7,28 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from stgt.algorithms import STGT, Algorithm
+from stgt.algorithms import DSGT, STGT, Algorithm
 from stgt.checks import check_number
 from stgt.engines import simulate, sweep
 from stgt.engines.costs import floats_a_round
 from stgt.engines.drive import interrupts_as_ever
 from stgt.problems.base import Problem
+from stgt.progress import Progress
 from stgt.setting import check_constant_stepsize, fitting
 from stgt.theory.assumptions import CONNECTED
 from stgt.theory.connectivity import Rho, rho
 from stgt.theory.local_model import LocalModel, local_model
+from stgt.theory.mean_square import MeanSquare
 from stgt.theory.rates import Constants, stepsize
-from stgt.theory.stability import expected_curve, spectral_radius, steady_state
-from stgt.theory.stepsizes import largest_stable_stepsize
+from stgt.theory.stability import STABLE_BELOW, curve_of, exact_map, spectral_radius, steady_state_of
+from stgt.theory.stepsizes import StableStepsize, largest_stable_stepsize
 from stgt.topology import Topology, complete
 
-STABLE_BELOW = 1 - 1e-12
 PILOT_ROUNDS, PILOT_SEEDS = 400, 8
 LONGEST = 16384  # rounds to look for the target in
+LONGEST_RANDOM = 2048  # the same where rounds are random, which takes longer
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,15 @@ class Advice:
 
     Attributes:
         basis: "exact", or what the numbers are an estimate from.
-        radius: by how much the slowest mode shrinks in a round; the run is stable below 1.
+        radius: by how much the slowest mode shrinks in a round, or the root mean square where rounds are random; the
+            run is stable below 1.
         error: in the steady state; None if there is none.
         bias: the part of `error` that is no noise; None where it is not told apart.
-        largest_gamma: the largest stable stepsize.
-        theorem_gamma: the limit of Theorem 1 (strongly convex) or 2; None where its assumptions do not hold.
-        rounds_to_target: until the expected error is below the target; None if it is never.
+        largest_gamma: the end of the stable interval that begins at 0; `.gaps` has unstable ones beyond it.
+        theorem_gamma: the limit of Theorem 1 (strongly convex) or 2; None where its assumptions do not hold, or where it
+            does not speak of the method.
+        rounds_to_target: until the expected error is below the target; None if it is never, or not within those looked
+            at, of which a warning then says how many.
         bytes_a_round: sent by a node in a round, on average.
         L, mu, sigma2, rho: the constants it rests on; rho is nan where W_r is not doubly stochastic.
         warnings: sentences that name what is unsafe.
@@ -66,39 +72,47 @@ class Advice:
 
 
 @interrupts_as_ever()
+@threadpool_limits.wrap(limits=1, user_api="blas")
 def check(
-    algorithm: Algorithm, problem: Problem, topology: Topology, *, target: float | None = None, itemsize: int = 4
+    algorithm: Algorithm,
+    problem: Problem,
+    topology: Topology,
+    *,
+    target: float | None = None,
+    itemsize: int = 4,
+    progress: Progress | None = None,
 ) -> Advice:
     """Says whether a run will be stable, its error in the long run, the largest safe stepsize, and what it will send.
 
-    Exact for a quadratic with additive noise on a schedule with a period. Any other problem is replaced by its
-    quadratic model at the minimum, and a random schedule is tried out in short runs: estimates, and said to be.
+    Exact for a quadratic with additive noise, on schedules with a period and on random ones whose rounds are independent.
+    Any other problem is replaced by its quadratic model at the minimum. What the exact theory does not reach, as it is
+    too large or its rounds depend on each other, is tried out in short runs. Both are estimates, and said to be.
 
     Args:
         algorithm, problem, topology: what is to be run.
         target: an E‖x̄ − x*‖² to reach.
         itemsize: bytes of a number on the wire.
+        progress: called with (done, total) from time to time.
     """
     setting = fitting(algorithm, problem, topology)
     check_constant_stepsize(algorithm)
     target = None if target is None else check_number(target, "target", above=0)
     model = local_model(problem, noiseless=algorithm.oracle is not None)
     connectivity = rho(topology) if topology.doubly_stochastic else Rho(math.nan)
-    found = _Findings(None, None, None, None, None)
-    basis = "exact" if model.exact else "an estimate, from the quadratic model at the minimum"
+    found = _Findings("exact", None)
     if model.problem is not None:
-        tossed = topology.random or setting.tosses
-        if tossed:
-            basis = "an estimate, from short runs" + ("" if model.exact else " of the quadratic model at the minimum")
-        found = (_tried if tossed else _exact)(algorithm, model.problem, topology, target)
-    theorem = _theorem(model, topology, algorithm, connectivity.worst)
+        found = _found(algorithm, model.problem, topology, target, progress)
+    basis = found.basis
+    if not model.exact:
+        of = "" if basis == "exact" else f"{basis}, "
+        basis = f"an estimate, {of.removeprefix('an estimate, ')}from the quadratic model at the minimum"
     return Advice(
         basis=basis,
         radius=found.radius,
         error=found.error,
         bias=found.bias,
         largest_gamma=found.largest_gamma,
-        theorem_gamma=theorem,
+        theorem_gamma=_theorem(model, topology, algorithm, connectivity.worst),
         rounds_to_target=found.rounds,
         bytes_a_round=floats_a_round(setting) * itemsize,
         L=model.L,
@@ -111,26 +125,45 @@ def check(
 
 @dataclass(frozen=True)
 class _Findings:
+    basis: str
     radius: float | None
-    error: float | None
-    bias: float | None
-    largest_gamma: float | None
-    rounds: int | None
+    error: float | None = None
+    bias: float | None = None
+    largest_gamma: StableStepsize | None = None
+    rounds: int | None = None
+    looked: int | None = None  # rounds in which the target was looked for
 
 
-def _exact(algorithm: Algorithm, problem: Problem, topology: Topology, target: float | None) -> _Findings:
-    radius = spectral_radius(algorithm, problem, topology)
-    largest = largest_stable_stepsize(algorithm, problem, topology)
+def _found(
+    algorithm: Algorithm, problem: Problem, topology: Topology, target: float | None, progress: Progress | None
+) -> _Findings:
+    if not (topology.random or fitting(algorithm, problem, topology).tosses):
+        return _exact(algorithm, problem, topology, target, progress)
+    try:
+        return _exact(algorithm, problem, topology, target, progress)
+    except ValueError:  # its rounds depend on each other, or are too many numbers
+        return _tried(algorithm, problem, topology, target)
+
+
+def _exact(
+    algorithm: Algorithm, problem: Problem, topology: Topology, target: float | None, progress: Progress | None
+) -> _Findings:
+    found = exact_map(algorithm, problem, topology)
+    basis, random = "exact", isinstance(found, MeanSquare)
+    if isinstance(found, MeanSquare) and not found.exact:
+        basis = f"an estimate, from {found.draws} rounds drawn of {topology.name}"
+    radius, gamma = found.spectral_radius, _gamma(algorithm)
+    options: dict[str, Any] = {"precision": 0.02 if random else 1e-3, "progress": progress, "also": [gamma]}
+    largest = largest_stable_stepsize(algorithm, problem, topology, **options)
     if radius >= STABLE_BELOW:
-        return _Findings(radius, None, None, largest, None)
-    steady = steady_state(algorithm, problem, topology)
-    rounds = None
+        return _Findings(basis, radius, largest_gamma=largest)
+    steady = steady_state_of(found)
+    rounds, looked = None, None
     if target is not None and steady.residual < target:
-        length = 256
-        while rounds is None and length <= LONGEST:
-            rounds = _first_below(expected_curve(algorithm, problem, topology, length), target)
-            length *= 4
-    return _Findings(radius, steady.residual, steady.bias, largest, rounds)
+        looked, most = 64, LONGEST_RANDOM if random else LONGEST
+        while (rounds := _first_below(curve_of(found, looked), target)) is None and looked < most:
+            looked *= 4
+    return _Findings(basis, radius, steady.residual, steady.bias, largest, rounds, looked)
 
 
 def _tried(algorithm: Algorithm, problem: Problem, topology: Topology, target: float | None) -> _Findings:
@@ -146,14 +179,15 @@ def _tried(algorithm: Algorithm, problem: Problem, topology: Topology, target: f
     radius = float(growths[6])
     # Up to the first unstable one, so that a gamma is safe only if all smaller ones are.
     safe = int(np.argmax(growths >= 1)) if (growths >= 1).any() else len(growths)
-    largest = float(np.max(gammas[safe - 1])) if safe else 0.0
+    largest = StableStepsize(float(np.max(gammas[safe - 1])) if safe else 0.0, (), float(np.max(gammas[-1])))
+    basis = "an estimate, from short runs"
     if radius >= 1:
-        return _Findings(radius, None, None, largest, None)
+        return _Findings(basis, radius, largest_gamma=largest)
     options = {"dtype": "float64", "metrics": ["residual"]}
     trace = simulate(algorithm, problem, topology, 4 * PILOT_ROUNDS, PILOT_SEEDS, **options)
     error = float(trace.tail("residual").mean())
     rounds = None if target is None else _first_below(trace.residual.mean(axis=0), target)
-    return _Findings(radius, error, None, largest, rounds)
+    return _Findings(basis, radius, error, None, largest, rounds, 4 * PILOT_ROUNDS)
 
 
 def _growth(trace: Any) -> float:
@@ -182,7 +216,9 @@ def _first_below(curve: np.ndarray, target: float) -> int | None:
 
 
 def _theorem(model: LocalModel, topology: Topology, algorithm: Algorithm, worst: float) -> float | None:
-    if worst >= CONNECTED or not topology.doubly_stochastic or topology.sampled < topology.n:
+    """The theorems are about ST-GT, which DSGT is with one local step, and others under some options."""
+    covered = isinstance(algorithm, STGT | DSGT) or algorithm.same_as(topology.has_server) in ("ST-GT", "DSGT")
+    if not covered or not topology.doubly_stochastic or worst >= CONNECTED or topology.sampled < topology.n:
         return None
     constants = Constants(L=model.L, mu=model.mu, sigma2=model.sigma2, n=topology.n, tau=algorithm.tau, rho=worst)
     return stepsize(constants, theorem=1 if model.mu > 0 else 2).limit
@@ -197,16 +233,27 @@ def _warnings(
             f"∇²f has the eigenvalue {model.mu_mean:.3g} at the point found, so it is no strict minimum: nothing is "
             f"said about the long run; gamma below 1/(tau·L) = {1 / (algorithm.tau * model.L):.3g} is cautious."
         ]
-    if found.radius is not None and found.radius >= STABLE_BELOW:
+    stable = found.radius is not None and found.radius < STABLE_BELOW
+    if found.radius is not None and not stable:
         sentences += _unstable(algorithm, model, topology, found)
     elif found.radius is not None and found.radius > 0.999:
         slow = int(np.ceil(np.log(10) / -np.log(found.radius)))
         sentences.append(f"{name} forgets its start slowly: its slowest mode takes {slow:,} rounds to shrink tenfold.")
+    if stable and found.largest_gamma is not None and _gamma(algorithm) > found.largest_gamma * (1 + 1e-9):
+        gaps = [f"{low:.3g} to {high:.3g}" for low, high in found.largest_gamma.gaps if low < _gamma(algorithm)]
+        sentences.append(
+            f"gamma={_gamma(algorithm):g} is stable, but smaller ones are not: from {' and '.join(gaps)} "
+            f"{name} diverges; the largest safe gamma is {found.largest_gamma:.3g}."
+        )
     if found.error and found.bias and found.bias > 0.01 * found.error:
         sentences.append(f"{name} does not converge to x*: ‖E x̄ − x*‖² stays at {found.bias:.3g}, noise or not.")
     if target is not None and found.error is not None and found.error >= target:
         sentences.append(
             f"{name} never reaches {target:g}: its steady-state error is {found.error:.3g}; take a smaller gamma."
+        )
+    elif target is not None and found.error is not None and found.rounds is None:
+        sentences.append(
+            f"{name} reaches {target:g} in the long run, but not within the {found.looked:,} rounds looked at."
         )
     return sentences
 
@@ -216,7 +263,7 @@ def _unstable(algorithm: Algorithm, model: LocalModel, topology: Topology, found
     safe = f"the largest safe gamma is {found.largest_gamma:.3g}" if found.largest_gamma else "no gamma tried is safe"
     sentences = [f"{name} is unstable at gamma={_gamma(algorithm):g}: spectral radius {found.radius:.4f}; {safe}."]
     problem = model.problem
-    if problem is None or topology.random:
+    if problem is None or topology.random or fitting(algorithm, problem, topology).tosses:
         return sentences
     if isinstance(algorithm, STGT) and not algorithm.adjoint and not topology.symmetric:
         adjoint = spectral_radius(replace(algorithm, adjoint=True), problem, topology)

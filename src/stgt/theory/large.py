@@ -192,7 +192,9 @@ def by_arnoldi(
         if most < 3:
             return None
         try:
-            found: Any = eigs(operator(forward, size), 1, which="LM", v0=start, ncv=most, maxiter=restarts, tol=precision)
+            found: Any = eigs(
+                operator(forward, size), 1, which="LM", v0=start, ncv=most, maxiter=restarts, tol=precision
+            )
         except ArpackError:
             continue
         slowest = int(np.abs(found[0]).argmax())

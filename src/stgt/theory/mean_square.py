@@ -262,7 +262,11 @@ class _Phase:
             known = round.known - size
             noise = np.zeros((n, known, n, known))
             noise[np.arange(n), :, np.arange(n)] = np.eye(known)
-            given = (self._y(law, one, 0.0), law.rows[:, :, size:] @ noise.reshape(n, known, -1), self._y(law, 0 * one[:1].T, 1.0))
+            given = (
+                self._y(law, one, 0.0),
+                law.rows[:, :, size:] @ noise.reshape(n, known, -1),
+                self._y(law, 0 * one[:1].T, 1.0),
+            )
             moved, entering, drift = (
                 (law.mean(y) if number is None else law.drawn(number, y)).reshape(n * size, -1) for y in given
             )

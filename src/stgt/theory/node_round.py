@@ -6,16 +6,16 @@ matrix, which doubling gives in log τ products; the rest of the round is the al
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from stgt.algorithms import Algorithm, Local, Sent
+from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import at_stepsize, begin, hear, hear_again, readable, say, say_again
 from stgt.setting import Setting
-from stgt.theory.forms import Form, add_blocks, as_form, multiply_blocks, rows, symbol
+from stgt.theory.forms import Form, add_blocks, as_form, rows, symbol
 
 Array = np.ndarray
 AHEAD = "gradient ahead"  # the gradient at x that a method with two exchanges has from the round before
@@ -101,8 +101,7 @@ def curvature(setting: Setting) -> Curvature:
     there, expected = problem.gradients(test), (H @ test[:, :, None])[:, :, 0] - h
     if not np.allclose(there, expected, rtol=AFFINE, atol=AFFINE * max(1.0, float(np.abs(there).max()))):
         raise ValueError(f"{problem.name} is not quadratic: the round is an affine map on quadratics only.")
-    noise = problem.noise if np.ndim(problem.noise) else problem.noise * np.eye(p)
-    return Curvature((H + H.transpose(0, 2, 1)) / 2, h, np.broadcast_to(noise, (n, p, p)))
+    return Curvature((H + H.transpose(0, 2, 1)) / 2, h, problem.covariance)
 
 
 def node_round(setting: Setting, quadratic: Curvature, r: int, *, talks: bool = True) -> NodeRound:

@@ -26,7 +26,8 @@ from stgt.topology import Topology
 
 EIGENVALUES_UP_TO = 250  # entries of a state of which all eigenvalues are found; of a larger one only the slowest
 FIRST = 1e-5  # the smallest γτL looked at
-DECADE, COARSE, FINE = 10.0, 2.0, 1.15  # factors between the stepsizes looked at: to γτL = 0.01, to γL = 0.2, above
+DECADE, COARSE = 10.0, 2.0  # factors between the stepsizes looked at up to γτL = 0.01, and up to γL = 0.2
+FINE = (1.05, 1.15)  # above it: where looking is quick, and else
 HOPELESS = 3.0  # a spectral radius beyond which no larger stepsize is tried
 FARTHER = 4.0  # how many times the first unstable stepsize is looked beyond, for gaps
 MOST = 200  # stepsizes looked at
@@ -75,9 +76,9 @@ def largest_stable_stepsize(
 ) -> StableStepsize:
     """The largest γ up to which every stepsize is stable: the end of the stable interval that begins at 0.
 
-    Looks at stepsizes from γτL = 1e-5 upwards, 15 % apart where γL > 0.2, and between them where the spectral radius has
-    a maximum; then refines the end. What it sees of stable stepsizes above an unstable gap is in `.gaps`. A gap narrower
-    than its steps may be missed.
+    Looks at stepsizes from γτL = 1e-5 upwards, 5 % apart where γL > 0.2 (15 % for states of more than 250 entries and for
+    random rounds), and between them where the spectral radius has a maximum; then refines the end. What it sees of stable
+    stepsizes above an unstable gap is in `.gaps`. A gap narrower than its steps may be missed.
 
     Args:
         algorithm: its gamma may be left out; where nodes have their own, their ratios are kept and the largest counts.
@@ -93,7 +94,7 @@ def largest_stable_stepsize(
     top = np.inf if below is None else check_number(below, "below", above=0)
     precision = check_number(precision, "precision", above=0)
     probe = Probe(algorithm, problem, topology)
-    scan = _Scan(probe.radius, probe.L, algorithm.tau, top, progress)
+    scan = _Scan(probe.radius, probe.L, algorithm.tau, top, FINE[not probe.quick], progress)
     return scan.find(precision, [gamma for gamma in also if gamma <= top])
 
 
@@ -106,7 +107,8 @@ class Probe:
         self._ratios = np.array(gamma) / max(gamma) if isinstance(gamma, tuple) else None
         self._quadratic: Curvature | None = None
         self._conserved: np.ndarray | None = None
-        accept(self._at(1.0), problem, topology, None)
+        setting, _, entries = accept(self._at(1.0), problem, topology, None)
+        self.quick = entries <= EIGENVALUES_UP_TO and not (topology.random or setting.tosses)
 
     @property
     def L(self) -> float:
@@ -179,9 +181,9 @@ class _Scan:
     """Stepsizes looked at, and which are stable."""
 
     def __init__(
-        self, radius: Callable[[float], float], L: float, tau: int, top: float, progress: Progress | None
+        self, radius: Callable[[float], float], L: float, tau: int, top: float, fine: float, progress: Progress | None
     ) -> None:
-        self.radius, self.L, self.tau, self.top, self.progress = radius, L, tau, top, progress
+        self.radius, self.L, self.tau, self.top, self.fine, self.progress = radius, L, tau, top, fine, progress
         self.seen: dict[float, float] = {}
 
     def stable(self, gamma: float) -> bool:
@@ -217,7 +219,7 @@ class _Scan:
             if gamma >= self.top:
                 return
             if gamma * self.L > 0.2:
-                factor = FINE
+                factor = self.fine
             else:
                 factor = COARSE if gamma * self.tau * self.L > 0.01 else DECADE
             gamma = min(factor * gamma, self.top)
