@@ -13,7 +13,7 @@ from stgt import theory
 from stgt.checks import check_choice
 from stgt.engines.drive import side_by_side
 from stgt.engines.trace import MEANING
-from stgt.experiments.outcome import Claim, Outcome
+from stgt.experiments.outcome import Claim, Outcome, TableRow
 from stgt.experiments.simulated import AT_ONCE, STABLE_BELOW
 from stgt.experiments.spec import RunSpec, Spec, make
 from stgt.experiments.topology_study import GRAPHS
@@ -64,7 +64,7 @@ def frontier(
     """The steady-state error of each method against its rate, both exact, over its own stepsizes; claims R1 to R5.
 
     Scaffold and FedAvg have a server that samples half of its workers. Where the exact theory does not cover that,
-    they are left out, and a row of the table and a note below the picture say why.
+    they are left out, and a row of the table and a line above the picture say why.
     """
     names = [check_choice(name, "graphs", GRAPHS) for name in graphs or GRAPHS]
     if n != NODES and "grid" in names:
@@ -88,17 +88,19 @@ def frontier(
     with threadpool_limits(1, "blas"):
         studied = dict(zip(cases, side_by_side(study, cases, ticks, at_once=AT_ONCE), strict=True))
     found: Found = {}
-    rows, notes = [], []
+    rows: list[TableRow] = []
+    refused: dict[str, list[str]] = {}
     for (graph, method), result in studied.items():
         if isinstance(result, str):
             rows.append({"graph": graph, "method": method, "note": result})
-            notes.append(f"{method} is left out: {result}")
+            refused.setdefault(result, []).append(method)
         else:
             found.setdefault(graph, {})[method] = result
             rows += [_row(graph, method, probe) for probe in result]
     runs = tuple(probe.run for by in found.values() for of in by.values() for probe in of)
     spec = Spec(experiment="frontier", options={"n": n, "p": p, "tau": tau}, runs=runs)
-    return Outcome(spec, rows, _claims(found), _figures(found, tuple(notes)))
+    notes = [f"left out: {', '.join(methods)}, as {reason}" for reason, methods in refused.items()]
+    return Outcome(spec, rows, _claims(found), _figures(found, notes))
 
 
 def lower_left(probes: Iterable[Probe]) -> Frontier:
@@ -239,7 +241,7 @@ def _faster(found: Found) -> Claim:
     return Claim("R4", words, "", holds, {"rounds to shrink by e, least": figures}, "frontier.png")
 
 
-def _figures(found: Found, notes: tuple[str, ...]) -> list[Figure]:
+def _figures(found: Found, notes: list[str]) -> list[Figure]:
     styles = {method: i for i, method in enumerate(METHODS)}
     x, y = "rounds to shrink the distance by e", f"E{MEANING['residual']}"
     best = found.get("complete", {}).get("ST-GT")
@@ -255,12 +257,14 @@ def _figures(found: Found, notes: tuple[str, ...]) -> list[Figure]:
                 ratio = np.array([probe.error for probe in of]) / errors_at(best, rounds)
                 ratios.append(Line(method, rounds, ratio, style=styles[method], marked=True))
         plain.append(Panel(graph, x, y, tuple(lines), xlog=True))
-        relative.append(Panel(graph, x, f"{y} / ST-GT's, complete", tuple(ratios), xlog=True, ymax=10.0))
-    figures = [Figure("frontier", tuple(plain), 4, "Each method over its own stepsizes, exact", False, notes)]
+        relative.append(Panel(graph, x, f"{y} / ST-GT's, complete", tuple(ratios), xlog=True, ylog=False, ymax=3.0))
+    titles = {"frontier": "Each method over its own stepsizes, exact"}
     if best is not None:
-        title = "Error over that of ST-GT on the complete graph at the same rate, exact"
-        figures.append(Figure("frontier-ratio", tuple(relative), 4, title, False, notes))
-    return figures
+        titles["frontier-ratio"] = "Error over that of ST-GT on the complete graph at the same rate, exact"
+    return [
+        Figure(name, tuple(panels), columns=4, title="\n".join([title, *notes]), shared=False)
+        for (name, title), panels in zip(titles.items(), (plain, relative), strict=False)
+    ]
 
 
 def _line(label: str, of: Frontier, **style: Any) -> Line:
