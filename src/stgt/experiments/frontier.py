@@ -99,7 +99,7 @@ def frontier(
             rows += [_row(graph, method, probe) for probe in result]
     runs = tuple(probe.run for by in found.values() for of in by.values() for probe in of)
     spec = Spec(experiment="frontier", options={"n": n, "p": p, "tau": tau}, runs=runs)
-    notes = [f"left out: {', '.join(methods)}, as {reason}" for reason, methods in refused.items()]
+    notes = [f"Left out: {', '.join(methods)}, as {reason}" for reason, methods in refused.items()]
     return Outcome(spec, rows, _claims(found), _figures(found, notes))
 
 
