@@ -34,8 +34,8 @@ METHODS: dict[str, tuple[dict[str, Any], float]] = {  # the algorithm, and 1/η_
 FEDERATED, SERVER = ("Scaffold", "FedAvg"), "server, half sampled"
 DECENTRALISED = tuple(method for method in METHODS if method not in FEDERATED)
 REACHES = tuple(float(value) for value in np.geomspace(0.003, 10.0, 8))  # γη_sτL
-NARROWINGS = 7  # of the interval around the fastest of REACHES, each by the golden ratio
-SAME = 0.01  # errors that differ by less, in relation to each other, are called equal
+NARROWINGS = 11  # of the interval around the fastest of REACHES, each by the golden ratio: to 1.2 %
+SAME = 0.01  # errors, and rates, that differ by less in relation to each other are called equal
 RATES = 60  # places of the common range at which two frontiers are compared
 
 
@@ -236,8 +236,9 @@ def _below(id: str, whose: str, found: Found, others: tuple[str, ...]) -> Claim:
 
 def _faster(found: Found) -> Claim:
     figures = {graph: {method: of[0].rounds for method, of in by.items()} for graph, by in found.items()}
-    holds = all(rounds["ST-GT"] < rounds["K-GT (½)"] for rounds in figures.values())
-    words = "ST-GT reaches a faster rate than K-GT with η_s = ½ on every graph."
+    leads = [rounds["K-GT (½)"] / rounds["ST-GT"] for rounds in figures.values()]
+    holds = max(leads) > 1 + SAME and min(leads) >= 1 - SAME
+    words = "ST-GT's fastest rate is above K-GT's with η_s = ½ by over 1 % on some graph, below by as much on none."
     return Claim("R4", words, "", holds, {"rounds to shrink by e, least": figures}, "frontier.png")
 
 
