@@ -14,6 +14,7 @@ from stgt.experiments.cifar10 import cifar10
 from stgt.experiments.directed import directed
 from stgt.experiments.federated import SCALES as FEDERATED_SCALES
 from stgt.experiments.federated import federated
+from stgt.experiments.frontier import frontier
 from stgt.experiments.heterogeneity import DATA as HETEROGENEITY_DATA
 from stgt.experiments.heterogeneity import heterogeneity
 from stgt.experiments.mnist import SCALES as MNIST_SCALES
@@ -31,6 +32,7 @@ EXPERIMENTS: dict[str, Callable[..., Outcome]] = {
     "convergence": convergence,
     "local-updates": local_updates,
     "topology": topology,
+    "frontier": frontier,
     "directed": directed,
     "heterogeneity": heterogeneity,
     "table1": table1,

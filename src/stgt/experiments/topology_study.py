@@ -34,7 +34,7 @@ METHODS: dict[str, tuple[dict[str, Any], float]] = {  # the algorithm, and its s
     "FlexGT (last)": ({"name": "FlexGT", "snapshot": "last"}, 1.0),
     "K-GT (½, 2γ)": ({"name": "KGT", "eta_s": 0.5}, 2.0),  # with η_s = 1 it is ST-GT; here γη_s is ST-GT's
 }
-FLEXGT, KGT = ("FlexGT (first)", "FlexGT (last)"), "K-GT (½, 2γ)"
+FLEXGT = ("FlexGT (first)", "FlexGT (last)")
 AROUND = 2.0  # how many times 1/τ, or how many times less, is still about 1/τ
 
 Found = dict[str, dict[str, SimulatedRun]]  # by graph, the worst connected first, and by method
@@ -48,8 +48,9 @@ def topology(
     seeds: int = 20,
     p: int = 10,
 ) -> Outcome:
-    """The steady-state error of ST-GT, FlexGT and K-GT on seven graphs, at two stepsizes; claims T1 to T6.
+    """The steady-state error of ST-GT, FlexGT and K-GT on seven graphs, at two stepsizes; claims T1 to T3, T5, T6.
 
+    K-GT is drawn, not judged: at one stepsize it has another rate than ST-GT, see `frontier`.
     Runs start at x*, so that what they show is noise. Graphs stand in the order of the rounds they take to average.
     """
     names = [check_choice(name, "graphs", GRAPHS) for name in graphs or GRAPHS]
@@ -115,7 +116,7 @@ def _level(one: SimulatedRun) -> float:
 
 
 def _claims(regime: str, of: Found) -> list[Claim]:
-    judged = (_lowest(of), _spread(of), _part_of_graph(of), _against_kgt(of), _stable(of), _schedules(of))
+    judged = (_lowest(of), _spread(of), _part_of_graph(of), _stable(of), _schedules(of))
     return [Claim(id, claim, regime, holds, figures, "topology.png") for id, claim, holds, figures in judged]
 
 
@@ -153,13 +154,6 @@ def _part_of_graph(of: Found) -> Judged:
         f"What a graph adds to ST-GT's error, over the {best} one, is about 1/τ of what it adds to FlexGT's (first)."
     )
     return "T3", words, holds, {"τ·(ST-GT's part)/(FlexGT's part)": shares, "about": [1 / AROUND, AROUND]}
-
-
-def _against_kgt(of: Found) -> Judged:
-    holds = all(_below(by["ST-GT"], by[KGT]) for by in of.values())
-    ratios = {graph: _level(by["ST-GT"]) / _level(by[KGT]) for graph, by in of.items()}
-    words = "ST-GT's error lies below K-GT's with η_s = ½ and 2γ, which goes as far in a round, on every graph."
-    return "T4", words, holds, {"ST-GT/K-GT": {graph: finite(ratio) for graph, ratio in ratios.items()}}
 
 
 def _stable(of: Found) -> Judged:

@@ -4,7 +4,7 @@ from stgt.theory.advice import Advice, check
 from stgt.theory.assumptions import Constants, Start, constants, start
 from stgt.theory.connectivity import Rho, period_contraction, rho, spectral_gap
 from stgt.theory.dense import RoundMap
-from stgt.theory.exponents import Exponent, fit_exponents, fit_power_law
+from stgt.theory.exponents import Exponent, Scaling, fit_exponents, fit_power_law
 from stgt.theory.rates import (
     Guarantee,
     Promise,
@@ -28,6 +28,7 @@ __all__ = [
     "Promise",
     "Rho",
     "RoundMap",
+    "Scaling",
     "StableStepsize",
     "Start",
     "Stationarity",

@@ -42,8 +42,8 @@ class Advice:
         error: in the steady state; None if there is none.
         bias: the part of `error` that is no noise; None where it is not told apart.
         largest_gamma: the end of the stable interval that begins at 0; `.gaps` has unstable ones beyond it.
-        theorem_gamma: the limit of Theorem 1 (strongly convex) or 2; None where its assumptions do not hold, or where it
-            does not speak of the method.
+        theorem_gamma: the limit of Theorem 1 (strongly convex) or 2; None where its assumptions do not hold, or
+            where it does not speak of the method.
         rounds_to_target: until the expected error is below the target; None if it is never, or not within those looked
             at, of which a warning then says how many.
         bytes_a_round: sent by a node in a round, on average.
@@ -84,9 +84,10 @@ def check(
 ) -> Advice:
     """Says whether a run will be stable, its error in the long run, the largest safe stepsize, and what it will send.
 
-    Exact for a quadratic with additive noise, on schedules with a period and on random ones whose rounds are independent.
-    Any other problem is replaced by its quadratic model at the minimum. What the exact theory does not reach, as it is
-    too large or its rounds depend on each other, is tried out in short runs. Both are estimates, and said to be.
+    Exact for a quadratic with additive noise, on schedules with a period and on random ones whose rounds are
+    independent. Any other problem is replaced by its quadratic model at the minimum. What the exact theory does not
+    reach, as it is too large or its rounds depend on each other, is tried out in short runs. Both are estimates, and
+    said to be.
 
     Args:
         algorithm, problem, topology: what is to be run.

@@ -1,8 +1,8 @@
 """What a random round does to first and second moments: of nodes that mix by a random W_r, and of workers that a server
 samples.
 
-A node computes y_i, which is affine in its state and noise, and the round makes v of all y: linear in each of them, with
-random weights that are independent of y. So E[v vᵀ] is linear in E[y yᵀ], and the law of the weights says how.
+A node computes y_i, which is affine in its state and noise, and the round makes v of all y: linear in each of them,
+with random weights that are independent of y. So E[v vᵀ] is linear in E[y yᵀ], and the law of the weights says how.
 """
 
 from __future__ import annotations

@@ -254,8 +254,8 @@ class _Phase:
         return found if np.abs(found).max() > scale else np.zeros_like(found)
 
     def change(self, number: int | None, rows: Array) -> Array:
-        """What a drawn round (None: the mean of all) does to the rows (k, D) of sums, (·, k): u T − u, u b, and how noise
-        would enter."""
+        """What a drawn round (None: the mean of all) does to the rows (k, D) of sums, (·, k): u T − u, u b, and how
+        noise would enter."""
         (n, size), one = self.shape, np.eye(rows.shape[1])
         found = []
         for _, law, round in self.laws:
@@ -274,7 +274,7 @@ class _Phase:
         return np.concatenate(found, axis=1).T
 
     def _y(self, law: Law, columns: Array, constant: float) -> Array:
-        n, size = self.shape
+        size = self.shape[1]
         return law.rows[:, :, :size] @ self._levelled(columns) + constant * law.constant[:, :, None]
 
     def _levelled(self, columns: Array) -> Array:

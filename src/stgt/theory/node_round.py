@@ -124,8 +124,8 @@ def node_round(setting: Setting, quadratic: Curvature, r: int, *, talks: bool = 
 
 
 def first_state(setting: Setting, quadratic: Curvature, x0: Array) -> tuple[Array, Array, Array]:
-    """v before round 0, (n, k p), and how noise is in it: A (n, k p, q p) of a node's own noise and B (n, k p, q p) of the
-    mean of all nodes' noise, each noise with covariance C."""
+    """v before round 0, (n, k p), and how noise is in it: A (n, k p, q p) of a node's own noise and B (n, k p, q p) of
+    the mean of all nodes' noise, each noise with covariance C."""
     algorithm = _with_stepsizes(setting.algorithm)
     fields = fields_of(setting.algorithm)
     n, p = x0.shape

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
+from typing import Any, cast
 
 import numpy as np
 
@@ -126,7 +127,7 @@ class Rounds:
         return all(np.abs(self._change(r, rows)).max(initial=0.0) <= 10 * STAYS for r in range(self.period))
 
     def _change(self, r: int, rows: Array) -> Array:
-        """What round r does to the rows (k, D) of sums, (·, k): u M − u, u b, and how noise would enter if there were any."""
+        """What round r does to the rows (k, D) of sums, (·, k): u M − u, u b, and how noise would enter, if any."""
         n, size = self.shape
         known = self._backward(r, rows.T.reshape(n, size, -1))
         drift = rows @ self.advance(r, np.zeros_like(self.start))
@@ -194,7 +195,7 @@ def conserved_rows(shares: Array, p: int, changes: Iterable[Callable[[Array], Ar
         p: coordinates.
         changes: each maps rows (k, D) to (·, k), whose columns are 0 where the row is conserved.
     """
-    rows, seen = _sums(shares, p), np.zeros((0, len(shares)))
+    rows, seen = _sums(shares, p), cast(Any, np.zeros((0, len(shares))))
     for change in changes:
         more = change(rows).reshape(-1, len(shares), p).transpose(0, 2, 1).reshape(-1, len(shares))
         seen = np.linalg.qr(np.concatenate([seen, more]), mode="r")

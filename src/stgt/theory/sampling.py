@@ -1,9 +1,9 @@
-"""Rounds in which a server calls some workers and each worker's own state changes by its own work alone: FedAvg, Scaffold
-and their kin.
+"""Rounds in which a server calls some workers and each worker's own state changes by its own work alone: FedAvg,
+Scaffold and their kin.
 
 The state is w = (u, o_1, …, o_n), what the server holds and what each worker keeps. A worker that is called adds t_i,
-affine in (u, o_i), so that w ← w_0 + Σ_i a_i t_i with w_0 = (0, o), and first and second moments of a_i are all it takes:
-E[a_i] = π_1, Cov(a_i, a_j) = π_2 − π_1² for i ≠ j.
+affine in (u, o_i), so that w ← w_0 + Σ_i a_i t_i with w_0 = (0, o), and first and second moments of a_i are all it
+takes: E[a_i] = π_1, Cov(a_i, a_j) = π_2 − π_1² for i ≠ j.
 """
 
 from __future__ import annotations
@@ -97,12 +97,10 @@ class Sampling:
         return (self.two - self.one**2) * together + (self.one - self.two) * self._squares(each)
 
     def change(self, number: int | None, rows: Array) -> Array:
-        """What a drawn round (None: the mean of all) does to the rows (k, d) of sums, (·, k): u T − u, u b, and how noise
-        would enter."""
-        if number is None:
-            chances = np.full(self.n, self.one)
-        else:
-            chances = self.law.topology.active(number).astype(float)
+        """What a drawn round (None: the mean of all) does to the rows (k, d) of sums, (·, k): u T − u, u b, and how
+        noise would enter."""
+        called = self.law.topology.active(number or 0).astype(float)
+        chances = np.full(self.n, self.one) if number is None else called
         weights = rows[:, self.goes] * chances[:, None]  # (k, n, k p)
         moved = np.zeros((len(rows), self.size))
         pulled = np.einsum("kia,iab->kib", weights, self.K[:, :, : self.law.size])

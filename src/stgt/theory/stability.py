@@ -127,7 +127,8 @@ def steady_state_of(found: RoundMap | LargeMap | MeanSquare) -> SteadyState:
         setting = found.setting
         raise ValueError(
             f"{setting.algorithm.label} with gamma={setting.algorithm.gamma} on {setting.topology.name} has spectral "
-            f"radius {found.spectral_radius:.6f}, so there is no steady state: give a smaller gamma or another topology."
+            f"radius {found.spectral_radius:.6f}, so there is no steady state: give a smaller gamma or another "
+            "topology."
         )
     return SteadyState(*found.steady_state())
 

@@ -76,9 +76,9 @@ def largest_stable_stepsize(
 ) -> StableStepsize:
     """The largest γ up to which every stepsize is stable: the end of the stable interval that begins at 0.
 
-    Looks at stepsizes from γτL = 1e-5 upwards, 5 % apart where γL > 0.2 (15 % for states of more than 250 entries and for
-    random rounds), and between them where the spectral radius has a maximum; then refines the end. What it sees of stable
-    stepsizes above an unstable gap is in `.gaps`. A gap narrower than its steps may be missed.
+    Looks at stepsizes from γτL = 1e-5 upwards, 5 % apart where γL > 0.2 (15 % for states of more than 250 entries and
+    for random rounds), and between them where the spectral radius has a maximum; then refines the end. What it sees of
+    stable stepsizes above an unstable gap is in `.gaps`. A gap narrower than its steps may be missed.
 
     Args:
         algorithm: its gamma may be left out; where nodes have their own, their ratios are kept and the largest counts.
@@ -218,11 +218,8 @@ class _Scan:
                     return
             if gamma >= self.top:
                 return
-            if gamma * self.L > 0.2:
-                factor = self.fine
-            else:
-                factor = COARSE if gamma * self.tau * self.L > 0.01 else DECADE
-            gamma = min(factor * gamma, self.top)
+            slow = COARSE if gamma * self.tau * self.L > 0.01 else DECADE
+            gamma = min((self.fine if gamma * self.L > 0.2 else slow) * gamma, self.top)
 
     def _maxima(self, precision: float) -> None:
         """Looks between stable stepsizes where the spectral radius has a maximum."""
