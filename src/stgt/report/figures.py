@@ -114,13 +114,13 @@ def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = No
         columns = min(figure.columns, len(figure.panels))
         rows = -(-len(figure.panels) // columns)
         canvas = Canvas(figsize=size or (WIDTH * columns, HEIGHT * rows + 0.6), layout="constrained")
-        grid = canvas.subplots(rows, columns, squeeze=False, sharey=figure.shared and rows == 1)
+        grid = canvas.subplots(rows, columns, squeeze=False, sharey="row" if figure.shared else False)
         for axes, panel in zip(grid.flat, figure.panels, strict=False):
             _panel(axes, panel)
         for axes in grid.flat[len(figure.panels) :]:
             axes.set_visible(False)
-        if figure.shared and rows == 1:
-            for axes in grid.flat[1:]:
+        if figure.shared:
+            for axes in grid[:, 1:].flat:
                 axes.set_ylabel("")
         _legend(canvas, grid, len(figure.panels))
         if figure.title:
@@ -147,7 +147,7 @@ def _panel(axes: Any, panel: Panel) -> None:
     if panel.ymax is not None and panel.lines:
         axes.set_ylim(top=min(panel.ymax, axes.get_ylim()[1]))
     if panel.xlog and any(len(line.x) for line in panel.lines):
-        axes.set_xscale("log")
+        _logarithmic(axes, np.concatenate([line.x for line in panel.lines]))
     if panel.ticks:
         axes.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=35, ha="right", rotation_mode="anchor")
     axes.set_xlabel(panel.xlabel)
@@ -158,10 +158,29 @@ def _panel(axes: Any, panel: Panel) -> None:
     axes.grid(True, which="major", alpha=0.3)
 
 
+def _logarithmic(axes: Any, x: np.ndarray) -> None:
+    """A logarithmic x axis; where a curve begins at 0, that has a place to the left of the least other one."""
+    if (x > 0).all():
+        axes.set_xscale("log")
+        return
+    from matplotlib.ticker import FuncFormatter
+
+    least = x[x > 0].min() if (x > 0).any() else 1.0
+    axes.set_xscale("symlog", linthresh=least, linscale=0.3)
+    decades = np.arange(np.ceil(np.log10(least)), np.floor(np.log10(max(x.max(), least))) + 1)
+    axes.set_xticks([0, *10**decades])
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:,.0f}" if value < 1e4 else f"$10^{{{np.log10(value):.0f}}}$")
+    )
+
+
 def _line(axes: Any, line: Line, style: int, logarithmic: bool) -> None:
     colour, dash = COLOURS[style % len(COLOURS)], DASHES[(style + style // len(COLOURS)) % len(DASHES)]
     if line.backdrop:
         axes.plot(line.x, line.y, color="0.75", linewidth=4, zorder=1, label=line.label)
+        return
+    if line.thin:
+        axes.plot(line.x, line.y, color=colour, linewidth=1, linestyle=(0, (1, 2)), zorder=3, label=line.label)
         return
     mark = {"marker": MARKS[style % len(MARKS)], "markersize": 4} if line.marked else {}
     axes.plot(line.x, line.y, color=colour, linestyle=dash if line.joined else "none", label=line.label, **mark)
