@@ -46,7 +46,7 @@ def numpy_loop(problem: stgt.problems.Problem, W: np.ndarray, rounds: int) -> np
     x = np.zeros((N, P), np.float32)
     c = np.zeros_like(x)
     for _ in range(rounds):
-        noise = np.float32(problem.noise**0.5) * rng.standard_normal((TAU, N, P), dtype=np.float32)
+        noise = np.float32((problem.sigma2 / P) ** 0.5) * rng.standard_normal((TAU, N, P), dtype=np.float32)
         start = x
         for t in range(TAU):
             residual = (theta * x).sum(axis=1) - d

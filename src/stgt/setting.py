@@ -116,7 +116,7 @@ def _choose_oracle(algorithm: Algorithm, problem: Problem, oracle: Any) -> Oracl
     if algorithm.oracle is None:
         return default_oracle(problem) if oracle is None else oracle
     required = ORACLES[algorithm.oracle](**algorithm.oracle_options)
-    if problem.counts is None and problem.noise == 0 and oracle is None:
+    if problem.counts is None and not problem.noisy and oracle is None:
         return default_oracle(problem)  # one sample a node, f_i itself, of which the estimate is the exact gradient
     if oracle is not None and oracle != required:
         raise ValueError(f"oracle={oracle}: {algorithm.label} is made of {required}; leave oracle out.")

@@ -11,13 +11,15 @@ import numpy as np
 from stgt.algorithms import Algorithm
 from stgt.fingerprint import fingerprint
 from stgt.hyper import brief
-from stgt.oracles import SAGA, SVRG, Exact, Minibatch, Noisy, Oracle
+from stgt.oracles import SAGA, SVRG, Exact, Minibatch, Noisy, Oracle, ProblemNoise
 from stgt.problems.base import Problem
 from stgt.registry import ALGORITHMS
 from stgt.schedules import KINDS, Schedule, stepsizes
 from stgt.topology import Topology
 
-KNOWN_ORACLES: dict[str, type[Oracle]] = {kind.__name__: kind for kind in (Exact, Noisy, Minibatch, SAGA, SVRG)}
+KNOWN_ORACLES: dict[str, type[Oracle]] = {
+    kind.__name__: kind for kind in (Exact, Noisy, ProblemNoise, Minibatch, SAGA, SVRG)
+}
 DERIVED = ("rho", "level")  # what a file has beside the descriptions
 TRIED = 16  # rounds whose matrices are compared
 
@@ -72,6 +74,8 @@ def _gamma(gamma: Any, rounds: int) -> Any:
 def of_problem(problem: Problem) -> dict[str, Any]:
     names = ("name", "n", "p", "L", "mu", "noise", "batch", "fingerprint")
     found = _plain({name: getattr(problem, name) for name in names})
+    if problem.noise is None:
+        found["sigma2"] = problem.sigma2
     return {**found, "pytree": problem.unravel is not None, "solved": problem.solve is not None}
 
 

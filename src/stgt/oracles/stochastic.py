@@ -12,7 +12,7 @@ from typing import Any
 from stgt.checks import check_count, check_number
 from stgt.hyper import Brief, Frozen
 from stgt.ops import Ops
-from stgt.problems.base import Problem
+from stgt.problems.base import NOISE_FACTOR, Problem
 from stgt.randomness import Clock
 
 Array = Any
@@ -79,6 +79,42 @@ class Noisy(Oracle):
 
 
 @dataclass(frozen=True)
+class ProblemNoise(Oracle):
+    """∇f_i(x) + F_i ξ with ξ ~ N(0, I), fresh at each node and step: the problem's own noise, where it has factors F.
+
+    `rank` is how many numbers ξ has.
+    """
+
+    rank: int
+
+    def __post_init__(self) -> None:
+        self._set(rank=check_count(self.rank, "rank"))
+
+    @classmethod
+    def of(cls, problem: Problem) -> ProblemNoise:
+        """The oracle of a problem whose `noise` is None."""
+        factor = problem.data[NOISE_FACTOR]
+        return cls(problem.p if factor.ndim == 2 else factor.shape[2])
+
+    def check(self, problem: Problem) -> None:
+        if problem.noise is not None or self != ProblemNoise.of(problem):
+            raise ValueError(f"oracle={self} is not of the noise of {problem.name}: leave oracle out.")
+
+    def width(self, p: int) -> int:
+        return self.rank
+
+    def draw(self, clock: Clock, p: int, counts: Array | None) -> Array:
+        return clock.normal(self.rank)
+
+    def gradient(
+        self, ops: Ops, model: Any, data: dict[str, Array], state: dict[str, Array], x: Array, drawn: Any
+    ) -> tuple[Array, dict[str, Array]]:
+        factor = data[NOISE_FACTOR]
+        noise = factor * drawn if factor.ndim == 2 else (factor @ drawn[:, :, None])[:, :, 0]
+        return model.gradients(ops.xp, data, x) + noise, state
+
+
+@dataclass(frozen=True)
 class Minibatch(Oracle):
     """The mean gradient of `batch` samples of the node, drawn uniformly with replacement."""
 
@@ -117,4 +153,6 @@ def default_oracle(problem: Problem) -> Oracle:
     """The oracle that the problem was made for: noisy, minibatch or exact."""
     if problem.batch is not None:
         return Minibatch(problem.batch)
-    return Noisy(problem.noise) if problem.noise > 0 else Exact()
+    if problem.noise is None:
+        return ProblemNoise.of(problem)
+    return Noisy(problem.noise) if problem.noisy else Exact()

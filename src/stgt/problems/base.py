@@ -12,6 +12,7 @@ import numpy as np
 from stgt.fingerprint import fingerprint
 
 Array = Any
+NOISE_FACTOR = "noise_factor"  # its name among a problem's data
 
 
 class Model(Protocol):
@@ -51,7 +52,9 @@ class Problem:
         data: arrays whose first axis is the node.
         n, p: number of nodes, dimension.
         L, mu: the largest smoothness and the smallest strong convexity constant of the f_i, where known.
-        noise: variance of each coordinate of the additive gradient noise; the default oracle's.
+        noise: variance of each coordinate of the additive gradient noise, where it is isotropic; the default oracle's.
+            None: node i's noise is F_i ξ with ξ ~ N(0, I) and F = data["noise_factor"], (n, p, q), or (n, 1) for
+            multiples of the identity. Use `covariance`, `sigma2` and `noisy` for any noise.
         batch: samples of a minibatch gradient; the default oracle's. None: exact.
         counts: samples at each node (n,), None if f_i is not a sum.
         solve: computes x*, where there is a unique one.
@@ -66,12 +69,43 @@ class Problem:
     p: int
     L: float | None = None
     mu: float | None = None
-    noise: float = 0.0
+    noise: float | None = 0.0
     batch: int | None = None
     counts: np.ndarray | None = None
     solve: Callable[[], np.ndarray] | None = field(default=None, repr=False)
     start: np.ndarray | None = field(default=None, repr=False)
     unravel: Callable[[Array], Any] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.noise is None and NOISE_FACTOR not in self.data:
+            raise ValueError(
+                f"noise is None, so data[{NOISE_FACTOR!r}] has to say what it is: add it, or give a number as noise."
+            )
+
+    @property
+    def noisy(self) -> bool:
+        """Are gradients with additive noise?"""
+        return self.noise is None or self.noise > 0
+
+    @property
+    def sigma2(self) -> float:
+        """The largest E‖δ_i‖² of any node's additive noise δ_i."""
+        if self.noise is not None:
+            return float(self.p * self.noise)
+        factor = self.data[NOISE_FACTOR]
+        if factor.ndim == 2:
+            return float(self.p * (factor**2).max())
+        return float((factor**2).sum(axis=(1, 2)).max())
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """E[δ_i δ_iᵀ] of each node's additive noise δ_i, (n, p, p), not to be written to; zeros without noise."""
+        if self.noise is not None:
+            return np.broadcast_to(self.noise * np.eye(self.p), (self.n, self.p, self.p))
+        factor = self.data[NOISE_FACTOR]
+        if factor.ndim == 2:
+            return factor[:, :, None] ** 2 * np.eye(self.p)
+        return factor @ factor.transpose(0, 2, 1)
 
     @cached_property
     def optimum(self) -> np.ndarray | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from stgt.checks import check_choice, check_count, check_number, check_seed
 from stgt.problems.base import Problem, check_array
+from stgt.problems.noise import gradient_noise
 from stgt.registry import register
 
 Array = Any
@@ -45,7 +46,13 @@ class QuadraticModel:
 
 @register
 def ridge(
-    n: int = 32, p: int = 10, mu: float = 0.5, scale: str = "sqrt_p", noise: float = 0.1, seed: int = 0
+    n: int = 32,
+    p: int = 10,
+    mu: float = 0.5,
+    scale: str = "sqrt_p",
+    noise: Any = 0.1,
+    seed: int = 0,
+    noise_kind: str = "isotropic",
 ) -> Problem:
     """The paper's ridge regression (Prob_RR): f_i(x) = (θ_iᵀx − d_i)² + (μ/2)‖x‖², θ_i and d_i uniform on [0, 1].
 
@@ -54,41 +61,47 @@ def ridge(
         mu: the regularisation, which the paper leaves open.
         scale: "sqrt_p" divides θ_i by √p; "none" leaves θ_i in [0, 1]^p as printed, with which the paper's
             gamma = 0.4 diverges for every method (L_i = 2‖θ_i‖² + μ).
-        noise: variance of each coordinate of the gradient noise (σ² = 0.1 in the paper); 0 for exact gradients.
+        noise: σ² of the gradient noise (0.1 in the paper), or (n,) a σ² for each node; 0 for exact gradients. Or its
+            covariance, (p, p) for all nodes or (n, p, p) for each, symmetric and positive semidefinite.
         seed: of θ and d.
+        noise_kind: how σ² enters. "isotropic": δ ~ N(0, σ² I). "scalar": one number for all coordinates, δ = ε 1 with
+            ε ~ N(0, σ²). "labels": through a sampled label d_i + ε, so that δ = −2ε θ_i.
 
     Returns:
         A `Problem` with its closed-form optimum, L = max_i 2‖θ_i‖² + μ, and mu.
     """
     n, p = check_count(n, "n"), check_count(p, "p")
     mu = check_number(mu, "mu", above=0)
-    noise = check_number(noise, "noise", least=0)
     check_choice(scale, "scale", ("sqrt_p", "none"))
     rng = np.random.default_rng(check_seed(seed))
     theta = rng.uniform(size=(n, p)) / (np.sqrt(p) if scale == "sqrt_p" else 1.0)
     d = rng.uniform(size=n)
+    drawn = gradient_noise(noise, noise_kind, n, p, {"scalar": np.ones((n, p)), "labels": -2.0 * theta})
 
     return Problem(
-        name=f"ridge(n={n}, p={p}, mu={mu:g}, scale={scale}, noise={noise:g}, seed={seed})",
+        name=f"ridge(n={n}, p={p}, mu={mu:g}, scale={scale}, {drawn.words}, seed={seed})",
         model=RidgeModel(),
-        data={"theta": theta, "d": d, "mu": np.full(n, mu)},
+        data={"theta": theta, "d": d, "mu": np.full(n, mu), **drawn.data},
         n=n,
         p=p,
         L=float(2.0 * (theta**2).sum(axis=1).max() + mu),
         mu=mu if p > 1 else float(2.0 * (theta**2).min() + mu),
-        noise=noise,
+        noise=drawn.noise,
         solve=partial(np.linalg.solve, 2.0 / n * theta.T @ theta + mu * np.eye(p), 2.0 / n * theta.T @ d),
     )
 
 
 @register
-def Quadratic(A: Any, b: Any, noise: float = 0.0) -> Problem:
+def Quadratic(A: Any, b: Any, noise: Any = 0.0, noise_kind: str = "isotropic") -> Problem:
     """f_i(x) = ½ xᵀA_i x − b_iᵀx, with exact gradients unless `noise` is given.
 
     Args:
         A: (n, p, p), symmetric; their mean positive definite.
         b: (n, p).
-        noise: variance of each coordinate of the gradient noise.
+        noise: σ² of the gradient noise, or (n,) a σ² for each node; or its covariance, (p, p) for all nodes or
+            (n, p, p) for each, symmetric and positive semidefinite.
+        noise_kind: how σ² enters. "isotropic": δ ~ N(0, σ² I). "scalar": one number for all coordinates, δ = ε 1 with
+            ε ~ N(0, σ²).
 
     Returns:
         A `Problem` with optimum (Σ A_i)⁻¹ Σ b_i, L = max_i ‖A_i‖ and mu = min_i λ_min(A_i) (None if not positive).
@@ -100,7 +113,7 @@ def Quadratic(A: Any, b: Any, noise: float = 0.0) -> Problem:
     b = check_array(b, "b", (n, p), f"(n, p) = ({n}, {p}) to match A")
     if not np.allclose(A, A.transpose(0, 2, 1), rtol=0, atol=1e-10 * max(1.0, np.abs(A).max())):
         raise ValueError("A is not symmetric: f_i(x) = ½ xᵀA_i x − b_iᵀx needs A_i = A_iᵀ; give (A + Aᵀ)/2.")
-    noise = check_number(noise, "noise", least=0)
+    drawn = gradient_noise(noise, noise_kind, n, p, {"scalar": np.ones((n, p))})
     eigenvalues = np.linalg.eigvalsh(A)
     lowest = float(np.linalg.eigvalsh(A.mean(axis=0))[0])
     if lowest <= 0:
@@ -108,13 +121,13 @@ def Quadratic(A: Any, b: Any, noise: float = 0.0) -> Problem:
             f"A: the mean of A_i has eigenvalue {lowest:.3g}, so f has no unique minimum; make it positive."
         )
     return Problem(
-        name=f"Quadratic(n={n}, p={p}, noise={noise:g})",
+        name=f"Quadratic(n={n}, p={p}, {drawn.words})",
         model=QuadraticModel(),
-        data={"A": A, "b": b},
+        data={"A": A, "b": b, **drawn.data},
         n=n,
         p=p,
         L=float(np.abs(eigenvalues).max()),
         mu=float(eigenvalues.min()) if eigenvalues.min() > 0 else None,
-        noise=noise,
+        noise=drawn.noise,
         solve=partial(np.linalg.solve, A.mean(axis=0), b.mean(axis=0)),
     )

@@ -95,7 +95,7 @@ def constants(
     Args:
         problem, topology: with the same number of nodes.
         tau: local steps a round.
-        L, mu, sigma2: see `Constants`; sigma2 is p · problem.noise, and has to be given for minibatches.
+        L, mu, sigma2: see `Constants`; sigma2 is problem.sigma2, and has to be given for minibatches.
         rho: `rho(topology).worst` if left out.
     """
     if problem.n != topology.n:
@@ -105,7 +105,7 @@ def constants(
     if sigma2 is None:
         if problem.batch is not None:
             raise ValueError(f"{problem} draws minibatches, whose variance is not known: give sigma2=….")
-        sigma2 = problem.p * problem.noise
+        sigma2 = problem.sigma2
     return Constants(
         L=L,
         mu=problem.mu if mu is None else mu,

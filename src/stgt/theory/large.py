@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, gcrotmk
 
+from stgt.problems.base import Problem
 from stgt.setting import Setting
 
 RANDOM_ROWS = 32  # random rows that estimate the consensus error
@@ -21,6 +22,16 @@ MOST_VECTORS = 2000  # of a projection
 ROOM = 2**28  # numbers that the vectors of a projection may have: 2 GB
 LONGER = 1.3  # how much a projection grows between two looks at its answer
 DOUBLINGS = 60
+
+
+def isotropic_variance(problem: Problem) -> float:
+    """σ² of each coordinate of the noise; a ValueError if it is not isotropic."""
+    if problem.noise is None:
+        raise ValueError(
+            f"{problem.name} has noise that is not isotropic, which the exact theory does not cover: give noise as one "
+            "number, with noise_kind='isotropic'."
+        )
+    return problem.noise
 
 
 class LargeMap:
@@ -31,7 +42,7 @@ class LargeMap:
 
         self.setting, self.rounds = setting, Rounds(setting, x0)
         self.rounds.check()
-        self.period, self.noise = setting.topology.period or 1, setting.problem.noise
+        self.period, self.noise = setting.topology.period or 1, isotropic_variance(setting.problem)
         self.start, self.optimum = self.rounds.start, np.asarray(setting.problem.optimum)
         self.advance, self.pull, self.start_spread = self.rounds.advance, self.rounds.pull, self.rounds.start_spread
         self._conserved = np.linalg.qr(self.rounds.conserved.T)[0].T

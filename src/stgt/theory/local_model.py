@@ -23,7 +23,7 @@ class LocalModel:
         exact: is it the problem itself?
         L, mu: the largest and smallest eigenvalue of the Hessians ∇²f_i(x).
         mu_mean: the smallest of their mean; not positive where x is no strict minimum.
-        sigma2: E‖g_i − ∇f_i‖² at x, the mean over the nodes.
+        sigma2: E‖g_i − ∇f_i‖² at x: of additive noise the largest of any node, of minibatches the mean over the nodes.
     """
 
     problem: Problem | None
@@ -41,7 +41,7 @@ def local_model(problem: Problem, *, noiseless: bool = False) -> LocalModel:
     """
     if isinstance(problem.model, QuadraticModel | RidgeModel) and problem.batch is None and not noiseless:
         H = problem_hessians(problem, np.zeros(problem.p))
-        return _model(problem, True, H, problem.p * problem.noise)
+        return _model(problem, True, H, problem.sigma2)
     size = problem.n * problem.p**2
     if size > LARGEST:
         raise ValueError(
@@ -50,10 +50,10 @@ def local_model(problem: Problem, *, noiseless: bool = False) -> LocalModel:
         )
     x = problem.optimum if problem.optimum is not None else _search(problem)
     H = problem_hessians(problem, x)
-    sigma2 = 0.0 if noiseless else _variance(problem, x)
+    noise, sigma2 = (0.0, 0.0) if noiseless else _noise(problem, x)
     b = np.einsum("nij,j->ni", H, x) - problem.gradients(x)
     strict = np.linalg.eigvalsh(H.mean(axis=0))[0] > 1e-10 * np.abs(H).max()
-    return _model(Quadratic(H, b, noise=sigma2 / problem.p) if strict else None, False, H, sigma2)
+    return _model(Quadratic(H, b, noise=noise) if strict else None, False, H, sigma2)
 
 
 def problem_hessians(problem: Problem, x: np.ndarray) -> np.ndarray:
@@ -90,13 +90,13 @@ def _search(problem: Problem) -> np.ndarray:
     return minimize(problem.value, np.zeros(problem.p), jac=problem.gradient, method="L-BFGS-B").x
 
 
-def _variance(problem: Problem, x: np.ndarray) -> float:
-    """E‖g_i − ∇f_i‖² at x: of additive noise, and of minibatches drawn with replacement."""
-    total = problem.p * problem.noise
-    if problem.batch is not None:
-        model: Any = problem.model
-        everywhere = np.broadcast_to(x, (problem.n, problem.p))
-        each = np.asarray(model.component_gradients(np, problem.data, everywhere))
-        apart = ((each - problem.gradients(x)[:, None]) ** 2).sum(axis=2)
-        total += float((apart * problem.data["weight"]).sum(axis=1).mean()) / problem.batch
-    return total
+def _noise(problem: Problem, x: np.ndarray) -> tuple[Any, float]:
+    """The noise at x as `Quadratic` takes it, and E‖g_i − ∇f_i‖²: additive, or of minibatches with replacement."""
+    if problem.batch is None:
+        return (problem.covariance if problem.noise is None else problem.noise), problem.sigma2
+    model: Any = problem.model
+    everywhere = np.broadcast_to(x, (problem.n, problem.p))
+    each = np.asarray(model.component_gradients(np, problem.data, everywhere))
+    apart = ((each - problem.gradients(x)[:, None]) ** 2).sum(axis=2)
+    sigma2 = float((apart * problem.data["weight"]).sum(axis=1).mean()) / problem.batch
+    return sigma2 / problem.p, sigma2

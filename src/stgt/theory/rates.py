@@ -1,7 +1,7 @@
 """The paper's two theorems, corrected and with all constants: stepsizes, guarantees and the rounds they promise.
 
 The statements and their proofs are in docs/theorems.md. Throughout σ² is the variance of a whole gradient,
-E‖g − ∇f_i‖² = p · problem.noise, and ρ the largest E‖W_r − J‖₂² of any round.
+E‖g − ∇f_i‖² = problem.sigma2, and ρ the largest E‖W_r − J‖₂² of any round.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from stgt.engines.start import first_models
 from stgt.hyper import Brief
 from stgt.problems.base import Problem
 from stgt.setting import Setting, check_constant_stepsize, fitting
-from stgt.theory.large import ROOM, LargeMap, lyapunov
+from stgt.theory.large import ROOM, LargeMap, isotropic_variance, lyapunov
 from stgt.topology import Topology
 from stgt.topology.base import check_repeats
 
@@ -294,6 +294,7 @@ def _accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any)
         raise ValueError(
             f"{problem.name} draws minibatches of {problem.batch}: the exact theory is for additive noise."
         )
+    isotropic_variance(problem)
     fields = len(algorithm.state_fields) + bool(algorithm.exchanges_again)
     return setting, first_models(x0, setting), fields * problem.n * problem.p
 
@@ -302,4 +303,6 @@ def _dense(setting: Setting, x0: np.ndarray, with_noise: bool) -> RoundMap:
     from stgt.engines.affine import affine_round, layout
 
     rounds = tuple(affine_round(setting, x0, r, with_noise) for r in range(setting.topology.period or 1))
-    return RoundMap(rounds, layout(setting, x0), setting.problem.noise, np.asarray(setting.problem.optimum))
+    return RoundMap(
+        rounds, layout(setting, x0), isotropic_variance(setting.problem), np.asarray(setting.problem.optimum)
+    )
