@@ -10,11 +10,14 @@ from stgt.engines.trace import MEANING
 from stgt.experiments.paper_claims import METHODS, Runs
 from stgt.experiments.readings import NODES, Reading
 from stgt.experiments.simulated import SimulatedRun, first_rounds
-from stgt.report import Figure, Line, Panel, band, long_band
+from stgt.report import Figure, Line, Panel, long_band
 
 ERROR = MEANING["residual"]
 EXACT = "Dotted lines in a curve's colour: its exact error in the long run."
-DIVERGES = "Every method leaves the finite numbers: the first seed in double precision, up to its last finite round."
+DIVERGES = (
+    "No run stays finite. Shown are the first rounds of one seed in double precision, as far as errors are below 1e200."
+)
+SHOWN_UP_TO = 1e200  # of a run that diverges: the ticks of a higher axis overflow
 OVER = {
     "rounds": "communication round",
     "gradients": "gradients computed a node",
@@ -82,11 +85,8 @@ def _title(words: str, reading: Reading) -> str:
 def _panel(title: str, of: Runs, names: dict[str, str]) -> Panel:
     """Runs over rounds with their exact errors; if none stays finite, how they diverge."""
     if _diverges(of):
-        lines = tuple(
-            band(names[label], first_rounds(one), style=i, marked=True, backdrop=label == "centralised")
-            for i, (label, one) in enumerate(of.items())
-        )
-        return Panel(title, OVER["rounds"], ERROR, lines, ymax=1e300)
+        lines = tuple(_divergence(names[label], one, i) for i, (label, one) in enumerate(of.items()))
+        return Panel(title, OVER["rounds"], ERROR, lines)
     lines = []
     for i, (label, one) in enumerate(of.items()):
         lines.append(long_band(names[label], one.trace, style=i, backdrop=label == "centralised"))
@@ -94,6 +94,13 @@ def _panel(title: str, of: Runs, names: dict[str, str]) -> Panel:
             ends = np.array([0, one.trace.rounds])
             lines.append(Line("", ends, np.full(2, one.exact), style=i, thin=True))
     return Panel(title, OVER["rounds"], ERROR, tuple(lines), xlog=True, ymax=_frame(of))
+
+
+def _divergence(label: str, one: SimulatedRun, style: int) -> Line:
+    """The first rounds of a run's first seed in double precision."""
+    error = first_rounds(one).residual[0]
+    rounds = np.flatnonzero(error < SHOWN_UP_TO)
+    return Line(label, rounds, error[rounds], style=style, marked=True, backdrop=label == "centralised")
 
 
 def _diverges(of: Runs) -> bool:

@@ -27,6 +27,7 @@ OVER = {
     "seconds": "seconds of this computer, all seeds together",
 }
 WIDTH, HEIGHT = 3.5, 2.9  # inches of one panel
+MANY_DECADES = 100  # on an axis, whose ticks stand at every fiftieth then
 
 
 def curves(
@@ -113,7 +114,9 @@ def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = No
 
         columns = min(figure.columns, len(figure.panels))
         rows = -(-len(figure.panels) // columns)
-        canvas = Canvas(figsize=size or (WIDTH * columns, HEIGHT * rows + 0.6), layout="constrained")
+        canvas = Canvas(
+            figsize=size or (WIDTH * columns, HEIGHT * rows + 0.6 + 0.13 * len(figure.notes)), layout="constrained"
+        )
         grid = canvas.subplots(rows, columns, squeeze=False, sharey="row" if figure.shared else False)
         for axes, panel in zip(grid.flat, figure.panels, strict=False):
             _panel(axes, panel)
@@ -122,11 +125,9 @@ def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = No
         if figure.shared:
             for axes in grid[:, 1:].flat:
                 axes.set_ylabel("")
-        _legend(canvas, grid, len(figure.panels))
+        _legend(canvas, grid, figure)
         if figure.title:
             canvas.suptitle(figure.title, fontsize=9)
-        if figure.notes:
-            canvas.supxlabel("\n".join(figure.notes), fontsize=7, color="0.35")
         return [
             write_atomically(Path(f"{path}{ending}").expanduser(), lambda file: canvas.savefig(file, dpi=160))
             for ending in (".png", ".pdf")
@@ -144,6 +145,10 @@ def _panel(axes: Any, panel: Panel) -> None:
         axes.set_yticks([])
     elif panel.ylog:
         axes.set_yscale("log", nonpositive="mask")
+        low, high = np.log10(axes.get_ylim())
+        if high - low > MANY_DECADES:
+            axes.set_yticks(10.0 ** np.arange(0, high, MANY_DECADES / 2))
+            axes.minorticks_off()
     if panel.ymax is not None and panel.lines:
         axes.set_ylim(top=min(panel.ymax, axes.get_ylim()[1]))
     if panel.xlog and any(len(line.x) for line in panel.lines):
@@ -193,16 +198,20 @@ def _line(axes: Any, line: Line, style: int, logarithmic: bool) -> None:
         axes.fill_between(line.x, low, line.high, color=colour, alpha=0.25, linewidth=0)
 
 
-def _legend(canvas: Any, grid: Any, panels: int) -> None:
-    """One legend: inside the axes of a single panel, below several."""
+def _legend(canvas: Any, grid: Any, figure: Figure) -> None:
+    """One legend, inside the axes of a single panel, below several, and the notes."""
     found: dict[str, Any] = {}
     for axes in grid.flat:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
-    if panels == 1:
+    notes = "\n".join(figure.notes)
+    if len(figure.panels) == 1:
         grid.flat[0].legend(found.values(), found.keys(), frameon=False)
+        canvas.supxlabel(notes, fontsize=7, color="0.35")
     elif found:
-        canvas.legend(found.values(), found.keys(), loc="outside lower center", ncols=min(len(found), 5), frameon=False)
+        where = {"loc": "outside lower center", "ncols": min(len(found), 5), "frameon": False}
+        below = canvas.legend(found.values(), found.keys(), title=notes, title_fontsize=7, **where)
+        below.get_title().set(color="0.35", multialignment="center")
 
 
 _STYLE: Any = {
