@@ -9,6 +9,7 @@ import numpy as np
 from stgt.experiments.outcome import Claim, finite
 from stgt.experiments.readings import Reading
 from stgt.experiments.simulated import TIE, SimulatedRun, decided_by, lower
+from stgt.statistics import mean_interval
 from stgt.theory import fit_power_law
 
 METHODS = ("ST-GT", "FlexGT", "Scaffold")
@@ -79,13 +80,24 @@ def _closer(by_s: dict[int, Runs]) -> Judged:
 
 def _distance(of: Runs, method: str) -> tuple[float, float]:
     """Bounds on how far the method's error is from the centralised one, in logarithms; a lead below 0.1 % is none."""
-    (low, high), (least, most) = of[method].bounds, of["centralised"].bounds
-    if not np.isfinite([high, most]).all():
+    low, high = _relative(of[method], of["centralised"])
+    if not np.isfinite(high):
         return np.inf, np.inf
     with np.errstate(divide="ignore"):  # an interval may reach down to 0
-        ends = np.log([low / most, high / least if least > 0 else np.inf])
+        ends = np.log([low, high])
     nearest = 0.0 if ends[0] <= 0 <= ends[1] else float(np.abs(ends).min())
     return max(TIE, nearest), max(TIE, float(np.abs(ends).max()))
+
+
+def _relative(one: SimulatedRun, central: SimulatedRun) -> tuple[float, float]:
+    """Bounds on the error in units of the centralised one; seeds are shared where both are simulated."""
+    if one.growing or central.growing:
+        return np.inf, np.inf
+    if one.exact is None and central.exact is None:
+        mean, half = mean_interval(one.errors - central.errors)
+        return max(0.0, 1 + float(mean - half) / central.level), 1 + float(mean + half) / central.level
+    (low, high), (least, most) = one.bounds, central.bounds
+    return low / most, high / least if least > 0 else np.inf
 
 
 def _spread(of: Runs) -> tuple[float, float]:

@@ -30,7 +30,7 @@ def convergence_figure(name: str, reading: Reading, by_s: dict[int, Runs], tau: 
     panels, notes = [], []
     for s, of in by_s.items():
         neighbours = of["ST-GT"].made.topology.degree
-        title = f"Scaffold: s = {s} of {NODES} workers, others: {neighbours} neighbours"
+        title = f"s = {s} of {NODES} workers, or {neighbours} neighbours"
         panels.append(_panel(title, of, {label: label for label in of}))
         notes += _unsettled(of, f"s = {s}")
     words = f"ST-GT, FlexGT and Scaffold on ridge regression, n = {NODES}, τ = {tau}, γ = {reading.gamma(tau):.4g}"

@@ -96,7 +96,7 @@ READINGS = {
         ),
         Reading(
             "scalar-noise",
-            "as mean-gradient, but one δ for all coordinates and FlexGT's first snapshot",
+            "as mean-gradient, with one δ for all coordinates and FlexGT's first snapshot",
             STANDARD_SYMMETRIC,
             scale="none",
             noise_kind="scalar",
@@ -104,9 +104,8 @@ READINGS = {
         ),
         Reading(
             "label-noise",
-            "as mean-gradient, but noise through the sampled d_i",
-            STANDARD,
-            snapshot="last",
+            "as scalar-noise, but noise through the sampled d_i",
+            STANDARD_SYMMETRIC,
             scale="none",
             noise_kind="labels",
             stepsize="mean",

@@ -129,7 +129,7 @@ def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = No
         if figure.title:
             canvas.suptitle(figure.title, fontsize=9)
         return [
-            write_atomically(Path(f"{path}{ending}").expanduser(), lambda file: canvas.savefig(file, dpi=160))
+            write_atomically(Path(f"{path}{ending}").expanduser(), lambda file: canvas.savefig(file, dpi=120))
             for ending in (".png", ".pdf")
         ]
 
