@@ -33,13 +33,13 @@ def gradient_noise(noise: Any, kind: Any, n: int, p: int, directions: Mapping[st
         directions: by kind the vectors v_i (n, p) of noise δ_i = ε v_i with one ε ~ N(0, σ_i²) a step.
     """
     check_choice(kind, "noise_kind", (ISOTROPIC, *directions))
-    words = f"noise_kind={kind}" if kind != ISOTROPIC else ""
+    how = "" if kind == ISOTROPIC else f", noise_kind={kind}"
     if isinstance(noise, list | tuple) or getattr(noise, "ndim", 0) > 0:
         given = _check_shape(noise, n, p)
-        words = ", ".join(filter(None, [f"noise={brief(given)}", words]))
+        words = f"noise={brief(given)}{how}"
     else:
         number = check_number(noise, "noise", least=0)
-        words = ", ".join(filter(None, [f"noise={number:g}", words]))
+        words = f"noise={number:g}{how}"
         if kind == ISOTROPIC:
             return GradientNoise(number, {}, words)
         given = np.full(n, number)
@@ -48,8 +48,8 @@ def gradient_noise(noise: Any, kind: Any, n: int, p: int, directions: Mapping[st
             raise ValueError(
                 f"noise_kind={kind!r} says how a number enters, and noise is a covariance: leave noise_kind out."
             )
-        factor = _factors(np.broadcast_to(given, (n, p, p)) if given.ndim == 3 else given[None])
-        factor = np.broadcast_to(factor, (n, *factor.shape[1:])).copy()
+        factor = _factors(given.reshape(-1, p, p))
+        factor = np.broadcast_to(factor, (n, *factor.shape[1:]))
     else:
         factor = _deviations(given)[:, None]
         if kind != ISOTROPIC:
