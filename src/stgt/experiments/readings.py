@@ -82,7 +82,7 @@ class Reading:
 READINGS = {
     reading.name: reading
     for reading in (
-        Reading("printed", "as printed: θ in [0, 1]^p, hops {1, 2, 4}", DIRECTED, scale="none"),
+        Reading("printed", "θ in [0, 1]^p, hops {1, 2, 4}", DIRECTED, scale="none"),
         Reading("normalised", "θ/√p, hops {±1, 16}, FlexGT's last snapshot", SYMMETRIC, snapshot="last"),
         Reading("normalised-first", "θ/√p, hops {±1, 16}, FlexGT's first snapshot", SYMMETRIC),
         Reading("exp5", "θ/√p, the standard exponential graph (5 neighbours) for 3", STANDARD),

@@ -23,6 +23,7 @@ from stgt.topology.structure import DENSE_UP_TO, Dense
 STABLE_BELOW = 1 - 1e-12
 TIE = 1e-3
 SURE = 0.99  # the confidence with which a run is said not to have settled
+EXACTLY = "exact values"  # what a comparison may rest on
 EARLY = 20  # rounds in double precision that show how a run diverges
 AT_ONCE = 2  # runs side by side: one alone leaves a second core idle
 
@@ -202,7 +203,7 @@ def lower(a: SimulatedRun, b: SimulatedRun) -> bool:
 def decided_by(*runs: SimulatedRun) -> str:
     """What a comparison of these runs rests on."""
     if all(one.exact is not None for one in runs):
-        return "exact values"
+        return EXACTLY
     return "runs that grow" if any(one.growing for one in runs) else "95 % intervals"
 
 
