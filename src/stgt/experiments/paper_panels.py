@@ -74,8 +74,11 @@ def costs_figure(name: str, reading: Reading, by_s: dict[int, Runs], tau: int) -
 def _figure(
     name: str, panels: list[Panel], words: str, reading: Reading, groups: dict[Any, Runs], notes: list[str]
 ) -> Figure:
-    meaning = DIVERGES if all(_diverges(of) for of in groups.values()) else EXACT
-    return Figure(name, tuple(panels), title=_title(words, reading), notes=(meaning, *notes))
+    if all(_diverges(of) for of in groups.values()):
+        notes = [DIVERGES, *notes]
+    elif any(line.thin for panel in panels for line in panel.lines):
+        notes = [EXACT, *notes]
+    return Figure(name, tuple(panels), title=_title(words, reading), notes=tuple(notes))
 
 
 def _title(words: str, reading: Reading) -> str:
