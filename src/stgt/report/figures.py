@@ -219,7 +219,8 @@ def _legend(canvas: Any, grid: Any, figure: Figure) -> None:
     notes = "\n".join(figure.notes)
     if len(figure.panels) == 1:
         grid.flat[0].legend(found.values(), found.keys(), frameon=False)
-        canvas.supxlabel(notes, fontsize=7, color="0.35")
+        if notes:
+            canvas.supxlabel(notes, fontsize=7, color="0.35")
     elif found:
         where = {"loc": "outside lower center", "ncols": min(len(found), 5), "frameon": False}
         below = canvas.legend(found.values(), found.keys(), title=notes, title_fontsize=7, **where)
