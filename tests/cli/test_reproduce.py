@@ -56,7 +56,7 @@ def test_everything_is_written(tmp_path):
     out = tmp_path / "new"
     result = CliRunner().invoke(app, ["reproduce", "convergence", "--out", str(out), "--reading", "normalised"])
     assert result.exit_code == 0, result.output
-    names = {"convergence-normalised.png", "convergence-normalised.pdf"}
+    names = {f"convergence-{name}.{kind}" for name in ("normalised", "costs-normalised") for kind in ("png", "pdf")}
     assert {path.name for path in out.iterdir()} == names | {"results.csv", "curves.csv", "spec.toml", "claims.json"}
     claims = json.loads((out / "claims.json").read_text())
     assert [claim["id"] for claim in claims] == ["C1", "C2", "C3"]

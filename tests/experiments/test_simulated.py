@@ -76,8 +76,9 @@ def test_a_row_whose_error_is_not_finite_says_since_when():
     assert [row["diverged_at"] for row in simulate_run(run()).rows()] == [None] * 3
 
 
-def test_a_random_topology_is_simulated_only():
-    sampled = simulate_run(run(topology={"name": "server", "sampled": 2}, algorithm={"name": "FedAvg", "gamma": 0.1}))
-    assert sampled.exact is None
-    assert sampled.level == pytest.approx(sampled.errors.mean())
-    assert {"error", "low", "high", "diverged"} == set(sampled.summary())
+def test_what_theory_does_not_reach_is_simulated_only():
+    """ProxSkip tosses a coin whether to talk."""
+    tossed = simulate_run(run(algorithm={"name": "ProxSkip", "gamma": 0.1, "p": 0.5}))
+    assert tossed.exact is None
+    assert tossed.level == pytest.approx(tossed.errors.mean())
+    assert {"error", "low", "high", "diverged", "settled"} == set(tossed.summary())

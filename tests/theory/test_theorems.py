@@ -86,7 +86,7 @@ def _forms(problem, topology, tau, gamma, adjoint=False):
     return Forms(
         before,
         {name: part @ M for name, part in before.items()},
-        {name: problem.noise * float(np.vdot(part @ Q, part)) for name, part in before.items()},
+        {name: float(np.vdot(part @ Q, part)) for name, part in before.items()},
         M,
         A.mean(axis=0) @ mean,
         0.5 * mean.T @ A.mean(axis=0) @ mean,

@@ -22,6 +22,9 @@ from stgt.topology.structure import DENSE_UP_TO, Dense
 
 STABLE_BELOW = 1 - 1e-12
 TIE = 1e-3
+SURE = 0.99  # the confidence with which a run is said not to have settled
+EXACTLY = "exact values"  # what a comparison may rest on
+EARLY = 20  # rounds in double precision that show how a run diverges
 AT_ONCE = 2  # runs side by side: one alone leaves a second core idle
 
 
@@ -38,13 +41,16 @@ class Prediction(NamedTuple):
 
 
 def predict(made: Made) -> Prediction | None:
-    """The exact spectral radius, E‖x̄ − x*‖² and E‖X − 1x̄‖², from one round map; None for a random topology."""
-    if made.topology.random:
+    """The exact spectral radius, E‖x̄ − x*‖² and E‖X − 1x̄‖²; None where the exact theory does not reach."""
+    parts = made.algorithm, made.problem, _plain(made.topology)
+    try:
+        radius = theory.spectral_radius(*parts)
+        if radius >= STABLE_BELOW:
+            return Prediction(radius, np.inf, np.inf)
+        found = theory.steady_state(*parts)
+    except ValueError:
         return None
-    found = theory.round_map(made.algorithm, made.problem, _plain(made.topology))
-    if found.spectral_radius >= STABLE_BELOW:
-        return Prediction(found.spectral_radius, np.inf, np.inf)
-    return Prediction(found.spectral_radius, *found.steady_state()[:2])
+    return Prediction(radius, found.residual, found.consensus)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +64,12 @@ class SimulatedRun:
 
     @property
     def radius(self) -> float | None:
-        """The exact spectral radius of a round, None for a random topology."""
+        """The exact spectral radius of a round, None where it is not known."""
         return None if self.predicted is None else self.predicted.radius
 
     @property
     def exact(self) -> float | None:
-        """The exact steady-state error; infinite if unstable, None for a random topology."""
+        """The exact steady-state error; infinite if unstable, None where it is not known."""
         return None if self.predicted is None else self.predicted.error
 
     @cached_property
@@ -84,13 +90,39 @@ class SimulatedRun:
             return np.inf
         return self.exact if self.exact is not None else float(self.errors.mean())
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Where the error in the long run lies: the exact value twice, or the ends of the simulated 95 % interval."""
+        if self.growing or self.exact is not None:
+            return self.level, self.level
+        mean, half = (float(value) for value in mean_interval(self.errors))
+        return max(0.0, mean - half), mean + half
+
+    @property
+    def settled(self) -> bool:
+        """Has the run come to its steady state?
+
+        The 99 % interval of its last quarter holds the exact error, to 0.1 %; where that is not known, the interval of
+        what the last eighth lies above the eighth before holds 0.
+        """
+        if self.growing:
+            return False
+        if self.exact is not None:
+            mean, half = mean_interval(self.errors, SURE)
+            return bool(abs(mean - self.exact) <= max(half, TIE * self.exact))
+        values = self.trace.residual.astype(np.float64)
+        eighth = max(1, values.shape[1] // 8)
+        rise = values[:, -eighth:].mean(axis=1) - values[:, -2 * eighth : -eighth].mean(axis=1)
+        mean, half = mean_interval(rise, SURE)
+        return bool(abs(mean) <= half)
+
     def summary(self) -> dict[str, Any]:
         """The numbers that a claim quotes: mean error, its 95 % interval, the exact prediction, the spectral radius."""
         found: dict[str, Any] = {"error": None, "low": None, "high": None}
         if np.isfinite(self.errors).all():
             mean, half = (float(value) for value in mean_interval(self.errors))
             found = {"error": mean, "low": mean - half, "high": mean + half}
-        found["diverged"] = int((lost_at(self.trace.residual) >= 0).sum())
+        found |= {"diverged": int((lost_at(self.trace.residual) >= 0).sum()), "settled": self.settled}
         if self.predicted is not None:
             found |= {"exact": finite(self.exact), "radius": self.radius}
         return found
@@ -127,15 +159,17 @@ class SimulatedRun:
 def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun:
     """Simulates a run and predicts it."""
     made = make(run)
-    start: dict[str, Any] = {}
-    if run.x0 == "optimum":
-        if made.problem.optimum is None:
-            raise ValueError(f"x0 = 'optimum', but {made.problem.name} has no known optimum: use 'zero'.")
-        start = {"x0": made.problem.optimum, "state0": _at_optimum(made, made.problem.optimum)}
-    options = {"metrics": ["residual"], "progress": progress, **start}
     where = _plain(made.topology)
+    options = {"metrics": ["residual"], "progress": progress, **_start(run, made)}
     trace = simulate(made.algorithm, made.problem, where, run.rounds, run.seeds, **options)
     return SimulatedRun(run, made, replace(trace, topology=made.topology), predict(made))
+
+
+@interrupts_as_ever()
+def first_rounds(one: SimulatedRun) -> Trace:
+    """The first rounds of a run's first seed in double precision, in which a run that diverges stays finite longer."""
+    options = {"metrics": ["residual"], "dtype": "float64", **_start(one.run, one.made)}
+    return simulate(one.made.algorithm, one.made.problem, _plain(one.made.topology), EARLY, 1, **options)
 
 
 def simulate_runs(runs: Sequence[RunSpec], progress: Progress | None = None) -> list[SimulatedRun]:
@@ -164,6 +198,22 @@ def lower(a: SimulatedRun, b: SimulatedRun) -> bool:
     above, below = (one.errors if one.exact is None else np.full(len(one.errors), one.exact) for one in (b, a))
     mean, half = mean_interval(above - below)
     return bool(mean - half > 0)
+
+
+def decided_by(*runs: SimulatedRun) -> str:
+    """What a comparison of these runs rests on."""
+    if all(one.exact is not None for one in runs):
+        return EXACTLY
+    return "runs that grow" if any(one.growing for one in runs) else "95 % intervals"
+
+
+def _start(run: RunSpec, made: Made) -> dict[str, Any]:
+    """Where a run starts, as options of `simulate`."""
+    if run.x0 == "zero":
+        return {}
+    if made.problem.optimum is None:
+        raise ValueError(f"x0 = 'optimum', but {made.problem.name} has no known optimum: use 'zero'.")
+    return {"x0": made.problem.optimum, "state0": _at_optimum(made, made.problem.optimum)}
 
 
 def _plain(topology: Topology) -> Topology:

@@ -27,6 +27,7 @@ OVER = {
     "seconds": "seconds of this computer, all seeds together",
 }
 WIDTH, HEIGHT = 3.5, 2.9  # inches of one panel
+MANY_DECADES = 100  # on an axis, whose ticks stand at every fiftieth then
 
 
 def curves(
@@ -113,24 +114,34 @@ def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = No
 
         columns = min(figure.columns, len(figure.panels))
         rows = -(-len(figure.panels) // columns)
-        canvas = Canvas(figsize=size or (WIDTH * columns, HEIGHT * rows + 0.6), layout="constrained")
-        grid = canvas.subplots(rows, columns, squeeze=False, sharey=figure.shared and rows == 1)
+        canvas = Canvas(
+            figsize=size or (WIDTH * columns, HEIGHT * rows + 0.6 + 0.13 * len(figure.notes)), layout="constrained"
+        )
+        grid = canvas.subplots(rows, columns, squeeze=False, sharey="row" if figure.shared else False)
         for axes, panel in zip(grid.flat, figure.panels, strict=False):
             _panel(axes, panel)
         for axes in grid.flat[len(figure.panels) :]:
             axes.set_visible(False)
-        if figure.shared and rows == 1:
-            for axes in grid.flat[1:]:
+        if figure.shared:
+            for axes in grid[:, 1:].flat:
                 axes.set_ylabel("")
-        _legend(canvas, grid, len(figure.panels))
+        _legend(canvas, grid, figure)
         if figure.title:
             canvas.suptitle(figure.title, fontsize=9)
-        if figure.notes:
-            canvas.supxlabel("\n".join(figure.notes), fontsize=7, color="0.35")
         return [
-            write_atomically(Path(f"{path}{ending}").expanduser(), lambda file: canvas.savefig(file, dpi=160))
+            write_atomically(Path(f"{path}{ending}").expanduser(), lambda file: _save(canvas, file))
             for ending in (".png", ".pdf")
         ]
+
+
+def _save(canvas: Any, path: Path) -> None:
+    """A PNG of few colours is a third of the size."""
+    canvas.savefig(path, dpi=160)
+    if path.suffix == ".png":
+        from PIL import Image
+
+        with Image.open(path) as picture:
+            picture.convert("RGB").quantize(128).save(path, optimize=True)
 
 
 def _panel(axes: Any, panel: Panel) -> None:
@@ -144,10 +155,16 @@ def _panel(axes: Any, panel: Panel) -> None:
         axes.set_yticks([])
     elif panel.ylog:
         axes.set_yscale("log", nonpositive="mask")
+        low, high = np.log10(axes.get_ylim())
+        if high - low > MANY_DECADES:
+            axes.set_yticks(10.0 ** np.arange(0, high, MANY_DECADES / 2))
+            axes.minorticks_off()
     if panel.ymax is not None and panel.lines:
         axes.set_ylim(top=min(panel.ymax, axes.get_ylim()[1]))
     if panel.xlog and any(len(line.x) for line in panel.lines):
-        axes.set_xscale("log")
+        _logarithmic(axes, np.concatenate([line.x for line in panel.lines]))
+    elif any(line.marked for line in panel.lines) and all((line.x == np.round(line.x)).all() for line in panel.lines):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     if panel.ticks:
         axes.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=35, ha="right", rotation_mode="anchor")
     axes.set_xlabel(panel.xlabel)
@@ -158,10 +175,29 @@ def _panel(axes: Any, panel: Panel) -> None:
     axes.grid(True, which="major", alpha=0.3)
 
 
+def _logarithmic(axes: Any, x: np.ndarray) -> None:
+    """A logarithmic x axis; where a curve begins at 0, that has a place to the left of the least other one."""
+    if (x > 0).all():
+        axes.set_xscale("log")
+        return
+    from matplotlib.ticker import FuncFormatter
+
+    least = x[x > 0].min() if (x > 0).any() else 1.0
+    axes.set_xscale("symlog", linthresh=least, linscale=0.3)
+    decades = np.arange(np.ceil(np.log10(least)), np.floor(np.log10(max(x.max(), least))) + 1)
+    axes.set_xticks([0, *10**decades])
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:,.0f}" if value < 1e4 else f"$10^{{{np.log10(value):.0f}}}$")
+    )
+
+
 def _line(axes: Any, line: Line, style: int, logarithmic: bool) -> None:
     colour, dash = COLOURS[style % len(COLOURS)], DASHES[(style + style // len(COLOURS)) % len(DASHES)]
     if line.backdrop:
         axes.plot(line.x, line.y, color="0.75", linewidth=4, zorder=1, label=line.label)
+        return
+    if line.thin:
+        axes.plot(line.x, line.y, color=colour, linewidth=1, linestyle=(0, (1, 2)), zorder=3, label=line.label)
         return
     mark = {"marker": MARKS[style % len(MARKS)], "markersize": 4} if line.marked else {}
     axes.plot(line.x, line.y, color=colour, linestyle=dash if line.joined else "none", label=line.label, **mark)
@@ -174,16 +210,21 @@ def _line(axes: Any, line: Line, style: int, logarithmic: bool) -> None:
         axes.fill_between(line.x, low, line.high, color=colour, alpha=0.25, linewidth=0)
 
 
-def _legend(canvas: Any, grid: Any, panels: int) -> None:
-    """One legend: inside the axes of a single panel, below several."""
+def _legend(canvas: Any, grid: Any, figure: Figure) -> None:
+    """One legend, inside the axes of a single panel, below several, and the notes."""
     found: dict[str, Any] = {}
     for axes in grid.flat:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
-    if panels == 1:
+    notes = "\n".join(figure.notes)
+    if len(figure.panels) == 1:
         grid.flat[0].legend(found.values(), found.keys(), frameon=False)
+        if notes:
+            canvas.supxlabel(notes, fontsize=7, color="0.35")
     elif found:
-        canvas.legend(found.values(), found.keys(), loc="outside lower center", ncols=min(len(found), 5), frameon=False)
+        where = {"loc": "outside lower center", "ncols": min(len(found), 5), "frameon": False}
+        below = canvas.legend(found.values(), found.keys(), title=notes, title_fontsize=7, **where)
+        below.get_title().set(color="0.35", multialignment="center")
 
 
 _STYLE: Any = {

@@ -16,8 +16,8 @@ from stgt.statistics import mean_interval
 class Line:
     """A curve with its band. `style` is the number of its colour, dash and mark; None for the next one.
 
-    `backdrop` draws it wide and grey behind the others: what they are compared with. Without `joined` only its marks
-    and bars are drawn.
+    `backdrop` draws it wide and grey behind the others: what they are compared with; `thin` draws it thin and dotted.
+    Without `joined` only its marks and bars are drawn.
     """
 
     label: str
@@ -28,12 +28,16 @@ class Line:
     style: int | None = None
     marked: bool = False
     backdrop: bool = False
+    thin: bool = False
     joined: bool = True
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One pair of axes. `levels` are horizontal lines by name; above `ymax` curves leave the frame."""
+    """One pair of axes. `levels` are horizontal lines by name; above `ymax` curves leave the frame.
+
+    A logarithmic x axis has a place for 0 if some curve begins there.
+    """
 
     title: str
     xlabel: str
@@ -48,7 +52,7 @@ class Panel:
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """Panels side by side, in rows of `columns`, all with one y axis if `shared`; `notes` stand below, a line each."""
+    """Panels in rows of `columns`, each row with one y axis if `shared`; `notes` stand below, a line each."""
 
     name: str
     panels: tuple[Panel, ...]
@@ -68,19 +72,19 @@ def band(
     values = trace[metric].astype(np.float64)
     seen = np.isfinite(values).all(axis=0)
     mean, half = mean_interval(values[:, seen])
-    x = np.arange(values.shape[1]) if over == "rounds" else trace[over].mean(axis=0)
-    if per_node and over not in ("rounds", "seconds"):
-        x = x / trace.problem.n
-    return Line(label, x[seen], mean, mean - half, mean + half, **style)
+    return Line(label, _places(trace, over, per_node)[seen], mean, mean - half, mean + half, **style)
 
 
-def long_band(label: str, trace: Trace, metric: str = "residual", **style: Any) -> Line:
-    """A trace for a logarithmic axis of rounds: means over windows that grow with the round, and their intervals.
+def long_band(
+    label: str, trace: Trace, metric: str = "residual", over: str = "rounds", per_node: bool = False, **style: Any
+) -> Line:
+    """A trace for a logarithmic axis: means over windows that grow with the round, and their intervals.
 
-    Round r stands for itself up to 8, then for a window of about r/8 rounds. Round 0 has no place on such an axis.
+    Round r stands for itself up to 8, then for a window of about r/8 rounds. `over` and `per_node` as in `band`.
     """
     values = trace[metric].astype(np.float64)
-    ends = [1]
+    places = _places(trace, over, per_node)
+    ends = [0, 1]
     while ends[-1] < values.shape[1]:
         ends.append(ends[-1] + max(1, ends[-1] // 8))
     ends[-1] = values.shape[1]
@@ -88,6 +92,14 @@ def long_band(label: str, trace: Trace, metric: str = "residual", **style: Any) 
     with np.errstate(over="ignore", invalid="ignore"):  # a diverging run is a result
         means = np.stack([values[:, start:end].mean(axis=1) for start, end in windows], axis=1)
     seen = np.isfinite(means).all(axis=0)
-    x = np.array([(start + end - 1) / 2 for start, end in windows])
+    x = np.array([places[start:end].mean() for start, end in windows])
     mean, half = mean_interval(means[:, seen])
     return Line(label, x[seen], mean, mean - half, mean + half, **style)
+
+
+def _places(trace: Trace, over: str, per_node: bool) -> np.ndarray:
+    """What rounds have cost so far, on average over the seeds, or their numbers."""
+    if over == "rounds":
+        return np.arange(trace.rounds + 1)
+    x = trace[over].mean(axis=0)
+    return x / trace.problem.n if per_node and over != "seconds" else x

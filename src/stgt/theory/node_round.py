@@ -109,7 +109,8 @@ def node_round(setting: Setting, quadratic: Curvature, r: int, *, talks: bool = 
     algorithm = _with_stepsizes(setting.algorithm)
     fields = fields_of(setting.algorithm)
     try:
-        built = _Builder(setting, algorithm, quadratic, fields).round(r, talks)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is said below
+            built = _Builder(setting, algorithm, quadratic, fields).round(r, talks)
     except TypeError as error:
         raise ValueError(
             f"{algorithm.label} does more with vectors than + − · / allow ({error}), so its round has no exact map: "
@@ -235,15 +236,14 @@ class _Builder:
 def _powers(B: Array, C: Array, steps: int) -> tuple[Array, Array, Array]:
     """B^k, Σ_{t<k} B^t and Σ_{t<k} B^t C (B^t)ᵀ for k = steps, by doubling k and adding one."""
     power, total, spread = np.broadcast_to(np.eye(B.shape[1]), B.shape), np.zeros_like(B), np.zeros_like(B)
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is said by the caller
-        for bit in f"{steps:b}":
-            total = total + power @ total
-            spread = spread + power @ spread @ power.transpose(0, 2, 1)
-            power = power @ power
-            if bit == "1":
-                total = total + power
-                spread = spread + power @ C @ power.transpose(0, 2, 1)
-                power = power @ B
+    for bit in f"{steps:b}":
+        total = total + power @ total
+        spread = spread + power @ spread @ power.transpose(0, 2, 1)
+        power = power @ power
+        if bit == "1":
+            total = total + power
+            spread = spread + power @ C @ power.transpose(0, 2, 1)
+            power = power @ B
     return power, total, spread
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
-from typing import Any, cast
 
 import numpy as np
+from scipy import linalg
 
 from stgt.ops import NUMPY
 from stgt.setting import Setting
@@ -195,10 +195,10 @@ def conserved_rows(shares: Array, p: int, changes: Iterable[Callable[[Array], Ar
         p: coordinates.
         changes: each maps rows (k, D) to (·, k), whose columns are 0 where the row is conserved.
     """
-    rows, seen = _sums(shares, p), cast(Any, np.zeros((0, len(shares))))
+    rows, seen = _sums(shares, p), np.zeros((0, len(shares)))
     for change in changes:
         more = change(rows).reshape(-1, len(shares), p).transpose(0, 2, 1).reshape(-1, len(shares))
-        seen = np.linalg.qr(np.concatenate([seen, more]), mode="r")
+        seen = linalg.qr(np.concatenate([seen, more]), mode="r")[0][: len(shares)]
     rows = _sums(_kernel(seen) @ shares, p)
     return np.linalg.qr(rows.T)[0].T if len(rows) else rows
 

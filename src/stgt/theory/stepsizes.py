@@ -25,14 +25,15 @@ from stgt.theory.stability import LARGEST, STABLE_BELOW, accept
 from stgt.topology import Topology
 
 EIGENVALUES_UP_TO = 250  # entries of a state of which all eigenvalues are found; of a larger one only the slowest
-FIRST = 1e-5  # the smallest γτL looked at
+FIRST = (1e-5, 1e-2)  # the γτL looked at first: where looking is quick, and else
+LEAST = 1e-9  # the smallest γτL looked at, if those before were unstable
 DECADE, COARSE = 10.0, 2.0  # factors between the stepsizes looked at up to γτL = 0.01, and up to γL = 0.2
 FINE = (1.05, 1.15)  # above it: where looking is quick, and else
 HOPELESS = 3.0  # a spectral radius beyond which no larger stepsize is tried
 FARTHER = 4.0  # how many times the first unstable stepsize is looked beyond, for gaps
 MOST = 200  # stepsizes looked at
 QUICK: Any = ((40, 8, 1e-9),)  # vectors, restarts and precision of Arnoldi's method
-TRIES: Any = ((40, 15, 1e-9), (100, 30, 1e-9), (250, 40, 1e-7))
+TRIES: Any = ((40, 6, 1e-8), (100, 10, 1e-8), (250, 40, 1e-7))
 NEXT_TO_ONE = 1 + 1e-9  # where what is left of a conserved sum does not make a matrix singular
 SLOWEST = 6  # eigenvalues near 1 that are found where many are almost as slow as the slowest
 
@@ -76,9 +77,10 @@ def largest_stable_stepsize(
 ) -> StableStepsize:
     """The largest γ up to which every stepsize is stable: the end of the stable interval that begins at 0.
 
-    Looks at stepsizes from γτL = 1e-5 upwards, 5 % apart where γL > 0.2 (15 % for states of more than 250 entries and
-    for random rounds), and between them where the spectral radius has a maximum; then refines the end. What it sees of
-    stable stepsizes above an unstable gap is in `.gaps`. A gap narrower than its steps may be missed.
+    Looks at stepsizes from γτL = 1e-5 upwards, 5 % apart where γL > 0.2, and between them where the spectral radius has
+    a maximum; then refines the end. For states of more than 250 entries and for random rounds it starts at γτL = 0.01,
+    going down only if that is unstable, and takes steps of 15 %. What it sees of stable stepsizes above an unstable gap
+    is in `.gaps`. A gap narrower than its steps may be missed.
 
     Args:
         algorithm: its gamma may be left out; where nodes have their own, their ratios are kept and the largest counts.
@@ -94,7 +96,7 @@ def largest_stable_stepsize(
     top = np.inf if below is None else check_number(below, "below", above=0)
     precision = check_number(precision, "precision", above=0)
     probe = Probe(algorithm, problem, topology)
-    scan = _Scan(probe.radius, probe.L, algorithm.tau, top, FINE[not probe.quick], progress)
+    scan = _Scan(probe.radius, probe.L * algorithm.tau, algorithm.tau, top, probe.quick, progress)
     return scan.find(precision, [gamma for gamma in also if gamma <= top])
 
 
@@ -181,9 +183,16 @@ class _Scan:
     """Stepsizes looked at, and which are stable."""
 
     def __init__(
-        self, radius: Callable[[float], float], L: float, tau: int, top: float, fine: float, progress: Progress | None
+        self,
+        radius: Callable[[float], float],
+        reach: float,
+        tau: int,
+        top: float,
+        quick: bool,
+        progress: Progress | None,
     ) -> None:
-        self.radius, self.L, self.tau, self.top, self.fine, self.progress = radius, L, tau, top, fine, progress
+        self.radius, self.reach, self.tau, self.top, self.progress = radius, reach, tau, top, progress
+        self.first, self.fine = FIRST[not quick], FINE[not quick]
         self.seen: dict[float, float] = {}
 
     def stable(self, gamma: float) -> bool:
@@ -210,7 +219,10 @@ class _Scan:
         return StableStepsize(edges[0] if self.stable(gammas[0]) else 0.0, gaps, gammas[-1])
 
     def _upwards(self) -> None:
-        gamma, unstable = min(FIRST / (self.tau * self.L), self.top), None
+        gamma, unstable = min(self.first / self.reach, self.top), None
+        below = gamma
+        while not self.stable(below) and below * self.reach > LEAST:
+            below /= DECADE
         for _ in range(MOST):
             if not self.stable(gamma):
                 unstable = unstable or gamma
@@ -218,8 +230,8 @@ class _Scan:
                     return
             if gamma >= self.top:
                 return
-            slow = COARSE if gamma * self.tau * self.L > 0.01 else DECADE
-            gamma = min((self.fine if gamma * self.L > 0.2 else slow) * gamma, self.top)
+            slow = COARSE if gamma * self.reach > 0.009 else DECADE
+            gamma = min((self.fine if gamma * self.reach > 0.2 * self.tau else slow) * gamma, self.top)
 
     def _maxima(self, precision: float) -> None:
         """Looks between stable stepsizes where the spectral radius has a maximum."""
