@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import linalg
 
 import stgt
 from catalogue import logistic
@@ -75,18 +76,20 @@ class Forms:
 def _forms(problem, topology, tau, gamma, adjoint=False):
     found = theory.round_map(stgt.STGT(gamma=gamma, tau=tau, adjoint=adjoint), problem, topology)
     A, n = problem.data["A"], problem.n
-    tracker = np.eye(len(found.layout.start))[found.layout.models.sum(axis=0) == 0]  # what is not x is c
-    M, _, Q = found.steps[0]
-    mean = found.mean
-    before = {
-        "mean": mean,
-        "consensus": found.disagreement,
-        "tracking": tracker @ found.basis + (A - A.mean(axis=0)).reshape(n * P, P) @ mean,
+    layout, step = found.layout, found.rounds[0]
+    tracker = np.eye(len(layout.start))[layout.models.sum(axis=0) == 0]  # what is not x is c
+    basis = linalg.null_space(tracker.reshape(n, P, -1).sum(axis=0))  # Σ c_i = 0
+    seen = {
+        "mean": layout.mean,
+        "consensus": layout.models - np.tile(layout.mean, (n, 1)),
+        "tracking": tracker + (A - A.mean(axis=0)).reshape(n * P, P) @ layout.mean,
     }
+    M, mean = basis.T @ step.M @ basis, layout.mean @ basis
+    before = {name: part @ basis for name, part in seen.items()}
     return Forms(
         before,
         {name: part @ M for name, part in before.items()},
-        {name: float(np.vdot(part @ Q, part)) for name, part in before.items()},
+        {name: float(np.vdot(part @ step.Q, part)) for name, part in seen.items()},
         M,
         A.mean(axis=0) @ mean,
         0.5 * mean.T @ A.mean(axis=0) @ mean,

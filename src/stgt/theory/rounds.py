@@ -198,7 +198,7 @@ def conserved_rows(shares: Array, p: int, changes: Iterable[Callable[[Array], Ar
     rows, seen = _sums(shares, p), np.zeros((0, len(shares)))
     for change in changes:
         more = change(rows).reshape(-1, len(shares), p).transpose(0, 2, 1).reshape(-1, len(shares))
-        seen = linalg.qr(np.concatenate([seen, more]), mode="r")[0][: len(shares)]
+        seen = np.asarray(linalg.qr(np.concatenate([seen, more]), mode="r")[0])[: len(shares)]
     rows = _sums(_kernel(seen) @ shares, p)
     return np.linalg.qr(rows.T)[0].T if len(rows) else rows
 

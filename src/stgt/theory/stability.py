@@ -40,12 +40,14 @@ class SteadyState:
         consensus: E‖X − 1x̄‖², likewise.
         bias: ‖E x̄ − x*‖², the part of `residual` that is no noise; 0 for methods that are exact.
         consensus_error: the standard error of `consensus`, which is estimated for large states; 0 where it is exact.
+        residual_error: the standard error of `residual` where the law of W_r is known from drawn rounds only; else 0.
     """
 
     residual: float
     consensus: float
     bias: float
     consensus_error: float = 0.0
+    residual_error: float = 0.0
 
 
 def round_map(algorithm: Algorithm, problem: Problem, topology: Topology, *, x0: Any = None) -> RoundMap:
