@@ -52,7 +52,7 @@ def test_claims_follow_the_last_three_measurements():
 
 
 def test_a_run_that_left_the_finite_numbers_wins_nothing(tmp_path):
-    given = rows("ST-GT", [2.3, np.nan, np.nan], [0.1, 0.1, 0.1])
+    given = rows("ST-GT", [2.3, np.nan, np.nan], [0.1, 0.1, 0.1], bytes_a_row=np.nan)
     given += rows("Scaffold", [2.3, 2.0, 1.5], [0.1, 0.3, 0.5]) + rows("FlexGT", [2.3, 2.2, 2.1], [0.1, 0.2, 0.2])
     curves = comparison.by_method(given)
     claims = _claims(curves, BEST)
@@ -62,7 +62,10 @@ def test_a_run_that_left_the_finite_numbers_wins_nothing(tmp_path):
         spec, comparison.summary(curves), claims, [comparison.figure("c", curves, "t", "round", 25)], given
     )
     write_outcome(outcome, tmp_path)
-    assert json.loads((tmp_path / "claims.json").read_text())[0]["figures"]["train_loss"]["ST-GT"] == [None]
+    numbers = json.loads((tmp_path / "claims.json").read_text())[0]["figures"]
+    assert numbers["train_loss"]["ST-GT"] == [None]
+    assert numbers["megabytes"] is None
+    assert numbers["train_loss_at_these"] == {method: [None] for method in CHOSEN}
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -109,6 +112,18 @@ def test_methods_are_compared_where_each_has_sent_the_same():
     assert loss["train_loss_at_these"] == {method: pytest.approx(value) for method, value in at_these.items()}
     at_these = {"ST-GT": [0.2], "Scaffold": [0.4], "FlexGT": [0.15]}
     assert accuracy["test_accuracy_at_these"] == {method: pytest.approx(value) for method, value in at_these.items()}
+
+
+def test_seeds_that_send_unlike_amounts_are_drawn_over_their_mean():
+    """A server calls itself in some rounds, and sends less in them: 1 and 3 MB a measurement are 2 in the mean."""
+    given = rows("Scaffold", [2.4, 2.0, 1.5], [0.1, 0.2, 0.4], 0, bytes_a_row=1e6)
+    given += rows("Scaffold", [2.4, 1.8, 1.3], [0.1, 0.3, 0.5], 1, bytes_a_row=3e6)
+    curves = comparison.by_method(given)
+    rounds, _, sent, _ = comparison.figure("name", curves, "title", "round", 25).panels
+    assert [rounds.lines[0].x, sent.lines[0].x] == [pytest.approx([0, 5, 10]), pytest.approx([0, 2, 4])]
+    assert sent.lines[0].y == pytest.approx([2.4, 1.9, 1.4])
+    assert comparison.equal_bytes(curves) == 2e6
+    assert comparison.at_bytes(curves["Scaffold"], "train_loss", 2e6) == pytest.approx([1.5, 2.0])
 
 
 def test_each_reading_is_judged_by_its_own_stepsizes():

@@ -49,8 +49,8 @@ def _panels(curves: Mapping[str, Curves], rounds: str, per_round: int) -> tuple[
         ("bytes_sent", "MB sent by a node", 1e6),
     ):
         for y, ylabel, ymax in (("train_loss", "training loss", top), ("test_accuracy", "test accuracy", np.inf)):
-            lines = [
-                _line(label, one[x][0] / scale, np.minimum(one[y], 1.1 * ymax), i)  # one that diverges leaves the frame
+            lines = [  # one that diverges leaves the frame
+                _line(label, one[x].mean(axis=0) / scale, np.minimum(one[y], 1.1 * ymax), i)
                 for i, (label, one) in enumerate(curves.items())
             ]
             panels.append(Panel("", xlabel, ylabel, tuple(lines), ylog=False, ymax=ymax))
