@@ -116,10 +116,26 @@ def by_method(rows: Iterable[TableRow]) -> dict[str, Curves]:
     }
 
 
+def at_end(curves: Curves, name: str, measurements: int = 3) -> np.ndarray:
+    """A column's mean over the last measurements, for each seed."""
+    return curves[name][:, -measurements:].mean(axis=1)
+
+
 def last(curves: Curves, name: str, measurements: int = 3) -> tuple[float, float]:
-    """A column's mean over the last measurements, and the half-width of its 95 % interval over seeds."""
-    mean, half = mean_interval(curves[name][:, -measurements:].mean(axis=1))
+    """The mean of `at_end` over seeds, and the half-width of its 95 % interval."""
+    mean, half = mean_interval(at_end(curves, name, measurements))
     return float(mean), float(half)
+
+
+def equal_bytes(curves: Mapping[str, Curves]) -> float:
+    """What a node has sent at the end of the run that sends least; NaN if a run left the finite numbers."""
+    return float(np.min([one["bytes_sent"][:, -1].min() for one in curves.values()]))
+
+
+def at_bytes(curves: Curves, name: str, sent: float) -> np.ndarray:
+    """A column when a node has sent so many bytes, for each seed; linear between two measurements."""
+    pairs = zip(curves["bytes_sent"], curves[name], strict=True)
+    return np.array([np.interp(sent, x, y) for x, y in pairs])
 
 
 def written(values: Mapping[str, float]) -> dict[str, float | None]:

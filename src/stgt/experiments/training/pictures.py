@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,21 @@ def figure(name: str, curves: Mapping[str, Curves], title: str, rounds: str = "r
         rounds: what the axis of the rounds is called.
         per_round: the steps of a round, where rounds are to be counted by them.
     """
+    return Figure(name, _panels(curves, rounds, per_round), columns=2, title=title, shared=False)
+
+
+def figure_of_readings(
+    name: str, readings: Mapping[str, Mapping[str, Curves]], title: str, rounds: str, per_round: int
+) -> Figure:
+    """The panels of `figure` for several readings: a column for each, under its name."""
+    columns = [_panels(curves, rounds, per_round) for curves in readings.values()]
+    first, *others = zip(*columns, strict=True)
+    named = [replace(panel, title=reading) for reading, panel in zip(readings, first, strict=True)]
+    panels = (*named, *(panel for row in others for panel in row))
+    return Figure(name, panels, columns=len(columns), title=title, shared=False)
+
+
+def _panels(curves: Mapping[str, Curves], rounds: str, per_round: int) -> tuple[Panel, ...]:
     top = 1.5 * max(float(one["train_loss"][:, 0].max()) for one in curves.values())
     panels = []
     for x, xlabel, scale in (
@@ -33,12 +49,12 @@ def figure(name: str, curves: Mapping[str, Curves], title: str, rounds: str = "r
         ("bytes_sent", "MB sent by a node", 1e6),
     ):
         for y, ylabel, ymax in (("train_loss", "training loss", top), ("test_accuracy", "test accuracy", np.inf)):
-            lines = [
-                _line(label, one[x][0] / scale, np.minimum(one[y], 1.1 * ymax), i)  # one that diverges leaves the frame
+            lines = [  # one that diverges leaves the frame
+                _line(label, one[x].mean(axis=0) / scale, np.minimum(one[y], 1.1 * ymax), i)
                 for i, (label, one) in enumerate(curves.items())
             ]
             panels.append(Panel("", xlabel, ylabel, tuple(lines), ylog=False, ymax=ymax))
-    return Figure(name, tuple(panels), columns=2, title=title, shared=False)
+    return tuple(panels)
 
 
 def draw_run(run: Training, rows: Iterable[Mapping[str, Any]], nodes: int, folder: Path) -> list[Path]:
