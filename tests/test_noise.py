@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import linalg
 from scipy.stats import norm
 
 import stgt
@@ -233,15 +234,14 @@ def test_a_spec_file_makes_the_problem(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", NEW)
-def test_the_exact_theory_covers_isotropic_noise(kind):
-    problem, ring = ridge(kind), stgt.topology.ring(N)
-    for attempt in (
-        lambda: stgt.theory.steady_state(STGT, problem, ring),
-        lambda: stgt.theory.expected_curve(STGT, problem, ring, 3),
-        lambda: stgt.theory.round_map(STGT, problem, ring),
-    ):
-        with pytest.raises(ValueError, match="not isotropic"):
-            attempt()
+def test_the_exact_theory_knows_the_covariance(kind):
+    """D-PSGD (ATC) with W = J: x̄ ← (I − γĀ)x̄ + γb̄ − γδ̄, so P = (I − γĀ) P (I − γĀ) + γ² (mean of C_i)/n."""
+    problem, gamma = ridge(kind), 0.1
+    theta = problem.data["theta"]
+    M = np.eye(P) - gamma * (2 / N * theta.T @ theta + problem.mu * np.eye(P))
+    expected = linalg.solve_discrete_lyapunov(M, gamma**2 * covariances(kind, problem).mean(axis=0) / N)
+    exact = stgt.theory.steady_state(stgt.DPSGD(gamma=gamma, atc=True), problem, stgt.topology.complete(N))
+    assert exact.residual == pytest.approx(np.trace(expected), rel=1e-9)
 
 
 def test_the_quadratic_model_of_a_problem_has_its_noise():

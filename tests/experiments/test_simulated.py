@@ -77,8 +77,9 @@ def test_a_row_whose_error_is_not_finite_says_since_when():
 
 
 def test_what_theory_does_not_reach_is_simulated_only():
-    """ProxSkip tosses a coin whether to talk."""
-    tossed = simulate_run(run(algorithm={"name": "ProxSkip", "gamma": 0.1, "p": 0.5}))
-    assert tossed.exact is None
-    assert tossed.level == pytest.approx(tossed.errors.mean())
-    assert {"error", "low", "high", "diverged", "settled"} == set(tossed.summary())
+    """Aug-DGM exchanges twice by one matching, which takes fourth moments."""
+    parts = {"algorithm": {"name": "AugDGM", "gamma": 0.1}, "topology": {"name": "random_matching"}}
+    twice = simulate_run(run(**parts))
+    assert twice.exact is None
+    assert twice.level == pytest.approx(twice.errors.mean())
+    assert {"error", "low", "high", "diverged", "settled"} == set(twice.summary())

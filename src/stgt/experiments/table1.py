@@ -67,7 +67,7 @@ def table1(progress: Progress | None = None) -> Outcome:
         rows += [_row(row, counted[row.label], objective) for objective in row.objectives]
         if progress is not None:
             progress(done + 1, len(ROWS))
-    chosen = {key: value for key, value in vars(CONSTANTS).items() if key not in ("topology", "doubly_stochastic")}
+    chosen = {key: getattr(CONSTANTS, key) for key in ("L", "mu", "sigma2", "n", "tau", "rho", "sampled", "samples")}
     options = {**chosen, "epsilon": EPSILON, "gap": START.gap, "tracking": START.tracking}
     spec = Spec(experiment="table1", options=options, runs=tuple(runs))
     return Outcome(spec, rows, _costs(counted) + _complexities(), [_figure()])

@@ -150,21 +150,21 @@ def _exact(
     algorithm: Algorithm, problem: Problem, topology: Topology, target: float | None, progress: Progress | None
 ) -> _Findings:
     found = exact_map(algorithm, problem, topology)
-    basis, random = "exact", isinstance(found, MeanSquare)
-    if isinstance(found, MeanSquare) and not found.exact:
-        basis = f"an estimate, from {found.draws} rounds drawn of {topology.name}"
+    random = isinstance(found, MeanSquare)
+    if isinstance(found, MeanSquare) and not found.exact:  # short runs are quicker than the moments of drawn rounds
+        return _tried(algorithm, problem, topology, target)
     radius, gamma = found.spectral_radius, _gamma(algorithm)
     options: dict[str, Any] = {"precision": 0.02 if random else 1e-3, "progress": progress, "also": [gamma]}
     largest = largest_stable_stepsize(algorithm, problem, topology, **options)
     if radius >= STABLE_BELOW:
-        return _Findings(basis, radius, largest_gamma=largest)
+        return _Findings("exact", radius, largest_gamma=largest)
     steady = steady_state_of(found)
     rounds, looked = None, None
     if target is not None and steady.residual < target:
         looked, most = 64, LONGEST_RANDOM if random else LONGEST
         while (rounds := _first_below(curve_of(found, looked), target)) is None and looked < most:
             looked *= 4
-    return _Findings(basis, radius, steady.residual, steady.bias, largest, rounds, looked)
+    return _Findings("exact", radius, steady.residual, steady.bias, largest, rounds, looked)
 
 
 def _tried(algorithm: Algorithm, problem: Problem, topology: Topology, target: float | None) -> _Findings:

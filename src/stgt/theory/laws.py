@@ -17,6 +17,7 @@ from stgt.topology import Topology
 from stgt.topology.structure import Moments, Sampled
 
 Array = np.ndarray
+DRAWS = 100  # rounds drawn where the moments of W_r are not known in closed form
 
 
 class Law(ABC):
@@ -237,7 +238,7 @@ def law_of(round: NodeRound, algorithm: Algorithm, topology: Topology, phase: in
             "topology with a period, or simulate it."
         )
     if not topology.has_server or topology.sampled == topology.n:
-        return Peers(round, topology, topology.moments(phase), phase)
+        return Peers(round, topology, topology.moments(phase, DRAWS), phase)
     if not isinstance(topology.structure, Sampled):
         raise ValueError(
             f"the rounds of {topology.name} are not independent, as the workers of one belong to the next too: use "
