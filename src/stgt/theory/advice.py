@@ -156,8 +156,8 @@ def _exact(
     radius, gamma = found.spectral_radius, _gamma(algorithm)
     options: dict[str, Any] = {"precision": 0.02 if random else 1e-3, "progress": progress, "also": [gamma]}
     largest = largest_stable_stepsize(algorithm, problem, topology, **options)
-    if radius >= STABLE_BELOW:
-        return _Findings("exact", radius, largest_gamma=largest)
+    if radius >= STABLE_BELOW:  # of a large state the stepsizes were judged by estimates: the radius itself is right
+        return _Findings("exact", radius, largest_gamma=largest if gamma > largest else None)
     steady = steady_state_of(found)
     rounds, looked = None, None
     if target is not None and steady.residual < target:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy import linalg
+from threadpoolctl import threadpool_limits
 
 from stgt.hyper import Brief
 from stgt.theory.rounds import Rounds
 
 Array = np.ndarray
 DOUBLINGS = 60
+MANY = 800  # rows from which on products are worth more than one thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +165,8 @@ class RoundMap(Brief):
 def lyapunov(M: Array, Q: Array) -> Array | None:
     """P = M P Mᵀ + Q, by doubling the number of rounds again and again; None if M is not stable."""
     P, A = Q, M
-    with np.errstate(over="ignore", invalid="ignore"):
+    threads = os.cpu_count() if len(M) > MANY else None
+    with threadpool_limits(threads, "blas"), np.errstate(over="ignore", invalid="ignore"):
         for _ in range(DOUBLINGS):
             more = A @ P @ A.T
             P = P + more

@@ -200,9 +200,27 @@ def by_arnoldi(
         slowest = int(np.abs(found[0]).argmax())
         value, mode = complex(found[0][slowest]), found[1][:, slowest]
         image = forward(mode.real) + 1j * forward(mode.imag)
-        if np.linalg.norm(image - value * mode) <= 1e-6 * max(1.0, abs(value)):
+        if np.linalg.norm(image - value * mode) <= max(1e-6, 10 * precision) * max(1.0, abs(value)):
             return abs(value)
     return None
+
+
+def by_ritz_values(forward: Callable[[np.ndarray], np.ndarray], start: np.ndarray, vectors: int) -> float:
+    """The largest |λ| of a linear function, estimated from the space of a start and its images under the function."""
+    V, H = np.zeros((vectors + 1, len(start))), np.zeros((vectors + 1, vectors))
+    V[0] = start / np.linalg.norm(start)
+    for k in range(vectors):
+        image = forward(V[k])
+        for _ in range(2):  # twice, for the sake of rounding
+            along = V[: k + 1] @ image
+            image = image - along @ V[: k + 1]
+            H[: k + 1, k] += along
+        H[k + 1, k] = np.linalg.norm(image)
+        if not H[k + 1, k] > 1e-12 * np.abs(H[: k + 1, k]).max():
+            vectors = k + 1
+            break
+        V[k + 1] = image / H[k + 1, k]
+    return float(np.abs(np.linalg.eigvals(H[:vectors, :vectors])).max())
 
 
 def _random_rows(size: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from stgt.checks import check_number
 from stgt.problems.base import Problem
 from stgt.progress import Progress
 from stgt.setting import fitting
-from stgt.theory.large import by_arnoldi, operator
+from stgt.theory.large import by_arnoldi, by_ritz_values, operator
 from stgt.theory.mean_square import MeanSquare
 from stgt.theory.node_round import Curvature, curvature
 from stgt.theory.rounds import Rounds
@@ -25,15 +25,16 @@ from stgt.theory.stability import LARGEST, STABLE_BELOW, accept
 from stgt.topology import Topology
 
 EIGENVALUES_UP_TO = 250  # entries of a state of which all eigenvalues are found; of a larger one only the slowest
-FIRST = (1e-5, 1e-2)  # the γτL looked at first: where looking is quick, and else
+FIRST = (1e-5, 1e-2, 1e-2)  # the γτL looked at first, likewise
 LEAST = 1e-9  # the smallest γτL looked at, if those before were unstable
 DECADE, COARSE = 10.0, 2.0  # factors between the stepsizes looked at up to γτL = 0.01, and up to γL = 0.2
-FINE = (1.05, 1.15)  # above it: where looking is quick, and else
+FINE = (1.05, 1.15, 1.3)  # above it: where looking is quick, and for states of some hundreds or of more entries
 HOPELESS = 3.0  # a spectral radius beyond which no larger stepsize is tried
 FARTHER = 4.0  # how many times the first unstable stepsize is looked beyond, for gaps
 MOST = 200  # stepsizes looked at
+VECTORS = 120  # of the space in which the spectral radius of a large state is estimated
 QUICK: Any = ((40, 8, 1e-9),)  # vectors, restarts and precision of Arnoldi's method
-TRIES: Any = ((40, 6, 1e-8), (100, 10, 1e-8), (250, 40, 1e-7))
+RANDOM: Any = ((20, 4, 1e-6), (40, 8, 1e-6), (100, 20, 1e-7))
 NEXT_TO_ONE = 1 + 1e-9  # where what is left of a conserved sum does not make a matrix singular
 SLOWEST = 6  # eigenvalues near 1 that are found where many are almost as slow as the slowest
 
@@ -78,9 +79,10 @@ def largest_stable_stepsize(
     """The largest γ up to which every stepsize is stable: the end of the stable interval that begins at 0.
 
     Looks at stepsizes from γτL = 1e-5 upwards, 5 % apart where γL > 0.2, and between them where the spectral radius has
-    a maximum; then refines the end. For states of more than 250 entries and for random rounds it starts at γτL = 0.01,
-    going down only if that is unstable, and takes steps of 15 %. What it sees of stable stepsizes above an unstable gap
-    is in `.gaps`. A gap narrower than its steps may be missed.
+    a maximum; then refines the end. For states of more than 250 entries it starts at γτL = 0.01, going down only if
+    that is unstable, and takes steps of 15 %, for more than 1,000 or for random rounds of 30 %. What it sees of stable
+    stepsizes above an unstable gap is in `.gaps`. A gap narrower than its steps may be missed. For states of more than
+    2,000 entries the radii it looks at are estimates, from spaces of 120 vectors.
 
     Args:
         algorithm: its gamma may be left out; where nodes have their own, their ratios are kept and the largest counts.
@@ -96,7 +98,7 @@ def largest_stable_stepsize(
     top = np.inf if below is None else check_number(below, "below", above=0)
     precision = check_number(precision, "precision", above=0)
     probe = Probe(algorithm, problem, topology)
-    scan = _Scan(probe.radius, probe.L * algorithm.tau, algorithm.tau, top, probe.quick, progress)
+    scan = _Scan(probe.radius, probe.L * algorithm.tau, algorithm.tau, top, probe.effort, progress)
     return scan.find(precision, [gamma for gamma in also if gamma <= top])
 
 
@@ -110,7 +112,8 @@ class Probe:
         self._quadratic: Curvature | None = None
         self._conserved: np.ndarray | None = None
         setting, _, entries = accept(self._at(1.0), problem, topology, None)
-        self.quick = entries <= EIGENVALUES_UP_TO and not (topology.random or setting.tosses)
+        many = topology.random or setting.tosses or entries > 4 * EIGENVALUES_UP_TO
+        self.effort = 2 if many else int(entries > EIGENVALUES_UP_TO)  # what a look costs, by how much is looked at
 
     @property
     def L(self) -> float:
@@ -118,11 +121,11 @@ class Probe:
         return float(np.abs(np.linalg.eigvalsh(self._curvature(1.0).H)).max())
 
     def radius(self, gamma: float) -> float:
-        """Infinite where a round leaves the finite numbers."""
+        """Infinite where a round leaves the finite numbers; of a large state an estimate."""
         setting, x0, entries = accept(self._at(gamma), self.problem, self.topology, None)
         try:
             if self.topology.random or setting.tosses:
-                return MeanSquare(setting, x0, self._curvature(gamma)).spectral_radius
+                return MeanSquare(setting, x0, self._curvature(gamma)).radius(RANDOM)
             rounds = Rounds(setting, x0, self._curvature(gamma))
         except ValueError as error:
             if "leaves the finite numbers" in str(error):
@@ -141,15 +144,15 @@ class Probe:
         else:
             start = np.random.default_rng(0).standard_normal(entries)
             start -= C.T @ (C @ start)
-            tries = QUICK if entries <= LARGEST else TRIES
-            found = by_arnoldi(lambda v: over_period(v[:, None])[:, 0], entries, start, tries)
-            if found is None and entries <= LARGEST:
-                found = near_one(over_period(np.eye(entries)), start)
-        if found is None:
-            raise ValueError(
-                f"the spectral radius of {self.algorithm.label} with gamma={gamma:g} on {self.topology.name} did not "
-                "settle: give a topology with a larger spectral gap, or below=…."
-            )
+
+            def forward(v: np.ndarray) -> np.ndarray:
+                return over_period(v[:, None])[:, 0]
+
+            if entries > LARGEST:
+                found = by_ritz_values(forward, start, VECTORS)
+            else:
+                found = by_arnoldi(forward, entries, start, QUICK)
+                found = near_one(over_period(np.eye(entries)), start) if found is None else found
         return found ** (1 / rounds.period)
 
     def _at(self, gamma: float) -> Algorithm:
@@ -188,11 +191,11 @@ class _Scan:
         reach: float,
         tau: int,
         top: float,
-        quick: bool,
+        effort: int,
         progress: Progress | None,
     ) -> None:
         self.radius, self.reach, self.tau, self.top, self.progress = radius, reach, tau, top, progress
-        self.first, self.fine = FIRST[not quick], FINE[not quick]
+        self.first, self.fine = FIRST[effort], FINE[effort]
         self.seen: dict[float, float] = {}
 
     def stable(self, gamma: float) -> bool:
