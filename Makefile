@@ -38,6 +38,7 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/simulator.py
+	$(BIN)/python benchmarks/theory.py
 	$(BIN)/python benchmarks/trainer.py
 
 # docs/own_problem.ipynb, from the page of that name.

@@ -1,0 +1,28 @@
+"""What `check` costs: CPU seconds after imports, for states of hundreds to tens of thousands of entries."""
+
+import time
+
+import stgt
+from stgt import theory
+
+SETTINGS = {
+    "README's spec": (stgt.STGT(gamma=0.4, tau=50), 32, lambda: stgt.topology.exponential(32, neighbors=3)),
+    "exponential, n = 32": (stgt.STGT(gamma=0.4, tau=50), 32, lambda: stgt.topology.exponential(32)),
+    "ring, n = 64": (stgt.STGT(gamma=0.4, tau=50), 64, lambda: stgt.topology.ring(64)),
+    "exponential, n = 1,000": (stgt.STGT(gamma=0.1, tau=10), 1000, lambda: stgt.topology.exponential(1000)),
+    "Scaffold, 4 of 32": (stgt.Scaffold(gamma=0.4, tau=50), 32, lambda: stgt.topology.server(32, sampled=4)),
+}
+
+
+def main() -> None:
+    theory.check(stgt.STGT(gamma=0.1, tau=2), stgt.problems.ridge(n=4, p=2), stgt.topology.ring(4))  # imports
+    for name, (algorithm, n, graph) in SETTINGS.items():
+        problem, topology = stgt.problems.ridge(n=n), graph()
+        cpu, wall = time.process_time(), time.perf_counter()
+        advice = theory.check(algorithm, problem, topology, target=0.02)
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        print(f"{name}: {cpu:.1f} CPU s, {wall:.1f} s; radius {advice.radius:.6f}, largest {advice.largest_gamma:.4g}")
+
+
+if __name__ == "__main__":
+    main()
