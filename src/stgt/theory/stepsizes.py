@@ -32,11 +32,11 @@ FINE = (1.05, 1.15, 1.3)  # above it: where looking is quick, and for states of 
 HOPELESS = 3.0  # a spectral radius beyond which no larger stepsize is tried
 FARTHER = 4.0  # how many times the first unstable stepsize is looked beyond, for gaps
 MOST = 200  # stepsizes looked at
-VECTORS = 120  # of the space in which the spectral radius of a large state is estimated
+VECTORS = 120  # of the space in which a spectral radius is estimated
 QUICK: Any = ((40, 8, 1e-9),)  # vectors, restarts and precision of Arnoldi's method
 RANDOM: Any = ((20, 4, 1e-6), (40, 8, 1e-6), (100, 20, 1e-7))
 NEXT_TO_ONE = 1 + 1e-9  # where what is left of a conserved sum does not make a matrix singular
-SLOWEST = 6  # eigenvalues near 1 that are found where many are almost as slow as the slowest
+SLOWEST = 12  # eigenvalues near 1 that are found where many are almost as slow as the slowest
 
 
 class StableStepsize(float):
@@ -152,7 +152,8 @@ class Probe:
                 found = by_ritz_values(forward, start, VECTORS)
             else:
                 found = by_arnoldi(forward, entries, start, QUICK)
-                found = near_one(over_period(np.eye(entries)), start) if found is None else found
+                if found is None:
+                    found = _unsettled(over_period(np.eye(entries)), by_ritz_values(forward, start, VECTORS), start)
         return found ** (1 / rounds.period)
 
     def _at(self, gamma: float) -> Algorithm:
@@ -170,15 +171,25 @@ class Probe:
         return self._conserved
 
 
-def near_one(M: np.ndarray, start: np.ndarray) -> float:
-    """The largest |λ| of a matrix many of whose eigenvalues are close to 1, so that Arnoldi's method has not settled on
-    one: of those next to 1, by shifting and inverting, or of them all where that fails too."""
+def _unsettled(M: np.ndarray, estimate: float, start: np.ndarray) -> float:
+    """The largest |λ| of a matrix on which Arnoldi's method has not settled, as many are almost as large.
+
+    If those next to 1 and the `estimate` agree on which side of 1 it is, the larger of them; else from all eigenvalues.
+    """
+    slowest = _next_to_one(M, start)
+    if slowest is None or (estimate >= STABLE_BELOW > slowest):
+        return float(np.abs(linalg.eigvals(M)).max())
+    return max(slowest, estimate)
+
+
+def _next_to_one(M: np.ndarray, start: np.ndarray) -> float | None:
+    """The largest |λ| of the eigenvalues next to 1, by shifting and inverting; None where that does not settle."""
     factors = linalg.lu_factor(M - NEXT_TO_ONE * np.eye(len(M)))
     inverse = operator(lambda v: linalg.lu_solve(factors, v), len(M))
     try:
         found: Any = eigs(inverse, SLOWEST, which="LM", v0=start, ncv=40, maxiter=20, return_eigenvectors=False)
     except ArpackError:
-        return float(np.abs(linalg.eigvals(M)).max())
+        return None
     return float(np.abs(NEXT_TO_ONE + 1 / found).max())
 
 
