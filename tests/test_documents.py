@@ -31,12 +31,15 @@ def test_the_readme_runs(capsys, tmp_path, monkeypatch):
 
 
 def test_the_page_on_theory_runs(capsys):
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "theory.md").read_text(), flags=re.S)
+    fixed, random = python_blocks("theory.md")
     names: dict = {}
-    exec(block, names)
+    exec(fixed, names)
     plain, adjoint = (float(line.split()[-1]) for line in capsys.readouterr().out.splitlines())
     assert adjoint < 1 < plain
     assert len(names["curve"]) == 51
+    exec(random, names)
+    assert float(capsys.readouterr().out.split()[0]) < 1
+    assert names["limit"] > names["scaffold"].gamma
 
 
 @pytest.mark.thorough
