@@ -226,7 +226,7 @@ def _advice_table(title: str, advice: Advice, run: RunSpec) -> Table:
         "largest safe gamma": _number(advice.largest_gamma),
         "Theorem's limit on gamma": _number(advice.theorem_gamma),
         "bytes a node sends": f"{advice.bytes_a_round:,.0f} a round, {advice.bytes_a_round * run.rounds:,.0f} in all",
-        "L, mu, σ², ρ": f"{advice.L:.4g}, {advice.mu:.4g}, {advice.sigma2:.4g}, {advice.rho:.4g}",
+        "L, mu, σ², ρ": ", ".join(_number(value) for value in (advice.L, advice.mu, advice.sigma2, advice.rho)),
     }
     if run.target is not None:
         reached = advice.rounds_to_target
@@ -238,7 +238,7 @@ def _advice_table(title: str, advice: Advice, run: RunSpec) -> Table:
 
 
 def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4g}"
+    return "none" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
 def _plus_minus(value: float, half_width: float) -> str:
