@@ -12,11 +12,11 @@ from stgt.engines.metrics import lyapunov_coefficients
 from test_moments import failures, matchings
 
 
-@settings(max_examples=10)
-@given(seed=DRAWS["seed"], fraction=DRAWS["fraction"], adjoint=st.booleans())
-def test_theorem_1_on_random_graphs(seed, fraction, adjoint):
+@settings(max_examples=20)
+@given(shape=DRAWS["shape"], seed=DRAWS["seed"], fraction=DRAWS["fraction"], adjoint=st.booleans())
+def test_theorem_1_on_random_graphs(shape, seed, fraction, adjoint):
     """W_r drawn from three matrices, one of which is not connected at all, plain and adjoint."""
-    n, tau = 4, 3
+    n, tau = shape
     rng = np.random.default_rng(seed)
     problem = _problem(n, rng)
     matrices = [_mixture(n, rng), GRAPHS["directed ring"](n, rng), np.eye(n)]

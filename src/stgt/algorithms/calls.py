@@ -35,6 +35,13 @@ def begin(algorithm: Algorithm, x: Vector, gradient: Vector = None, mean: Vector
     return dict(state)
 
 
+def after_steps(algorithm: Algorithm, *, start: Vector, end: Vector, gamma: Any, **others: Any) -> Local:
+    """What a method is handed after plain steps from `start` to `end`, with their mean direction; `others` by name."""
+    direction = (start - end) / (gamma * algorithm.tau)
+    parts = {"start": start, "end": end, "direction": direction, "gamma": gamma, **others}
+    return Local(algorithm.label, algorithm.reads, **parts)
+
+
 def say(algorithm: Algorithm, state: State, local: Local) -> dict[str, Vector]:
     """What a node says at the end of a round; `state` is `readable`."""
     return _said(algorithm, "message", algorithm.message(state, local), algorithm.exchanges)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stgt.algorithms import Algorithm, Local, Sent
-from stgt.algorithms.calls import at_stepsize, begin, hear, hear_again, readable, say, say_again
+from stgt.algorithms import Algorithm, Sent
+from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
 from stgt.engines.cache import keep_compiled
 from stgt.engines.drive import CHUNK
 from stgt.engines.metrics import Measured, measure
@@ -179,12 +179,10 @@ class Program:
         if tau > begun:
             carry, _ = lax.scan(step, carry, (steps[begun:], _at(drawn, slice(begun, None))))
         end, memory, last = carry
-        local = Local(
-            algorithm.label,
-            reads,
+        local = after_steps(
+            algorithm,
             start=start,
             end=end,
-            direction=(start - end) / (gamma * tau),
             gamma=gamma,
             round=r,
             participation=self.static.participation,

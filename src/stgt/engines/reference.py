@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from stgt.algorithms import Algorithm, Local, Sent
-from stgt.algorithms.calls import at_stepsize, begin, hear, hear_again, readable, say, say_again
+from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
 from stgt.engines.job import Job
 from stgt.engines.metrics import measure
 from stgt.engines.standing import Standing
@@ -87,12 +87,10 @@ class Run:
                 self.memory = _where(active, memory, self.memory)
             first = last if t == 0 else first
             x = x - self.gamma * (last + algorithm.correction(state, x))
-        return Local(
-            algorithm.label,
-            algorithm.reads,
+        return after_steps(
+            algorithm,
             start=start,
             end=x,
-            direction=(start - x) / (self.gamma * tau),
             gamma=self.gamma,
             round=r,
             participation=self.job.topology.participation,

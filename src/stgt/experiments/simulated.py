@@ -17,10 +17,10 @@ from stgt.experiments.outcome import finite, lost_at
 from stgt.experiments.spec import Made, RunSpec, make
 from stgt.progress import Progress, split_progress
 from stgt.statistics import mean_interval
+from stgt.theory.stability import STABLE_BELOW
 from stgt.topology import Topology
 from stgt.topology.structure import DENSE_UP_TO, Dense
 
-STABLE_BELOW = 1 - 1e-12
 TIE = 1e-3
 SURE = 0.99  # the confidence with which a run is said not to have settled
 EXACTLY = "exact values"  # what a comparison may rest on

@@ -138,12 +138,12 @@ class _Findings:
 def _found(
     algorithm: Algorithm, problem: Problem, topology: Topology, target: float | None, progress: Progress | None
 ) -> _Findings:
-    if not (topology.random or fitting(algorithm, problem, topology).tosses):
-        return _exact(algorithm, problem, topology, target, progress)
     try:
         return _exact(algorithm, problem, topology, target, progress)
-    except ValueError:  # its rounds depend on each other, or are too many numbers
-        return _tried(algorithm, problem, topology, target)
+    except ValueError:
+        if not (topology.random or fitting(algorithm, problem, topology).tosses):
+            raise
+        return _tried(algorithm, problem, topology, target)  # its rounds depend on each other, or are too many numbers
 
 
 def _exact(
@@ -242,9 +242,10 @@ def _warnings(
         sentences.append(f"{name} forgets its start slowly: its slowest mode takes {slow:,} rounds to shrink tenfold.")
     if stable and found.largest_gamma is not None and _gamma(algorithm) > found.largest_gamma * (1 + 1e-9):
         gaps = [f"{low:.3g} to {high:.3g}" for low, high in found.largest_gamma.gaps if low < _gamma(algorithm)]
+        between = f", from {' and '.join(gaps)}" if gaps else ""
         sentences.append(
-            f"gamma={_gamma(algorithm):g} is stable, but smaller ones are not: from {' and '.join(gaps)} "
-            f"{name} diverges; the largest safe gamma is {found.largest_gamma:.3g}."
+            f"gamma={_gamma(algorithm):g} is stable, but smaller ones are not{between}: the largest up to which "
+            f"{name} is safe is {found.largest_gamma:.3g}."
         )
     if found.error and found.bias and found.bias > 0.01 * found.error:
         sentences.append(f"{name} does not converge to x*: ‖E x̄ − x*‖² stays at {found.bias:.3g}, noise or not.")

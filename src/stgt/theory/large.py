@@ -157,10 +157,7 @@ class LargeMap:
 
     def _forward(self, v: np.ndarray) -> np.ndarray:
         """M v of a whole period, without what is conserved."""
-        column = self._free(v[None]).T
-        for r in range(self.period):
-            column = self.rounds.push(r, column)
-        return self._free(column.T)[0]
+        return self._free(self.rounds.over_period(v[:, None], self._conserved).T)[0]
 
     def _over_period(self, v: np.ndarray) -> np.ndarray:
         for r in range(self.period):

@@ -27,13 +27,11 @@ class Law(ABC):
         rows: (n, q, known): y_i as a map of what node i knows, its state and its noise.
         constant: (n, q).
         exact: are its moments no estimates?
-        draws: rounds drawn for an estimate.
     """
 
     rows: Array
     constant: Array
     exact: bool = True
-    draws: int = 0
 
     @abstractmethod
     def mean(self, y: Array) -> Array:
@@ -70,7 +68,7 @@ class Peers(Law):
     def __init__(self, round: NodeRound, topology: Topology, moments: Moments, phase: int) -> None:
         (exchange,) = round.exchanges
         self.topology, self.moments, self.phase, self.size = topology, moments, phase, round.size
-        self.exact, self.draws = moments.exact, moments.draws
+        self.exact = moments.exact
         self.back, self.width = exchange.transposed, exchange.F.shape[1] // len(exchange.transposed)
         self.rows = np.concatenate([round.G[:, :, : round.known], exchange.F], axis=1)
         self.constant = np.concatenate([round.constant, exchange.constant], axis=1)

@@ -39,7 +39,6 @@ class MeanSquare:
         setting: whose rounds they are.
         period: how many phases there are.
         exact: are the moments of W_r known in closed form?
-        draws: rounds drawn for an estimate of them, 0 if they are exact.
     """
 
     def __init__(self, setting: Setting, x0: Array, quadratic: Curvature | None = None) -> None:
@@ -58,7 +57,7 @@ class MeanSquare:
                 f"the state has {len(self.start)} entries, and second moments square that: give a problem with n·p "
                 f"small enough for {LARGEST}."
             )
-        self.exact, self.draws = all(phase.exact for phase in self.phases), max(phase.draws for phase in self.phases)
+        self.exact = all(phase.exact for phase in self.phases)
 
     def _phase(self, r: int) -> _Phase | Sampling:
         """Round r of the period."""
@@ -232,7 +231,7 @@ class _Phase:
 
     def __init__(self, laws: list[tuple[float, Law, NodeRound]], shape: tuple[int, int], one_for_all: Array) -> None:
         self.laws, self.shape, self.one_for_all = laws, shape, np.flatnonzero(one_for_all)
-        self.exact, self.draws = all(law.exact for _, law, _ in laws), max(law.draws for _, law, _ in laws)
+        self.exact = all(law.exact for _, law, _ in laws)
 
     def mean(self, columns: Array, constant: float) -> Array:
         """E[T] v for each column v, with E[b] added `constant` times."""

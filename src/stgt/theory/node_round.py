@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stgt.algorithms import Algorithm, Local
-from stgt.algorithms.calls import at_stepsize, begin, hear, hear_again, readable, say, say_again
+from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
 from stgt.setting import Setting
 from stgt.theory.forms import Form, add_blocks, as_form, rows, symbol
 
@@ -21,6 +21,10 @@ Array = np.ndarray
 AHEAD = "gradient ahead"  # the gradient at x that a method with two exchanges has from the round before
 ROOM = 2**28  # numbers that the blocks of a round may have: 2 GB
 AFFINE = 1e-8  # how far, relative to its size, a gradient may be from affine
+
+
+class NotFiniteError(ValueError):
+    """A round leaves the finite numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +121,7 @@ def node_round(setting: Setting, quadratic: Curvature, r: int, *, talks: bool = 
             "write it with these, or simulate it."
         ) from error
     if not all(np.isfinite(array).all() for array in (built.G, built.constant, *(one.F for one in built.exchanges))):
-        raise ValueError(
+        raise NotFiniteError(
             f"{algorithm.label} with gamma={setting.algorithm.gamma} leaves the finite numbers within a round: "
             "give a smaller one."
         )
@@ -205,12 +209,10 @@ class _Builder:
             x = self.between(x, correction, tau - 2)
             last = self.gradient(x, "noise of the last step")
             x = step(x, last)
-        return Local(
-            algorithm.label,
-            algorithm.reads,
+        return after_steps(
+            algorithm,
             start=start,
             end=x,
-            direction=(start - x) / (self.gamma * tau),
             gamma=self.gamma,
             round=r,
             participation=self.setting.topology.participation,

@@ -81,6 +81,13 @@ class Rounds:
         n, size = self.shape
         return self._forward(r, v.reshape(n, size, 1), slice(0, self.rounds[r].size), 1.0).ravel()
 
+    def over_period(self, columns: Array, conserved: Array) -> Array:
+        """M v of a whole period for each column v of (D, b), without v's part along what is conserved, rows (q, D)."""
+        columns = columns - conserved.T @ (conserved @ columns)
+        for r in range(self.period):
+            columns = self.push(r, columns)
+        return columns
+
     def pull(self, r: int, rows: Array) -> tuple[Array, Array]:
         """u M and u B Bᵀ for each row u of (k, D), in round r of the period."""
         round, (n, size) = self.rounds[r], self.shape

@@ -21,7 +21,7 @@ Array = np.ndarray
 class Sampling:
     """What such a round does to moments: means (d, b) and second moments (d, d) of w."""
 
-    exact, draws = True, 0
+    exact = True
 
     def __init__(self, law: Server, round: NodeRound) -> None:
         self.law, self.round, self.n = law, round, law.n

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,9 @@ from stgt.algorithms import Algorithm
 from stgt.checks import check_number
 from stgt.problems.base import Problem
 from stgt.progress import Progress
-from stgt.setting import fitting
 from stgt.theory.large import by_arnoldi, by_ritz_values, operator
 from stgt.theory.mean_square import MeanSquare
-from stgt.theory.node_round import Curvature, curvature
+from stgt.theory.node_round import NotFiniteError, curvature
 from stgt.theory.rounds import Rounds
 from stgt.theory.stability import LARGEST, STABLE_BELOW, accept
 from stgt.topology import Topology
@@ -109,36 +109,24 @@ class Probe:
         self.algorithm, self.problem, self.topology = algorithm, problem, topology
         gamma: Any = algorithm.gamma
         self._ratios = np.array(gamma) / max(gamma) if isinstance(gamma, tuple) else None
-        self._quadratic: Curvature | None = None
         self._conserved: np.ndarray | None = None
         setting, _, entries = accept(self._at(1.0), problem, topology, None)
+        self.quadratic = curvature(setting)
+        self.L = float(np.abs(np.linalg.eigvalsh(self.quadratic.H)).max())  # the largest curvature of any node
         many = topology.random or setting.tosses or entries > 4 * EIGENVALUES_UP_TO
         self.effort = 2 if many else int(entries > EIGENVALUES_UP_TO)  # what a look costs, by how much is looked at
-
-    @property
-    def L(self) -> float:
-        """The largest curvature of any node."""
-        return float(np.abs(np.linalg.eigvalsh(self._curvature(1.0).H)).max())
 
     def radius(self, gamma: float) -> float:
         """Infinite where a round leaves the finite numbers; of a large state an estimate."""
         setting, x0, entries = accept(self._at(gamma), self.problem, self.topology, None)
         try:
             if self.topology.random or setting.tosses:
-                return MeanSquare(setting, x0, self._curvature(gamma)).radius(RANDOM)
-            rounds = Rounds(setting, x0, self._curvature(gamma))
-        except ValueError as error:
-            if "leaves the finite numbers" in str(error):
-                return np.inf
-            raise
+                return MeanSquare(setting, x0, self.quadratic).radius(RANDOM)
+            rounds = Rounds(setting, x0, self.quadratic)
+        except NotFiniteError:
+            return np.inf
         C = self._still_conserved(rounds)
-
-        def over_period(columns: np.ndarray) -> np.ndarray:
-            columns = columns - C.T @ (C @ columns)
-            for r in range(rounds.period):
-                columns = rounds.push(r, columns)
-            return columns
-
+        over_period = partial(rounds.over_period, conserved=C)
         if entries <= EIGENVALUES_UP_TO:
             found = float(np.abs(linalg.eigvals(over_period(np.eye(entries)))).max())
         else:
@@ -158,11 +146,6 @@ class Probe:
 
     def _at(self, gamma: float) -> Algorithm:
         return replace(self.algorithm, gamma=gamma if self._ratios is None else tuple(gamma * self._ratios))
-
-    def _curvature(self, gamma: float) -> Curvature:
-        if self._quadratic is None:
-            self._quadratic = curvature(fitting(self._at(gamma), self.problem, self.topology))
-        return self._quadratic
 
     def _still_conserved(self, rounds: Rounds) -> np.ndarray:
         """What is conserved, looked for anew only if what was at another stepsize is not any more."""
