@@ -232,6 +232,7 @@ def test_bad_input() -> None:
         (lambda: topo.ring(4).moments().second(np.eye(3)), "n=4 nodes"),
         (lambda: topo.relay(6, 2).moments(), r"server\(6, sampled=2\)"),
         (lambda: topo.schedule(4, lambda r: np.eye(4)).moments(), "has no period"),
+        (lambda: topo.any_of([]), "items is empty"),
         (lambda: topo.any_of(3), "items is a int"),
         (lambda: topo.any_of([]), "empty"),
         (lambda: topo.any_of(topo.random_matching(4)), "random already"),

@@ -125,6 +125,12 @@ def test_a_closed_form():
     assert float(theory.largest_stable_stepsize(*asked)) == pytest.approx(2 / a, rel=2e-3)
 
 
+def test_without_noise_an_exact_method_has_no_error():
+    """Scaffold's fixed point is x* whoever is called, and what rounding leaves is not an error below 0."""
+    exact = theory.steady_state(stgt.Scaffold(gamma=0.1, tau=2), quadratic(6, 2), stgt.topology.server(6, sampled=2))
+    assert 0 <= exact.residual < 1e-25
+
+
 def test_a_fixed_graph_drawn_at_random_is_itself():
     """`any_of` one matrix: the moments' answers are the affine map's."""
     problem, W = quadratic(6, 2, noise=0.2), stgt.topology.ring(6).matrix(0)

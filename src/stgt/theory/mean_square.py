@@ -20,14 +20,13 @@ from stgt.theory.large import by_arnoldi, operator
 from stgt.theory.laws import Law, Server, Silent, law_of, left, right
 from stgt.theory.node_round import Curvature, NodeRound, curvature, first_state, node_round
 from stgt.theory.rounds import all_shares, conserved_rows
-from stgt.theory.sampling import Sampling
+from stgt.theory.sampling import Sampling, unless_rounding
 
 Array = np.ndarray
 LARGEST = 1500  # entries of a state whose second moments are still ordinary
 EIGENVALUES_UP_TO = 8  # entries of a state all of whose second moments' eigenvalues are found
 DRAWN = 4  # rounds drawn to see what none of them changes
 TRIES: Any = ((50, 8, 1e-9), (100, 20, 1e-8))  # vectors, restarts and precision of Arnoldi's method
-VANISHES = 1e-13  # a covariance this small, relative to the squares whose difference it is, is rounding
 GROUPS = 4  # of drawn rounds, to see how much what they say differs
 KEPT = 40  # vectors of the solver that finds the long run
 
@@ -275,8 +274,7 @@ class _Phase:
 
         expected = to @ with_it.T
         found = self._mean_over(of_one) - (expected if mean is None else expected + expected.T)
-        scale = VANISHES * max(1.0, float(np.abs(expected).max()))
-        return found if np.abs(found).max() > scale else np.zeros_like(found)
+        return unless_rounding(found, expected)
 
     def change(self, number: int | None, rows: Array) -> Array:
         """What a drawn round (None: the mean of all) does to the rows (k, D) of sums, (·, k): u T − u, u b, and how

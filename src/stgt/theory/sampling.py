@@ -16,6 +16,13 @@ from stgt.theory.laws import Server
 from stgt.theory.node_round import NodeRound
 
 Array = np.ndarray
+VANISHES = 1e-13  # a covariance this small, relative to the squares whose difference it is, is rounding
+
+
+def unless_rounding(found: Array, difference_of: Array) -> Array:
+    """A covariance, or 0 where it is so small that it is what rounding has left of the terms it is a difference of."""
+    least = VANISHES * max(1.0, float(np.abs(difference_of).max()))
+    return found if np.abs(found).max() > least else np.zeros_like(found)
 
 
 class Sampling:
@@ -94,7 +101,8 @@ class Sampling:
         each = t[:, :, None] * other[:, None]
         if mean is not None:
             together, each = together + together.T, each + each.transpose(0, 2, 1)
-        return (self.two - self.one**2) * together + (self.one - self.two) * self._squares(each)
+        apart = (self.two - self.one**2) * together
+        return unless_rounding(apart + (self.one - self.two) * self._squares(each), apart)
 
     def change(self, number: int | None, rows: Array) -> Array:
         """What a drawn round (None: the mean of all) does to the rows (k, d) of sums, (·, k): u T − u, u b, and how

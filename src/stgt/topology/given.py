@@ -99,6 +99,8 @@ def any_of(items: Any, seed: int = 0) -> Topology:
             given = list(items)
         except TypeError:
             raise ValueError(f"items is a {type(items).__name__}: give a topology, or a list of matrices.") from None
+        if not given:
+            raise ValueError("items is empty: give at least one square matrix or static topology.")
         for t, item in enumerate(given):
             if isinstance(item, Topology) and item.period != 1:
                 raise ValueError(f"items[{t}] is {item}, which is not static: give it alone, or its matrices.")
