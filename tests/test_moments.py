@@ -234,7 +234,6 @@ def test_bad_input() -> None:
         (lambda: topo.schedule(4, lambda r: np.eye(4)).moments(), "has no period"),
         (lambda: topo.any_of([]), "items is empty"),
         (lambda: topo.any_of(3), "items is a int"),
-        (lambda: topo.any_of([]), "empty"),
         (lambda: topo.any_of(topo.random_matching(4)), "random already"),
         (lambda: topo.any_of([topo.ring(4), topo.random_matching(4)]), "not static"),
         (lambda: topo.any_of([topo.ring(8), topo.hypercuboid(8)]), "not static"),
