@@ -30,17 +30,23 @@ def check_seed(seed: Any) -> int:
 
 
 def check_number(
-    value: Any, name: str, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
+    value: Any,
+    name: str,
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
 ) -> float:
-    """A finite number with value > above, value >= least and value <= most, as a Python float."""
+    """A finite number with value > above, value >= least, value <= most and value < below, as a Python float."""
     try:
         if _is_flag(value):
             raise TypeError
         number = float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{name}={value!r}: give a number{_range(above, least, most)}.") from None
-    if not (math.isfinite(number) and number > above and least <= number <= most):
-        raise ValueError(f"{name}={number:g}: give a finite number{_range(above, least, most)}.")
+        raise ValueError(f"{name}={value!r}: give a number{_range(above, least, most, below)}.") from None
+    if not (math.isfinite(number) and above < number < below and least <= number <= most):
+        raise ValueError(f"{name}={number:g}: give a finite number{_range(above, least, most, below)}.")
     return number
 
 
@@ -63,7 +69,7 @@ def _is_flag(value: Any) -> bool:
     return type(value).__name__ in ("bool", "bool_")  # NumPy's as well
 
 
-def _range(above: float, least: float, most: float) -> str:
+def _range(above: float, least: float, most: float, below: float) -> str:
     limits = []
     if above > -math.inf:
         limits.append(f"above {above:g}")
@@ -71,4 +77,6 @@ def _range(above: float, least: float, most: float) -> str:
         limits.append(f"of at least {least:g}")
     if most < math.inf:
         limits.append(f"up to {most:g}")
+    if below < math.inf:
+        limits.append(f"below {below:g}")
     return " " + " and ".join(limits) if limits else ""

@@ -13,6 +13,8 @@ from stgt.oracles import ORACLES, Oracle, default_oracle
 from stgt.problems.base import Problem
 from stgt.topology import Topology
 
+EIGENVALUES_UP_TO = 2000  # nodes of a fixed graph whose eigenvalues are looked at where a method asks for it
+
 
 @dataclass(frozen=True, eq=False)
 class Setting:
@@ -108,6 +110,14 @@ def check_fit(algorithm: Algorithm, topology: Topology) -> None:
             "another topology, such as server(n, sampled=s); Scaffold and ScaffoldPlus run on relay, FedAvg on any."
         )
     algorithm.check(topology.participation)
+    bound = algorithm.least_eigenvalue
+    if bound is not None and topology.symmetric and topology.period == 1 and topology.n <= EIGENVALUES_UP_TO:
+        least = float(np.linalg.eigvalsh(topology.matrix(0))[0])
+        if least <= bound + 1e-12:
+            raise ValueError(
+                f"{algorithm.label} needs the eigenvalues of W above {bound:.3g}, and {topology.name} has {least:.3g}: "
+                "give lazier weights, or ExactDiffusion(lazy=True)."
+            )
 
 
 def _choose_oracle(algorithm: Algorithm, problem: Problem, oracle: Any) -> Oracle:

@@ -33,8 +33,20 @@ class Named(BaseModel):
 
 
 def make_algorithm(given: Named) -> Algorithm:
-    """The algorithm that is named."""
-    return call(_find(ALGORITHMS, given.name), given.arguments, "algorithm", given.name)
+    """The algorithm that is named; one that it wraps may stand among its arguments."""
+    return algorithm_of({"name": given.name, **given.arguments}, lambda name, _: _find(ALGORITHMS, name))
+
+
+def algorithm_of(
+    given: Mapping[str, Any], find: Callable[[str, str], Callable[..., Any]], table: str = "algorithm"
+) -> Algorithm:
+    """The algorithm of a table; `find` gives the class of a name, and is told the table."""
+    arguments = {
+        key: algorithm_of(value, find, f"{table}.{key}") if isinstance(value, Mapping) and "name" in value else value
+        for key, value in given.items()
+        if key != "name"
+    }
+    return call(find(given["name"], table), arguments, table, given["name"])
 
 
 def make_problem(name: str, arguments: dict[str, Any]) -> Problem:

@@ -8,8 +8,11 @@ from stgt.algorithms.tracking import DSGT, GTSAGA, GTSVRG, KGT, NEXT, STGT, DIGi
 # isort: split
 from stgt.algorithms.base import Algorithm, Cost
 from stgt.algorithms.declare import Kept, Linear, Local, Sent
-from stgt.algorithms.federated import FedAvg, FedProx, Scaffold, ScaffoldPlus
+from stgt.algorithms.diffusion import EXTRA, LED, ExactDiffusion
+from stgt.algorithms.federated import FedAvg, FedDyn, FedProx, Scaffold, ScaffoldPlus
 from stgt.algorithms.gossip import DPSGD, ProxSkip
+from stgt.algorithms.momentum import GTAdam, MomentumTracking
+from stgt.algorithms.outer import DiLoCo, NoLoCo, Outer
 from stgt.algorithms.sequential import LUGT, AugDGM
 from stgt.registry import ALGORITHMS
 
@@ -26,17 +29,26 @@ __all__ = [
     "DIGing",
     "DPSGD",
     "DSGT",
+    "DiLoCo",
+    "EXTRA",
+    "ExactDiffusion",
     "FedAvg",
+    "FedDyn",
     "FedProx",
     "FlexGT",
+    "GTAdam",
     "GTSAGA",
     "GTSVRG",
     "KGT",
     "Kept",
+    "LED",
     "LUGT",
     "Linear",
     "Local",
+    "MomentumTracking",
     "NEXT",
+    "NoLoCo",
+    "Outer",
     "ProxSkip",
     "STGT",
     "Scaffold",

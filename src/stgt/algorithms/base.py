@@ -59,8 +59,10 @@ class Algorithm(Frozen, Brief):
     keeps: ClassVar[tuple[Kept, ...]] = ()
     exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True),)
     exchanges_again: ClassVar[tuple[Sent, ...]] = ()  # a second time, after a gradient at the merged model
+    gossips: ClassVar[int] = 1  # how often what is said is mixed in a round
     coin: ClassVar[bool] = False  # does a coin decide whether a round ends with communication?
     oracle: ClassVar[str | None] = None  # the name of the oracle the method is made of, if it insists on one
+    least_eigenvalue: ClassVar[float | None] = None  # a bound that the eigenvalues of a fixed symmetric W must exceed
     row_stochastic: ClassVar[str] = "never"  # where W_r may be row-stochastic only: "never", "server" or "any"
     invariant: ClassVar[str] = "Σ_i c_i must be 0"  # what `conserved` says, in words
 
@@ -109,6 +111,14 @@ class Algorithm(Frozen, Brief):
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
         """The state after a node has heard `mixed` = W_r · message."""
         return {"x": mixed["x"]}
+
+    def serve(self, state: State, mixed: State) -> dict[str, Vector]:
+        """What a server makes of `mixed`, the mean of its workers' messages: the fields that live there.
+
+        For engines whose server is a process of its own. It is what `merge` says of these fields; a method that does
+        more there than to put what was mixed in their place writes both.
+        """
+        return {name: mixed[name] for name in self.held}
 
     # -- methods that exchange twice -----------------------------------------------------------------------------
 
@@ -165,7 +175,7 @@ class Algorithm(Frozen, Brief):
 
     def cost(self, samples: int | None = None) -> Cost:
         """What a round costs a node; `samples` is m, the number of samples a node holds."""
-        said = len(self.exchanges) + len(self.exchanges_again)
+        said = self.gossips * (len(self.exchanges) + len(self.exchanges_again))
         # The model, the gradient, and the round's start where it is needed after the first step.
         begun = self.tau > 1 and bool(self.reads & {"start", "direction"})
         buffers = len(self.state_fields) + 1 + begun + ("first" in self.reads) + bool(self.exchanges_again)

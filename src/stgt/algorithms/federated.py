@@ -1,4 +1,4 @@
-"""Methods with a server: FedAvg, FedProx, Scaffold and Scaffold⁺.
+"""Methods with a server: FedAvg, FedProx, FedDyn, Scaffold and Scaffold⁺.
 
 They are written for any W_r. On `server(n, sampled=s)` what is kept `at_server` lives there, the sampled workers
 start from it, and `own` stays at its worker. On any other graph every node is its own server: Scaffold⁺ with
@@ -55,12 +55,66 @@ class FedProx(FedAvg):
         return "" if self.mu_prox else "FedAvg"
 
 
+@register
+@dataclass(frozen=True, kw_only=True)
+class FedDyn(Algorithm):
+    """FedDyn: x_i ← x_i − γ(g_i − own + α(x_i − x)) in the local steps, own ← own − α(h − x), and at the server
+    H ← H − α(s/n) mean_S(h − x), x ← mean_S h − H/α.
+
+    H is the mean of the workers' own, and both are 0 at first. The paper lets workers solve their problems; here they
+    take `tau` steps.
+    Reference: Acar et al., arXiv:2111.04263.
+    """
+
+    alpha: float = 0.1
+
+    reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "participation"})
+    keeps: ClassVar[tuple[Kept, ...]] = (Kept("x", at_server=True), Kept("H", at_server=True), Kept("own"))
+    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x"), Sent("H", replaces=True))
+    row_stochastic: ClassVar[str] = "server"
+    invariant: ClassVar[str] = "H must be the mean of own"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(alpha=check_number(self.alpha, "alpha", above=0))
+
+    @property
+    def tracks(self) -> bool:
+        return True
+
+    def correction(self, state: State, x: Vector) -> Vector:
+        return self.alpha * (x - state["x"]) - state["own"]
+
+    def message(self, state: State, local: Local) -> dict[str, Vector]:
+        return {
+            "x": local.end,
+            "H": state["H"] - self.alpha * local.participation * (local.end - local.start),
+        }
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        return {**self.serve(state, mixed), "own": state["own"] - self.alpha * (local.end - local.start)}
+
+    def serve(self, state: State, mixed: State) -> dict[str, Vector]:
+        return {"x": mixed["x"] - mixed["H"] / self.alpha, "H": mixed["H"]}
+
+    def conserved(self, state: State, participation: Any) -> Vector:
+        return state["H"] - state["own"]
+
+    def cost(self, samples: int | None = None) -> Cost:
+        # The server can work the change of H out from a worker's model.
+        return Cost(gradients=self.tau, vectors=2, buffers=5, up=1, down=2)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ControlVariates(Algorithm):
-    """Shared by Scaffold and Scaffold⁺: correction = c − own, and the server's x and c follow the workers' means."""
+    """Shared by Scaffold and Scaffold⁺: correction = c − own, and the server's x and c follow the workers' means.
+
+    `beta` < 1 relaxes the control variables: own, and with it c, moves only that part of its way.
+    """
 
     gamma_g: float = 1.0
     warm_start: bool = False
+    beta: float = 1.0
 
     reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction", "participation"})
     keeps: ClassVar[tuple[Kept, ...]] = (Kept("x", at_server=True), Kept("c", at_server=True), Kept("own"))
@@ -70,7 +124,10 @@ class ControlVariates(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set(gamma_g=check_number(self.gamma_g, "gamma_g", above=0))
+        self._set(
+            gamma_g=check_number(self.gamma_g, "gamma_g", above=0),
+            beta=check_number(self.beta, "beta", above=0, most=1),
+        )
 
     def control_rate(self, participation: Any) -> Any:
         """γ_c, the server's rate of following the workers' control variables."""
@@ -93,8 +150,8 @@ class ControlVariates(Algorithm):
         return state["c"] - state["own"]
 
     def change_of_own(self, state: State, local: Local) -> Vector:
-        """c_i⁺ − c_i by option II: c_i⁺ = c_i − c + (x − x_i)/(τγ), the mean gradient of the round."""
-        return local.direction - state["c"]
+        """β(c_i⁺ − c_i) by option II: c_i⁺ = c_i − c + (x − x_i)/(τγ), the mean gradient of the round."""
+        return self.beta * (local.direction - state["c"])
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         rate = self.control_rate(local.participation)
@@ -141,10 +198,13 @@ class Scaffold(ControlVariates):
         return frozenset({"start", "end", "participation", "anchor" if self.option == "I" else "direction"})
 
     def same_as(self, has_server: bool) -> str:
-        return "" if has_server or self.option == "I" or self.warm_start or self.gamma_g != 1.0 else "ST-GT"
+        other = self.option == "I" or self.warm_start or (self.gamma_g, self.beta) != (1.0, 1.0)
+        return "" if has_server or other else "ST-GT"
 
     def change_of_own(self, state: State, local: Local) -> Vector:
-        return local.anchor - state["own"] if self.option == "I" else super().change_of_own(state, local)
+        if self.option == "II":
+            return super().change_of_own(state, local)
+        return self.beta * (local.anchor - state["own"])
 
     def cost(self, samples: int | None = None) -> Cost:
         if self.option == "II":
@@ -184,7 +244,8 @@ class ScaffoldPlus(ControlVariates):
             )
 
     def same_as(self, has_server: bool) -> str:
-        return "" if has_server or self.warm_start or (self.gamma_g, self.gamma_c) != (1.0, 1.0) else "ST-GT"
+        rates = (self.gamma_g, self.gamma_c, self.beta)
+        return "" if has_server or self.warm_start or rates != (1.0, 1.0, 1.0) else "ST-GT"
 
     @property
     def label(self) -> str:

@@ -45,13 +45,13 @@ class LUGT(Tracking):
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
         if self.atc_y:
             return {"x": mixed["x"], "c": state["c"]}
-        return {"x": mixed["x"], "c": mixed["y"] - local.last}
+        return {"x": mixed["x"], "c": self.relaxed(state["c"], mixed["y"] - local.last)}
 
     def second_message(self, state: State, gradient: Vector) -> dict[str, Vector]:
         return {"y": gradient + state["c"]}
 
     def second_merge(self, state: State, gradient: Vector, mixed: State) -> dict[str, Vector]:
-        return {"x": state["x"], "c": mixed["y"] - gradient}
+        return {"x": state["x"], "c": self.relaxed(state["c"], mixed["y"] - gradient)}
 
     def same_as(self, has_server: bool) -> str:
         return "" if self.atc_y else "FlexGT (last)"

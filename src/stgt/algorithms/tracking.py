@@ -15,7 +15,17 @@ END, START, DIRECTION = Linear(start=1.0, moved=1.0), Linear(start=1.0), Linear(
 
 @dataclass(frozen=True, kw_only=True)
 class Tracking(Algorithm):
-    """Shared by the trackers: y = g + c with c constant inside a round, c_0 = 0 and Σ_i c_i = 0 for ever."""
+    """Shared by the trackers: y = g + c with c constant inside a round, c_0 = 0 and Σ_i c_i = 0 for ever.
+
+    `beta` < 1 relaxes the tracker: c moves only that part of its way, c ← c + β(W_r z − z). Fixed points, Σ_i c_i = 0
+    and what is sent stay as they are; see docs/relaxed.md.
+    """
+
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(beta=check_number(self.beta, "beta", above=0, most=1))
 
     reads: ClassVar[frozenset[str]] = frozenset({"end", "direction"})
     keeps: ClassVar[tuple[Kept, ...]] = (Kept("c", zero_sum=True),)
@@ -30,7 +40,11 @@ class Tracking(Algorithm):
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
         # z and its mixture come from one quantity, and their difference is taken first: two sources, or another order,
         # would let Σ_i c_i drift in float32.
-        return {"x": mixed["x"], "c": state["c"] + (mixed["z"] - local.direction)}
+        return {"x": mixed["x"], "c": state["c"] + self.beta * (mixed["z"] - local.direction)}
+
+    def relaxed(self, c: Vector, tracked: Vector) -> Vector:
+        """c after the part β of its way to what it would be without relaxation; that to the last bit for β = 1."""
+        return (1.0 - self.beta) * c + self.beta * tracked
 
 
 @register
@@ -38,9 +52,10 @@ class Tracking(Algorithm):
 class STGT(Tracking):
     """Spatio-temporal gradient tracking (Eq_ST_GT), in its c-form:
 
-        tau times  x ← x − γ(g + c);   z = mean of (g + c);   x ← W_r x;   c ← c − z + W_r z.
+        tau times  x ← x − γ(g + c);   z = mean of (g + c);   x ← W_r x;   c ← c + β(W_r z − z).
 
-    `adjoint=True` mixes the tracker with the transpose, c ← c − z + W_rᵀ z: the same for symmetric W_r, and stable
+    β = 1 is the paper's. `beta=0.25` is what lets deep networks take larger stepsizes (docs/relaxed.md).
+    `adjoint=True` mixes the tracker with the transpose, c ← c + β(W_rᵀ z − z): the same for symmetric W_r, and stable
     on sparse directed graphs where the plain form is not (see docs/algorithms.md).
 
     Algorithm 1 as printed loses a gradient a round and does not converge; Eq_ST_GT is what is implemented.
@@ -93,7 +108,7 @@ class KGT(Tracking):
         return {"x": local.start + self.eta_s * (local.end - local.start), "z": local.direction}
 
     def same_as(self, has_server: bool) -> str:
-        return "" if self.warm_start or self.eta_s != 1.0 else "ST-GT"
+        return "" if self.warm_start or (self.eta_s, self.beta) != (1.0, 1.0) else "ST-GT"
 
     @property
     def label(self) -> str:
@@ -106,15 +121,18 @@ class FlexGT(Tracking):
     """FlexGT: the tracker follows one gradient of the round, c ← W(g* + c) − g*.
 
     `snapshot="first"` is the equation of the ST-GT paper, Y ← W Y_{rτ} + G_{(r+1)τ} − G_{rτ}; `"last"` is the
-    per-iteration form y ← W y_k + g_{k+1} − g_k. They coincide at tau = 1.
+    per-iteration form y ← W y_k + g_{k+1} − g_k. They coincide at tau = 1. `gossips=d` exchanges d times at a round's
+    end, W_r^d in the place of W_r.
     Reference: Huang, Xu, arXiv:2306.07159 and 2509.18129.
     """
 
     snapshot: str = "first"
+    gossips: int = 1  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self.snapshot, "snapshot", ("first", "last"))
+        self._set(gossips=check_count(self.gossips, "gossips"))
 
     exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True), Sent("y"))
 
@@ -126,13 +144,13 @@ class FlexGT(Tracking):
         return {"x": local.end, "y": self._snapshot(local) + state["c"]}
 
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
-        return {"x": mixed["x"], "c": mixed["y"] - self._snapshot(local)}
+        return {"x": mixed["x"], "c": self.relaxed(state["c"], mixed["y"] - self._snapshot(local))}
 
     def _snapshot(self, local: Local) -> Vector:
         return local.first if self.snapshot == "first" else local.last
 
     def same_as(self, has_server: bool) -> str:
-        return "DSGT" if self.tau == 1 else ""
+        return "DSGT" if (self.tau, self.gossips, self.beta) == (1, 1, 1.0) else ""
 
     @property
     def label(self) -> str:
@@ -203,7 +221,7 @@ class NEXT(OneStepTracking):
         return moved, Sent("z", value=DIRECTION)
 
     def same_as(self, has_server: bool) -> str:
-        return "" if self.decay else "DSGT with stepsize gamma·alpha"
+        return "" if self.decay or self.beta != 1.0 else "DSGT with stepsize gamma·alpha"
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         return {"x": local.start + self._alpha(local.round) * (local.end - local.start), "z": local.direction}

@@ -22,7 +22,7 @@ def counts(setting: Setting, links: np.ndarray) -> dict[str, np.ndarray]:
     vectors = (cost.up + cost.down) / 2 if topology.has_server else cost.vectors
     return {
         "gradients": initial + _cumulative(a_round),
-        "messages": _cumulative(links * (1 + again)),
+        "messages": _cumulative(links * (1 + again) * algorithm.gossips),
         "floats": _cumulative(links * vectors * problem.p),
     }
 

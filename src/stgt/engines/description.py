@@ -57,7 +57,7 @@ class SavedAlgorithm(Saved):
 def of_algorithm(algorithm: Algorithm, rounds: int) -> dict[str, Any]:
     """Its name and options; a stepsize that is a function of the user's by what it said for the rounds made."""
     kind = type(algorithm)
-    options = {field.name: getattr(algorithm, field.name) for field in fields(algorithm)}
+    options = {field.name: getattr(algorithm, field.name) for field in fields(algorithm) if field.init}
     options["gamma"] = _gamma(algorithm.gamma, rounds)
     known = [name for name, thing in ALGORITHMS.items() if thing is kind]
     # A class of the user's own that is not registered may have a name of the library's.
@@ -126,6 +126,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
+    if isinstance(value, Algorithm):
+        return of_algorithm(value, 0)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return float(value) if hasattr(value, "dtype") and value.ndim == 0 else brief(value)
@@ -141,6 +143,9 @@ def algorithm_from(described: Mapping[str, Any]) -> Algorithm | Saved:
         options["gamma"] = kind(**{name: value for name, value in gamma.items() if name != "schedule"})
     elif isinstance(gamma, Mapping):
         known = None
+    for name, value in options.items():
+        if isinstance(value, Mapping) and "registered" in value:  # a method that it wraps
+            options[name] = algorithm_from(value)
     if known is not None:
         try:
             return known(**options)

@@ -198,10 +198,11 @@ class Program:
         """What the nodes `rows` hear of a message."""
         if rows is not None:
             return {name: average(value) for name, value in message.items()}
-        return {
-            sent.name: mix(OPS, self.structure, self.graph_seed, r, message[sent.name], sent.transposed)
-            for sent in declared
-        }
+        mixed = {**message}
+        for sent in declared:
+            for _ in range(self.algorithm.gossips):
+                mixed[sent.name] = mix(OPS, self.structure, self.graph_seed, r, mixed[sent.name], sent.transposed)
+        return mixed
 
     def round(self, carry: Carry, r: Array) -> tuple[Carry, Array]:
         """One round; returns also the number of links it used."""

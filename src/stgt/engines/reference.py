@@ -104,7 +104,9 @@ class Run:
         mixed = {}
         for sent in declared:
             W = self.job.topology.matrix(r, self.seed, held=sent.name in self.algorithm.held).astype(self.dtype)
-            mixed[sent.name] = (W.T if sent.transposed else W) @ message[sent.name]
+            mixed[sent.name] = message[sent.name]
+            for _ in range(self.algorithm.gossips):
+                mixed[sent.name] = (W.T if sent.transposed else W) @ mixed[sent.name]
         return mixed
 
     def round(self, r: int) -> float:

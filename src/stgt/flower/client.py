@@ -19,7 +19,7 @@ from stgt.flower.fit import from_text
 from stgt.flower.ledger import Arrays, Reply, check_reply, same_bits
 from stgt.flower.memory import Memory
 from stgt.flower.records import HEADER, header, header_of, reply_to, to_record, view_of
-from stgt.torch.fit import is_plain
+from stgt.torch.fit import check_divided, is_plain
 from stgt.torch.flat import Block, make_blocks
 from stgt.torch.local import Steps
 
@@ -133,6 +133,7 @@ class Worker:
         for block in self.blocks:
             if any(id(slot.parameter) not in self.names for slot in block.slots):
                 raise ValueError("the optimiser holds parameters that are not the model's: give it model.parameters().")
+        check_divided(self.algorithm, self.optimizer)
         self.plain = is_plain(self.optimizer)
         self.steps = Steps(self.algorithm, self.blocks, self.plain)
         self.taken = 0

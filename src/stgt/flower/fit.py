@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
+from typing import Any
 
 from stgt.algorithms import Algorithm
 from stgt.registry import ALGORITHMS
 from stgt.setting import check_algorithm_object, check_fit
-from stgt.specs import Named, call
+from stgt.specs import Named, algorithm_of
 from stgt.topology import Topology
 from stgt.topology.structure import Sampled
 
@@ -44,6 +45,7 @@ def _hindrance(algorithm: Algorithm) -> str:
     found += ["it starts warm"] if algorithm.starts_warm else []
     found += ["it tosses a coin"] if algorithm.coin else []
     found += ["it exchanges twice"] if algorithm.exchanges_again else []
+    found += ["it mixes more than once"] if algorithm.gossips > 1 else []
     found += ["it is made of an oracle"] if algorithm.oracle is not None else []
     found += [f"{name} is not declared by replaces=True" for name in ("x", *algorithm.held) if name not in replaced]
     return found[0] if found else ""
@@ -56,12 +58,22 @@ def worker_fields(algorithm: Algorithm) -> list[str]:
 
 def as_text(algorithm: Algorithm) -> str:
     """The algorithm as JSON: its name and what was given."""
-    given = {key: value for key, value in asdict(algorithm).items() if value is not None}
-    return json.dumps({"name": ALGORITHMS.name_of(type(algorithm)), **given}, sort_keys=True)
+    return json.dumps(_table(algorithm), sort_keys=True)
+
+
+def _table(algorithm: Algorithm) -> dict[str, Any]:
+    """Its name and what was given, and the same of one that it wraps."""
+    given = {one.name: getattr(algorithm, one.name) for one in fields(algorithm) if one.init}
+    given = {name: _table(value) if isinstance(value, Algorithm) else value for name, value in given.items()}
+    known = {name: value for name, value in given.items() if value is not None}
+    return {"name": ALGORITHMS.name_of(type(algorithm)), **known}
 
 
 def from_text(text: str) -> Algorithm:
     """The algorithm that `as_text` wrote, of those which this process has registered: no code is named by a server."""
     part = Named.model_validate(json.loads(text))
-    kind = ALGORITHMS.find(part.name, "the server's algorithm", installed=False)
-    return call(kind, part.arguments, "algorithm", part.name)
+
+    def find(name: str, table: str) -> Any:
+        return ALGORITHMS.find(name, f"the server's {table}", installed=False)
+
+    return algorithm_of({"name": part.name, **part.arguments}, find)

@@ -150,7 +150,7 @@ def _costs(algorithm: Algorithm) -> str:
         f"{after - before} gradients were computed in {ROUNDS} rounds, and {said_after - said_before:g} are counted"
     )
     cost = algorithm.cost(round(problem.counts.mean()) if problem.counts is not None else None)
-    said = len(algorithm.exchanges) + len(algorithm.exchanges_again)
+    said = algorithm.gossips * (len(algorithm.exchanges) + len(algorithm.exchanges_again))
     assert cost.vectors == said, f"cost() says {cost.vectors} vectors a round, and it exchanges {said}"
     return f"{(after - before) / NODES / ROUNDS:g} gradients, {said} vectors, {cost.buffers:g} buffers a node and round"
 

@@ -230,10 +230,10 @@ class Server(Law):
 
 def law_of(round: NodeRound, algorithm: Algorithm, topology: Topology, phase: int) -> Law:
     """How the random rounds of a phase act; a ValueError where their moments are not known."""
-    if len(round.exchanges) > 1:
+    if len(round.exchanges) * algorithm.gossips > 1:
         raise ValueError(
-            f"{algorithm.label} exchanges twice by the same W_r, which takes fourth moments of {topology.name}: use a "
-            "topology with a period, or simulate it."
+            f"{algorithm.label} exchanges more than once by the same W_r, which takes fourth moments of "
+            f"{topology.name}: use a topology with a period, or simulate it."
         )
     if not topology.has_server or topology.sampled == topology.n:
         return Peers(round, topology, topology.moments(phase, DRAWS), phase)

@@ -168,7 +168,13 @@ class Rounds:
         return known
 
     def _mixed(self, r: int, said: Array, exchange: Exchange, back: bool) -> Array:
-        """W_r times each field of a message (n, m p, b), W_rᵀ for one that travels against the edges."""
+        """W_r times each field of a message (n, m p, b), W_rᵀ for one that travels against the edges; as often as the
+        method mixes."""
+        for _ in range(self.setting.algorithm.gossips):
+            said = self._mixed_once(r, said, exchange, back)
+        return said
+
+    def _mixed_once(self, r: int, said: Array, exchange: Exchange, back: bool) -> Array:
         if len(set(exchange.transposed)) == 1:
             return self._product(r, said, back != exchange.transposed[0])
         p = said.shape[1] // len(exchange.transposed)

@@ -38,6 +38,15 @@ def check_sending(
         Early.check(algorithm, is_plain(optimizer))
 
 
+def check_divided(algorithm: Algorithm, optimizer: torch.optim.Optimizer) -> None:
+    """A ValueError if the method divides by the stepsize behind an optimiser whose steps are no multiples of it."""
+    if "gamma" in algorithm.reads and type(optimizer) is not torch.optim.SGD:
+        raise ValueError(
+            f"{algorithm.label} takes (start − end)/(lr·tau) for a mean of gradients, which it is not behind "
+            f"{type(optimizer).__name__}: use SGD, with momentum or without, or STGT, which sums the gradients up."
+        )
+
+
 def is_plain(optimizer: torch.optim.Optimizer) -> bool:
     """Is a step x ← x − lr (g + weight_decay · x)?"""
     return type(optimizer) is torch.optim.SGD and not any(
@@ -69,6 +78,14 @@ def usable(algorithm: Algorithm, topology: Topology) -> Algorithm:
         raise ValueError(
             f"{algorithm.label} takes gradients that a training loop does not have: use STGT, KGT, FlexGT, DSGT, "
             "DIGing, DPSGD, FedAvg, FedProx, Scaffold (option II), ScaffoldPlus or ProxSkip."
+        )
+    if algorithm.gossips > 1:
+        raise ValueError(f"{algorithm.label} mixes {algorithm.gossips} times a round: the trainer mixes once.")
+    unsaid = set(algorithm.held) - {sent.name for sent in algorithm.exchanges}
+    if unsaid and topology.participation < 1:
+        raise ValueError(
+            f"{algorithm.label} keeps {min(unsaid)!r} at the server, and a node that was not called does not hear it: "
+            f"let the server call all {topology.n}, or use stgt.flower, whose server is a process of its own."
         )
     check_fit(algorithm, topology)
     return algorithm

@@ -18,6 +18,11 @@ from stgt.torch.exchange import RING
 from stgt.torch.flat import PIECE, Block, Stretch
 
 
+def gain(group: dict[str, Any]) -> float:
+    """How far a gradient moves the model in all, in multiples of lr: (1 − dampening)/(1 − momentum) for SGD, else 1."""
+    return (1.0 - group.get("dampening", 0.0)) / (1.0 - group.get("momentum", 0.0))
+
+
 class _Views:
     """A stretch of a block's buffers, as views that are made once: making one costs as much as a small operation."""
 
@@ -79,7 +84,7 @@ class Steps:
         for block, stretches in zip(self.blocks, self._stretches, strict=True):
             group = groups[block.group]
             rate, decay = float(group["lr"]), float(group.get("weight_decay", 0.0)) if self.plain else 0.0
-            block.travelled += rate
+            block.travelled += rate if self.plain else rate * gain(group)
             gradients, used = block.gradients(), 0
             for views in stretches:
                 g = gradients[used : used + len(views.xs)]

@@ -84,6 +84,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.rank, self.nodes = dist.get_rank(), dist.get_world_size()
         self.topology = fit.topology_of(topology, self.nodes)
         self.algorithm = fit.usable(algorithm, self.topology)
+        fit.check_divided(algorithm, optimizer)
         if message_dtype not in WIRES:
             check_choice(message_dtype, "message_dtype", [name for name in WIRES if name])
         fit.check_sending(algorithm, self.topology, optimizer, message_dtype, early)

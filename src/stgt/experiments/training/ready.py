@@ -36,4 +36,5 @@ def _check(run: Training, nodes: int, images: Images) -> None:
     model = make_model(run.model.name, images.x_train.shape, images.classes, **run.model.arguments)
     optimizer = make_optimizer(run, model)
     fit.check_optimizer(optimizer)
+    fit.check_divided(algorithm, optimizer)
     fit.check_sending(algorithm, topology, optimizer, run.message_dtype, run.early)

@@ -1,0 +1,116 @@
+"""Methods that find their corrections from the models alone, and so send one vector: LED, exact diffusion, EXTRA.
+
+What the mixing takes from a model, h − W h, adds up in c. At a fixed point it is 0, so the models agree and c cancels
+each node's gradient; Σ_i c_i = 0 for ever, as columns of W sum to one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stgt.algorithms.base import Algorithm, one_step
+from stgt.algorithms.declare import Kept, Local, Sent, State, Vector
+from stgt.checks import check_number
+from stgt.registry import register
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diffusion(Algorithm):
+    """Shared by the three: the correction is c."""
+
+    reads: ClassVar[frozenset[str]] = frozenset({"end", "gamma"})
+    keeps: ClassVar[tuple[Kept, ...]] = (Kept("c", zero_sum=True),)
+
+    def correction(self, state: State, x: Vector) -> Vector:
+        return state["c"]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class LED(Diffusion):
+    """Local exact diffusion with a free dual step β:
+
+        tau times  x ← x − γ(g + c);   h = x;   x ← W_r h;   c ← c + β (h − W_r h)/(γτ).
+
+    One vector a round, half of what ST-GT sends, and a buffer fewer. `beta=0.25` is stable on every undirected graph
+    and schedule that was tried; a fixed symmetric W with smallest eigenvalue λ allows β < 2(1 + λ)/(1 − λ) at small
+    stepsizes, and on a directed graph of few hops β must be as small as its spectral gap (docs/led.md). β = 1 is
+    ProxSkip's periodic form, and on W = (I + W')/2 the paper's; with tau = 1 that is exact diffusion.
+    Reference: Alghunaim, arXiv:2302.00620.
+    """
+
+    beta: float = 0.25
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(beta=check_number(self.beta, "beta", above=0, most=2))
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        step = self.beta / (local.gamma * self.tau)
+        return {"x": mixed["x"], "c": state["c"] + step * (local.end - mixed["x"])}
+
+    def same_as(self, has_server: bool) -> str:
+        return "ProxSkip (p = 1)" if self.beta == 1.0 else ""
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class ExactDiffusion(Diffusion):
+    """Exact diffusion: ψ = x − γg, then x ← W̄(ψ + x − ψ of the round before), W̄ = (I + W)/2; in its c-form
+
+        h = x − γ(g + c);   x ← W̄ h;   c ← c + (h − W̄ h)/γ.
+
+    `lazy=False` mixes with W itself, which is D²: it needs the eigenvalues of W above −1/3, and a fixed W that has
+    others is refused. Both are LED with tau = 1 and β = 1, on W̄ and on W.
+    References: Yuan, Ying, Zhao, Sayed, arXiv:1702.05122; Tang et al., arXiv:1803.07068.
+    """
+
+    lazy: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_step(self)
+
+    @property
+    def least_eigenvalue(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return None if self.lazy else -1 / 3
+
+    @property
+    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return (Sent("x", replaces=not self.lazy),)
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        x = (local.end + mixed["x"]) / 2 if self.lazy else mixed["x"]
+        return {"x": x, "c": state["c"] + (local.end - x) / local.gamma}
+
+    @property
+    def label(self) -> str:
+        return "exact diffusion" if self.lazy else "D²"
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class EXTRA(Diffusion):
+    """EXTRA: x^{k+2} = (I + W) x^{k+1} − W̃ x^k − γ(g^{k+1} − g^k) with W̃ = (I + W)/2 and x^1 = W x^0 − γ g^0; in its
+    c-form x ← W x − γ(g + c), c ← c + (x − W x)/(2γ).
+
+    For a fixed symmetric W.
+    Reference: Shi, Ling, Wu, Yin, arXiv:1404.6264.
+    """
+
+    reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "gamma"})
+    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x"),)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_step(self)
+
+    def message(self, state: State, local: Local) -> dict[str, Vector]:
+        return {"x": local.start}
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        return {
+            "x": mixed["x"] + (local.end - local.start),
+            "c": state["c"] + (local.start - mixed["x"]) / (2 * local.gamma),
+        }

@@ -1,0 +1,86 @@
+"""Trackers with a momentum of their own, one gradient a round: Momentum Tracking and GTAdam."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stgt.algorithms.declare import Kept, Local, Sent, State, Vector
+from stgt.algorithms.tracking import DIRECTION, START, OneStepTracking
+from stgt.checks import check_number
+from stgt.registry import register
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class MomentumTracking(OneStepTracking):
+    """Momentum Tracking: u ← μu + g, x ← W(x − γ(u + c)), c ← c + W(u + c) − (u + c). What is tracked is the momentum.
+
+    The paper's c is minus ours. μ = 0 is DSGT.
+    Reference: Takezawa, Bao, Niwa, Sato, Yamada, arXiv:2209.15505.
+    """
+
+    momentum: float = 0.9
+
+    keeps: ClassVar[tuple[Kept, ...]] = (Kept("c", zero_sum=True), Kept("u"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(momentum=check_number(self.momentum, "momentum", least=0, below=1))
+
+    def correction(self, state: State, x: Vector) -> Vector:
+        return state["c"] + self.momentum * state["u"]
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        return {**super().merge(state, local, mixed), "u": local.direction - state["c"]}
+
+    def tracker(self, state: State) -> Vector:
+        return state["c"]
+
+    def same_as(self, has_server: bool) -> str:
+        return "DSGT" if (self.momentum, self.beta) == (0.0, 1.0) else ""
+
+    @property
+    def label(self) -> str:
+        return "Momentum Tracking"
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class GTAdam(OneStepTracking):
+    """GTAdam: y ← W y + g⁺ − g as in gradient tracking, and Adam's step on it, without its correction of the start:
+
+        m ← β₁m + (1 − β₁)y;   v ← min(β₂v + (1 − β₂)y², G);   x ← W x − γ m/√(v + ε).
+
+    The public code has √v + ε in the place of the paper's √(v + ε), which is taken here.
+    Reference: Carnevale, Farina, Notarnicola, Notarstefano, arXiv:2009.01745.
+    """
+
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-8
+    bound: float = 1e6
+
+    reads: ClassVar[frozenset[str]] = frozenset({"start", "direction", "gamma"})
+    keeps: ClassVar[tuple[Kept, ...]] = (Kept("c", zero_sum=True), Kept("m"), Kept("v"))
+    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", value=START), Sent("z", value=DIRECTION))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(
+            beta_1=check_number(self.beta_1, "beta_1", least=0, below=1),
+            beta_2=check_number(self.beta_2, "beta_2", least=0, below=1),
+            epsilon=check_number(self.epsilon, "epsilon", above=0),
+            bound=check_number(self.bound, "bound", above=0),
+        )
+
+    def message(self, state: State, local: Local) -> dict[str, Vector]:
+        return {"x": local.start, "z": local.direction}
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        y = local.direction
+        m = self.beta_1 * state["m"] + (1 - self.beta_1) * y
+        v = self.beta_2 * state["v"] + (1 - self.beta_2) * (y * y)
+        v = (v <= self.bound) * v + (v > self.bound) * self.bound
+        x = mixed["x"] - local.gamma * (m / (v + self.epsilon) ** 0.5)
+        return {"x": x, "c": state["c"] + self.beta * (mixed["z"] - y), "m": m, "v": v}
