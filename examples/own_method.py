@@ -12,8 +12,11 @@ import stgt
 
 @stgt.register
 @dataclass(frozen=True, kw_only=True)
-class LED(stgt.Algorithm):
-    """Local exact diffusion: tau times x ← x − γ(g + c), to h; then x ← W h, c ← c + β(h − W h)/(γτ)."""
+class OneVector(stgt.Algorithm):
+    """The library's LED, as one writes it oneself.
+
+    tau times x ← x − γ(g + c), to h; then x ← W h, c ← c + β(h − W h)/(γτ).
+    """
 
     beta: float = 0.5
     reads = frozenset({"end", "gamma"})  # of a round: the model after the local steps, and the stepsize
@@ -71,8 +74,8 @@ def least_squares(n: int, p: int = 3, noise: float = 0.1, seed: int = 0) -> stgt
 
 if __name__ == "__main__":
     problem, graph = least_squares(8), breathing(8)
-    for method in (LED(gamma=0.05, tau=10), stgt.STGT(gamma=0.05, tau=10)):
+    for method in (OneVector(gamma=0.05, tau=10), stgt.STGT(gamma=0.05, tau=10)):
         steady = stgt.theory.steady_state(method, problem, graph)
         trace = stgt.simulate(method, problem, graph, rounds=400, seeds=20)
         print(f"{method.label}: predicted {steady.residual:.2e}, simulated {trace.tail('residual').mean():.2e}")
-    print(stgt.testing.check_algorithm(LED(gamma=0.05, tau=3)))
+    print(stgt.testing.check_algorithm(OneVector(gamma=0.05, tau=3)))

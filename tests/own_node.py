@@ -20,7 +20,7 @@ if __name__ == "__main__":
     A, b = torch.from_numpy(data["A"][rank]), torch.from_numpy(data["b"][rank])
     model = torch.nn.Module()
     model.x = torch.nn.Parameter(torch.zeros(P, dtype=torch.float64))
-    method = ALGORITHMS["LED"](tau=TAU, beta=BETA)
+    method = ALGORITHMS["OneVector"](tau=TAU, beta=BETA)
     optimizer = DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=GAMMA), method, stgt.registry.TOPOLOGIES["breathing"](2), model=model
     )

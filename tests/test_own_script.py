@@ -29,7 +29,8 @@ def script():
 
 
 def literal(problem: stgt.Problem, matrices: list[np.ndarray], rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """LED as it is written, node by node: h from tau steps x ← x − γ(∇f_i(x) + c); x ← W h; c ← c + β(h − W h)/(γτ)."""
+    """OneVector as it is written, node by node: h from tau steps x ← x − γ(∇f_i(x) + c); x ← W h;
+    c ← c + β(h − W h)/(γτ)."""
     A, b = problem.data["A"], problem.data["b"]
     x, c = np.zeros((problem.n, problem.p)), np.zeros((problem.n, problem.p))
     for r in range(rounds):
@@ -58,7 +59,7 @@ def breathing(n: int) -> list[np.ndarray]:
 def test_numpy_and_jax_equal_the_literal_recursion(n):
     problem, graph = PROBLEMS["least_squares"](n, P, 0.0), TOPOLOGIES["breathing"](n)
     x, c = literal(problem, breathing(n), ROUNDS)
-    method = ALGORITHMS["LED"](gamma=GAMMA, tau=TAU, beta=BETA)
+    method = ALGORITHMS["OneVector"](gamma=GAMMA, tau=TAU, beta=BETA)
     for engine in ("numpy", "jax"):
         trace = stgt.simulate(method, problem, graph, ROUNDS, engine=engine, dtype="float64")
         np.testing.assert_allclose(trace.x[0], x, rtol=0, atol=1e-10)
@@ -92,7 +93,7 @@ def test_it_is_predicted():
     """The radius of the literal recursion's own matrix, and a long simulation within its interval."""
     n = 4
     problem, graph = PROBLEMS["least_squares"](n, 2, 0.05), TOPOLOGIES["breathing"](n)
-    method = ALGORITHMS["LED"](gamma=GAMMA, tau=TAU, beta=BETA)
+    method = ALGORITHMS["OneVector"](gamma=GAMMA, tau=TAU, beta=BETA)
     # The noiseless recursion is affine in (x, c): its columns from unit vectors, less where zero goes.
     size = n * 2
 
@@ -122,11 +123,11 @@ def test_what_sums_to_zero_is_found_where_it_is_not_declared():
     from dataclasses import dataclass
 
     @dataclass(frozen=True, kw_only=True)
-    class Silent(ALGORITHMS["LED"]):
+    class Silent(ALGORITHMS["OneVector"]):
         keeps = (stgt.Kept("c"),)
 
     problem, graph = PROBLEMS["least_squares"](4, 2, 0.05), TOPOLOGIES["breathing"](4)
-    declared = ALGORITHMS["LED"](gamma=GAMMA, tau=TAU, beta=BETA)
+    declared = ALGORITHMS["OneVector"](gamma=GAMMA, tau=TAU, beta=BETA)
     silent = Silent(gamma=GAMMA, tau=TAU, beta=BETA)
     for predict in (stgt.theory.spectral_radius, lambda *run: stgt.theory.steady_state(*run).residual):
         np.testing.assert_allclose(
@@ -138,10 +139,10 @@ def test_a_spec_file_finds_it(tmp_path):
     runner = CliRunner()
     found = runner.invoke(cli.app, ["check", "--import", str(SCRIPT), str(SPEC)])
     assert found.exit_code == 0, found.output
-    assert "LED on schedule(8, period=2): exact" in found.output
+    assert "OneVector on schedule(8, period=2): exact" in found.output
     assert re.search(r"stable\s+│ yes", found.output)
     listed = runner.invoke(cli.app, ["list", "--import", str(SCRIPT)])
-    assert all(name in listed.output for name in ("LED", "FedAvgM", "breathing", "least_squares"))
+    assert all(name in listed.output for name in ("OneVector", "FedAvgM", "breathing", "least_squares"))
 
 
 def test_a_spec_file_that_imports_nothing_is_one_sentence():
@@ -200,10 +201,10 @@ def test_the_example_runs(capsys):
     """The predicted and the simulated error of both methods agree to a few percent, and the checks pass."""
     done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True)
     first, second, *report = done.stdout.splitlines()
-    for line, name in ((first, "LED"), (second, "ST-GT")):
+    for line, name in ((first, "OneVector"), (second, "ST-GT")):
         found = re.fullmatch(rf"{name}: predicted (\S+), simulated (\S+)", line)
         assert abs(float(found[1]) / float(found[2]) - 1) < 0.15
-    assert report[0] == "LED (LED): all checks passed"
+    assert report[0] == "OneVector (OneVector): all checks passed"
 
 
 @pytest.mark.thorough

@@ -116,11 +116,11 @@ def test_the_example_of_ones_own_model_runs():
 @pytest.mark.thorough
 def test_a_method_of_a_script_trains(digits, tmp_path):
     """One vector a round where ST-GT has two: 6 rounds of the model's numbers, rounded up as above."""
-    spec, out = write_spec(tmp_path, algorithm="LED"), tmp_path / "out"
+    spec, out = write_spec(tmp_path, algorithm="OneVector"), tmp_path / "out"
     script = ROOT / "examples" / "own_method.py"
     unknown = command("train", spec, "--nodes", 2, "--data-dir", digits, "--out", out)
     assert unknown.returncode == 2
-    assert unknown.stderr.startswith("stgt: algorithm.name='LED': choose from 'STGT'")
+    assert unknown.stderr.startswith("stgt: algorithm.name='OneVector': choose from 'STGT'")
     result = command("train", spec, "--import", script, "--nodes", 2, "--data-dir", digits, "--out", out)
     assert result.returncode == 0, result.stderr
     (folder,) = (path for path in out.iterdir() if path.is_dir())
