@@ -8,7 +8,7 @@ FlexGT's snapshot (the first, as its equation prints).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from stgt.experiments.training.comparison import (
     at_bytes,
     at_end,
     by_method,
+    by_seed,
     by_stepsize,
     equal_bytes,
     summary,
@@ -130,13 +131,13 @@ def _claims(curves: dict[str, Curves], reading: str) -> list[Claim]:
             "K1",
             "ST-GT ends with the lowest training loss.",
             [loss["ST-GT"] < loss[other] for other in others],
-            {"train_loss": _by_seed(loss), **_at_equal_bytes(curves, "train_loss")},
+            {"train_loss": by_seed(loss), **_at_equal_bytes(curves, "train_loss")},
         ),
         (
             "K2",
             "ST-GT ends with the highest test accuracy.",
             [accuracy["ST-GT"] > accuracy[other] for other in others],
-            {"test_accuracy": _by_seed(accuracy), **_at_equal_bytes(curves, "test_accuracy")},
+            {"test_accuracy": by_seed(accuracy), **_at_equal_bytes(curves, "test_accuracy")},
         ),
         (
             "K3",
@@ -145,19 +146,15 @@ def _claims(curves: dict[str, Curves], reading: str) -> list[Claim]:
                 *(loss[first] < loss[second] for first, second in pairwise(METHODS)),
                 *(accuracy[first] > accuracy[second] for first, second in pairwise(METHODS)),
             ],
-            {"train_loss": _by_seed(loss), "test_accuracy": _by_seed(accuracy)},
+            {"train_loss": by_seed(loss), "test_accuracy": by_seed(accuracy)},
         ),
     ]
     words = f"three neighbours, s = 4, {reading}; in every seed"
     return [Claim(id, claim, words, bool(np.all(holds)), of, "cifar10") for id, claim, holds, of in judged]
 
 
-def _by_seed(values: Mapping[str, np.ndarray]) -> dict[str, list[float | None]]:
-    return {method: [finite(value) for value in seeds] for method, seeds in values.items()}
-
-
 def _at_equal_bytes(curves: dict[str, Curves], name: str) -> dict[str, Any]:
     """The column where each method has sent what the one that sends least has sent at its end."""
     sent = equal_bytes(curves)
     values = {method: at_bytes(one, name, sent) for method, one in curves.items()}
-    return {"megabytes": finite(sent / 1e6), f"{name}_at_these": _by_seed(values)}
+    return {"megabytes": finite(sent / 1e6), f"{name}_at_these": by_seed(values)}

@@ -1,7 +1,7 @@
 """Relaxed tracking, one-vector methods and outer momentum on networks: LeNet on MNIST, ResNet-18 on CIFAR-10.
 
-Every method gets the same number of trial runs for its stepsize and its own parameters (`BUDGET`), made with a seed, and
-so with a partition of the data, that is not among those reported.
+Every family of methods gets the same number of trial runs for its stepsize and its own parameters (`Study.trials`),
+made with a seed, and so with a partition of the data, that is not among those reported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from stgt.checks import check_choice
 from stgt.experiments.outcome import Claim, Outcome, finite
-from stgt.experiments.training.comparison import Curves, at_bytes, at_end, equal_bytes, trained
+from stgt.experiments.training.comparison import Curves, at_bytes, at_end, by_seed, equal_bytes, trained
 from stgt.experiments.training.spec import Data, Training
 from stgt.progress import Progress
 from stgt.specs import Named
@@ -27,19 +27,6 @@ SPARSE, SERVER = {"name": "exponential"}, {"name": "server"}
 ETA, MU = 0.7, 0.6  # outer stepsize and momentum of all methods that have them
 
 
-@dataclass(frozen=True)
-class Method:
-    """A method with its own parameters, and where it runs."""
-
-    algorithm: Mapping[str, Any]
-    topology: Mapping[str, Any]
-
-    def at(self, tau: int) -> dict[str, Any]:
-        """The algorithm's table with so many local steps."""
-        inside = self.algorithm.get("method")
-        return {**self.algorithm, "tau": tau} if inside is None else {**self.algorithm, "method": {**inside, "tau": tau}}
-
-
 def _outer(inside: Mapping[str, Any], momentum: float = MU) -> dict[str, Any]:
     return {"name": "Outer", "lr": ETA, "momentum": momentum, "method": dict(inside)}
 
@@ -48,17 +35,17 @@ def _relaxed(name: str, beta: float) -> dict[str, Any]:
     return {"name": name, "beta": beta}
 
 
-METHODS = {
-    "FedAvg": Method({"name": "FedAvg"}, SERVER),
-    "D-PSGD": Method({"name": "DPSGD", "atc": True}, SPARSE),
-    "Scaffold": Method({"name": "Scaffold"}, SERVER),
-    "ST-GT": Method({"name": "STGT"}, SPARSE),
-    "DiLoCo, μ = 0.6": Method({"name": "DiLoCo", "lr": ETA, "momentum": 0.6}, SERVER),
-    "DiLoCo, μ = 0.9": Method({"name": "DiLoCo", "lr": ETA, "momentum": 0.9}, SERVER),
-    **{f"ST-GT, β = {beta:g}": Method(_relaxed("STGT", beta), SPARSE) for beta in (0.25, 0.1)},
-    **{f"LED, β = {beta:g}": Method(_relaxed("LED", beta), SPARSE) for beta in (0.25, 0.1)},
-    **{f"ST-GT, β = {beta:g}, outer": Method(_outer(_relaxed("STGT", beta)), SPARSE) for beta in (0.25, 0.1)},
-    **{f"LED, β = {beta:g}, outer": Method(_outer(_relaxed("LED", beta)), SPARSE) for beta in (0.25, 0.1)},
+METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the algorithm without tau, the graph
+    "FedAvg": ({"name": "FedAvg"}, SERVER),
+    "D-PSGD": ({"name": "DPSGD", "atc": True}, SPARSE),
+    "Scaffold": ({"name": "Scaffold"}, SERVER),
+    "ST-GT": ({"name": "STGT"}, SPARSE),
+    "DiLoCo, μ = 0.6": ({"name": "DiLoCo", "lr": ETA, "momentum": 0.6}, SERVER),
+    "DiLoCo, μ = 0.9": ({"name": "DiLoCo", "lr": ETA, "momentum": 0.9}, SERVER),
+    **{f"ST-GT, β = {beta:g}": (_relaxed("STGT", beta), SPARSE) for beta in (0.25, 0.1)},
+    **{f"LED, β = {beta:g}": (_relaxed("LED", beta), SPARSE) for beta in (0.25, 0.1)},
+    **{f"ST-GT, β = {beta:g}, outer": (_outer(_relaxed("STGT", beta)), SPARSE) for beta in (0.25, 0.1)},
+    **{f"LED, β = {beta:g}, outer": (_outer(_relaxed("LED", beta)), SPARSE) for beta in (0.25, 0.1)},
 }
 
 
@@ -98,14 +85,14 @@ class Study:
         return [self._run(*pair, length, min(every, length), seed) for pair, seed in asked]
 
     def _run(self, method: str, rate: float, rounds: int, every: int, seed: int) -> Training:
-        what = METHODS[method]
+        algorithm, topology = METHODS[method]
         return Training(
             label=f"{method} · lr {rate:g} · seed {seed}",
             data=self.data(seed),
             model=Named.model_validate(self.model),
             optimizer=Named.model_validate({"name": "SGD", "lr": rate}),
-            algorithm=Named.model_validate(what.at(self.tau)),
-            topology=Named.model_validate(what.topology),
+            algorithm=Named.model_validate({**algorithm, "tau": self.tau}),
+            topology=Named.model_validate(topology),
             batch=self.batch,
             rounds=rounds,
             evaluate_every=every,
@@ -137,9 +124,7 @@ MNIST = Study(
         "relaxed ST-GT, outer": _grid(
             {"ST-GT, β = 0.25, outer": (0.025, 0.05, 0.1), "ST-GT, β = 0.1, outer": (0.025, 0.05, 0.1)}
         ),
-        "LED, outer": _grid(
-            {"LED, β = 0.25, outer": (0.025, 0.05, 0.1), "LED, β = 0.1, outer": (0.025, 0.05, 0.1)}
-        ),
+        "LED, outer": _grid({"LED, β = 0.25, outer": (0.025, 0.05, 0.1), "LED, β = 0.1, outer": (0.025, 0.05, 0.1)}),
     },
     chosen={},
     scales={"small": (150, 10, 3), "grid": (100, 50, 1)},
@@ -149,20 +134,22 @@ CIFAR10 = Study(
     name="relaxed-cifar10",
     title=f"ResNet-18 (width 8) on CIFAR-10: {NODES} nodes, 8 classes each, 10 local steps; bands span 2 seeds",
     tau=10,
-    batch=32,
+    batch=16,
     data=lambda seed: Data(name="cifar10", partition="label", classes=8, concentration=1.0, augment=True, seed=seed),
     model={"name": "resnet18", "width": 8},
     trials={
-        method: _grid({method: FOUR_STEPS})
-        for method in (
-            "FedAvg", "Scaffold", "ST-GT", "DiLoCo, μ = 0.6", "ST-GT, β = 0.25", "LED, β = 0.25",
-            "ST-GT, β = 0.25, outer", "LED, β = 0.25, outer",
-        )  # fmt: skip
+        "FedAvg": _grid({"FedAvg": FOUR_STEPS}),
+        "Scaffold": _grid({"Scaffold": FOUR_STEPS}),
+        "ST-GT": _grid({"ST-GT": FOUR_STEPS}),
+        "DiLoCo": _grid({"DiLoCo, μ = 0.6": FOUR_STEPS}),
+        "relaxed ST-GT": _grid({"ST-GT, β = 0.25": FOUR_STEPS}),
+        "LED": _grid({"LED, β = 0.25": FOUR_STEPS}),
+        "relaxed ST-GT, outer": _grid({"ST-GT, β = 0.25, outer": FOUR_STEPS}),
+        "LED, outer": _grid({"LED, β = 0.25, outer": FOUR_STEPS}),
     },
     chosen={},
     scales={"small": (30, 5, 2), "grid": (6, 6, 1)},
 )
-BUDGET = {study.name: len(next(iter(study.trials.values()))) for study in (MNIST, CIFAR10)}
 
 
 def run_study(
@@ -199,4 +186,61 @@ def run_study(
 
 
 def _claims(study: Study, curves: dict[str, Curves]) -> list[Claim]:
-    return []
+    """Judged in each seed by itself, on the mean of the last three measurements; NaN decides against a claim."""
+    of = {family: curves[method] for family, (method, _) in study.chosen.items()}
+    end = {family: at_end(one, "test_accuracy") for family, one in of.items()}
+    early = {family: _after(one, "test_accuracy", 1 / 3) for family, one in of.items()}
+    sent = equal_bytes(of)
+    spent = {family: at_bytes(one, "test_accuracy", sent) for family, one in of.items()}
+    tracked = ("relaxed ST-GT", "LED")
+    plain = [family for family in ("ST-GT", "FedAvg", "D-PSGD", "Scaffold") if family in of]
+    judged = [
+        (
+            "D1",
+            "Relaxed ST-GT and LED end with a higher test accuracy than ST-GT, FedAvg, D-PSGD and Scaffold.",
+            [end[one] > end[other] for one in tracked for other in plain],
+            {"test_accuracy": by_seed(end)},
+        ),
+        (
+            "D2",
+            "LED comes within one point of relaxed ST-GT, with half of its bytes.",
+            [end["LED"] > end["relaxed ST-GT"] - 0.01, _ratio_of_bytes(of) < 0.51],
+            {"test_accuracy": by_seed(end), "bytes": finite(_ratio_of_bytes(of))},
+        ),
+        (
+            "D3",
+            "Outer momentum makes both faster: a higher test accuracy after a third of the rounds.",
+            [early[f"{one}, outer"] > early[one] for one in tracked],
+            {"test_accuracy": by_seed(early)},
+        ),
+        (
+            "D4",
+            "With outer momentum and a tracker a run ends with a higher test accuracy than DiLoCo.",
+            [end[f"{one}, outer"] > end["DiLoCo"] for one in tracked],
+            {"test_accuracy": by_seed(end)},
+        ),
+        (
+            "D5",
+            "When as many bytes are sent, LED with outer momentum has the highest test accuracy.",
+            [spent["LED, outer"] >= spent[other] for other in of if other != "LED, outer"],
+            {"megabytes": finite(sent / 1e6), "test_accuracy": by_seed(spent)},
+        ),
+    ]
+    rates = {"lr": {family: rate for family, (_, rate) in study.chosen.items()}}
+    reading = f"each family at the best of {len(next(iter(study.trials.values())))} trials; in every seed"
+    return [
+        Claim(id, claim, reading, bool(np.all(holds)), numbers | rates, study.name)
+        for id, claim, holds, numbers in judged
+    ]
+
+
+def _after(curves: Curves, name: str, share: float) -> np.ndarray:
+    """A column after that share of the steps, for each seed."""
+    pairs = zip(curves["steps"], curves[name], strict=True)
+    return np.array([np.interp(share * steps[-1], steps, values) for steps, values in pairs])
+
+
+def _ratio_of_bytes(of: Mapping[str, Curves]) -> float:
+    """What a node sends in a run of LED against one of relaxed ST-GT."""
+    led, both = (of[family]["bytes_sent"][:, -1].mean() for family in ("LED", "relaxed ST-GT"))
+    return float(led / both)

@@ -22,6 +22,9 @@ from stgt.experiments.mnist import mnist
 from stgt.experiments.outcome import Outcome
 from stgt.experiments.paper_figures import convergence, local_updates
 from stgt.experiments.readings import choose_readings
+from stgt.experiments.relaxed_training import CIFAR10 as RELAXED_CIFAR10
+from stgt.experiments.relaxed_training import MNIST as RELAXED_MNIST
+from stgt.experiments.relaxed_training import run_study
 from stgt.experiments.table1 import table1
 from stgt.experiments.topology_study import topology
 from stgt.problems.datasets import find_libsvm
@@ -39,10 +42,18 @@ EXPERIMENTS: dict[str, Callable[..., Outcome]] = {
     "cifar10": cifar10,
     "mnist": mnist,
     "federated": federated,
+    RELAXED_MNIST.name: partial(run_study, RELAXED_MNIST),
+    RELAXED_CIFAR10.name: partial(run_study, RELAXED_CIFAR10),
 }
 
 # The experiments that train on images, and their sizes.
-SCALES = {"cifar10": CIFAR10_SCALES, "mnist": MNIST_SCALES, "federated": FEDERATED_SCALES}
+SCALES = {
+    "cifar10": CIFAR10_SCALES,
+    "mnist": MNIST_SCALES,
+    "federated": FEDERATED_SCALES,
+    RELAXED_MNIST.name: RELAXED_MNIST.scales,
+    RELAXED_CIFAR10.name: RELAXED_CIFAR10.scales,
+}
 
 
 def reproduce(
@@ -86,7 +97,7 @@ def prepared(
         for data in HETEROGENEITY_DATA:
             find_libsvm(data, given.get("data_dir"))
     if name in SCALES:
-        load_images("cifar10" if name == "cifar10" else "mnist", given.get("data_dir"))
+        load_images("cifar10" if name.endswith("cifar10") else "mnist", given.get("data_dir"))
     return partial(experiment, **given)
 
 

@@ -143,6 +143,11 @@ def written(values: Mapping[str, float]) -> dict[str, float | None]:
     return {method: finite(value) for method, value in values.items()}
 
 
+def by_seed(values: Mapping[str, np.ndarray]) -> dict[str, list[float | None]]:
+    """A claim's numbers, one for each seed of a method."""
+    return {method: [finite(value) for value in seeds] for method, seeds in values.items()}
+
+
 def by_stepsize(rows: Sequence[TableRow], ends: int = 1) -> list[TableRow]:
     """A grid's table: where each method stands with each stepsize over the last measurements, best first."""
     found = [
