@@ -24,11 +24,7 @@ from stgt.specs import Named
 NODES = 8
 TRIAL_SEED = 3  # of the trial runs; the reported ones have 0, 1, …
 SPARSE, SERVER = {"name": "exponential"}, {"name": "server"}
-ETA, MU = 0.7, 0.6  # outer stepsize and momentum of all methods that have them
-
-
-def _outer(inside: Mapping[str, Any], momentum: float = MU) -> dict[str, Any]:
-    return {"name": "Outer", "lr": ETA, "momentum": momentum, "method": dict(inside)}
+ETA = 0.7  # the outer stepsize of all methods that have one
 
 
 def _relaxed(name: str, beta: float) -> dict[str, Any]:
@@ -44,8 +40,14 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the algorithm w
     "DiLoCo, μ = 0.9": ({"name": "DiLoCo", "lr": ETA, "momentum": 0.9}, SERVER),
     **{f"ST-GT, β = {beta:g}": (_relaxed("STGT", beta), SPARSE) for beta in (0.25, 0.1)},
     **{f"LED, β = {beta:g}": (_relaxed("LED", beta), SPARSE) for beta in (0.25, 0.1)},
-    **{f"ST-GT, β = {beta:g}, outer": (_outer(_relaxed("STGT", beta)), SPARSE) for beta in (0.25, 0.1)},
-    **{f"LED, β = {beta:g}, outer": (_outer(_relaxed("LED", beta)), SPARSE) for beta in (0.25, 0.1)},
+    **{
+        f"{label}, β = {beta:g}, outer μ = {mu:g}": (
+            {"name": "Outer", "lr": ETA, "momentum": mu, "method": _relaxed(name, beta)},
+            SPARSE,
+        )
+        for label, name in (("ST-GT", "STGT"), ("LED", "LED"))
+        for beta, mu in ((0.25, 0.6), (0.25, 0.9), (0.1, 0.9))
+    },
 }
 
 
@@ -105,6 +107,16 @@ def _grid(methods: Mapping[str, tuple[float, ...]]) -> tuple[tuple[str, float], 
     return tuple((method, rate) for method, rates in methods.items() for rate in rates)
 
 
+def _outer_grid(label: str) -> tuple[tuple[str, float], ...]:
+    return _grid(
+        {
+            f"{label}, β = 0.25, outer μ = 0.6": (0.05, 0.1),
+            f"{label}, β = 0.25, outer μ = 0.9": (0.025, 0.05),
+            f"{label}, β = 0.1, outer μ = 0.9": (0.025, 0.05),
+        }
+    )
+
+
 SMALL_STEPS, LARGE_STEPS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16), (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
 MNIST = Study(
     name="relaxed-mnist",
@@ -121,10 +133,8 @@ MNIST = Study(
         "DiLoCo": _grid({"DiLoCo, μ = 0.6": (0.025, 0.05, 0.1), "DiLoCo, μ = 0.9": (0.025, 0.05, 0.1)}),
         "relaxed ST-GT": _grid({"ST-GT, β = 0.25": (0.05, 0.1, 0.2), "ST-GT, β = 0.1": (0.05, 0.1, 0.2)}),
         "LED": _grid({"LED, β = 0.25": (0.05, 0.1, 0.2), "LED, β = 0.1": (0.05, 0.1, 0.2)}),
-        "relaxed ST-GT, outer": _grid(
-            {"ST-GT, β = 0.25, outer": (0.025, 0.05, 0.1), "ST-GT, β = 0.1, outer": (0.025, 0.05, 0.1)}
-        ),
-        "LED, outer": _grid({"LED, β = 0.25, outer": (0.025, 0.05, 0.1), "LED, β = 0.1, outer": (0.025, 0.05, 0.1)}),
+        "relaxed ST-GT, outer": _outer_grid("ST-GT"),
+        "LED, outer": _outer_grid("LED"),
     },
     chosen={},
     scales={"small": (150, 10, 3), "grid": (100, 50, 1)},
@@ -144,8 +154,8 @@ CIFAR10 = Study(
         "DiLoCo": _grid({"DiLoCo, μ = 0.6": FOUR_STEPS}),
         "relaxed ST-GT": _grid({"ST-GT, β = 0.25": FOUR_STEPS}),
         "LED": _grid({"LED, β = 0.25": FOUR_STEPS}),
-        "relaxed ST-GT, outer": _grid({"ST-GT, β = 0.25, outer": FOUR_STEPS}),
-        "LED, outer": _grid({"LED, β = 0.25, outer": FOUR_STEPS}),
+        "relaxed ST-GT, outer": _grid({"ST-GT, β = 0.25, outer μ = 0.6": FOUR_STEPS}),
+        "LED, outer": _grid({"LED, β = 0.25, outer μ = 0.6": FOUR_STEPS}),
     },
     chosen={},
     scales={"small": (30, 5, 2), "grid": (6, 6, 1)},
