@@ -136,7 +136,17 @@ MNIST = Study(
         "relaxed ST-GT, outer": _outer_grid("ST-GT"),
         "LED, outer": _outer_grid("LED"),
     },
-    chosen={},
+    chosen={
+        "FedAvg": ("FedAvg", 0.1),
+        "D-PSGD": ("D-PSGD", 0.1),
+        "Scaffold": ("Scaffold", 0.02),
+        "ST-GT": ("ST-GT", 0.02),
+        "DiLoCo": ("DiLoCo, μ = 0.9", 0.1),
+        "relaxed ST-GT": ("ST-GT, β = 0.25", 0.1),
+        "LED": ("LED, β = 0.25", 0.1),
+        "relaxed ST-GT, outer": ("ST-GT, β = 0.25, outer μ = 0.9", 0.05),
+        "LED, outer": ("LED, β = 0.25, outer μ = 0.9", 0.05),
+    },
     scales={"small": (150, 10, 3), "grid": (100, 50, 1)},
 )
 FOUR_STEPS = (0.05, 0.1, 0.2, 0.4)
@@ -151,11 +161,13 @@ CIFAR10 = Study(
         "FedAvg": _grid({"FedAvg": FOUR_STEPS}),
         "Scaffold": _grid({"Scaffold": FOUR_STEPS}),
         "ST-GT": _grid({"ST-GT": FOUR_STEPS}),
-        "DiLoCo": _grid({"DiLoCo, μ = 0.6": FOUR_STEPS}),
+        "DiLoCo": _grid({"DiLoCo, μ = 0.6": (0.1, 0.2), "DiLoCo, μ = 0.9": (0.05, 0.1)}),
         "relaxed ST-GT": _grid({"ST-GT, β = 0.25": FOUR_STEPS}),
         "LED": _grid({"LED, β = 0.25": FOUR_STEPS}),
-        "relaxed ST-GT, outer": _grid({"ST-GT, β = 0.25, outer μ = 0.6": FOUR_STEPS}),
-        "LED, outer": _grid({"LED, β = 0.25, outer μ = 0.6": FOUR_STEPS}),
+        "relaxed ST-GT, outer": _grid(
+            {"ST-GT, β = 0.25, outer μ = 0.6": (0.1, 0.2), "ST-GT, β = 0.25, outer μ = 0.9": (0.05, 0.1)}
+        ),
+        "LED, outer": _grid({"LED, β = 0.25, outer μ = 0.6": (0.1, 0.2), "LED, β = 0.25, outer μ = 0.9": (0.05, 0.1)}),
     },
     chosen={},
     scales={"small": (30, 5, 2), "grid": (6, 6, 1)},
