@@ -113,8 +113,9 @@ class Peers(Law):
 class Server(Law):
     """A server calls s of n workers, a_i = 1 for those: v_i = α_i + a_i δ_i + (a_i E_i + H_i) m̂, m̂ = (1/s) Σ_j a_j m_j.
 
-    α is what a worker that is not called keeps, and what the server makes of its own state (outer momentum); δ is what a
-    worker's work changes, H m̂ what the server makes of what it hears; y_i = (α_i, δ_i, m_i). With π_k = s(s−1)⋯(s−k+1)/(n(n−1)⋯(n−k+1)), the chance that k given workers are all called,
+    α is what a worker that is not called keeps, and what the server makes of its own state (outer momentum); δ is what
+    a worker's work changes, H m̂ what the server makes of what it hears; y_i = (α_i, δ_i, m_i). With π_k =
+    s(s−1)⋯(s−k+1)/(n(n−1)⋯(n−k+1)), the chance that k given workers are all called,
     E[a_i] = π_1, E[a_i a_j] = π_2 and so on up to the four of E[a_i a_k m̂ m̂ᵀ].
     """
 
