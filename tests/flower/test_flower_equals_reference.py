@@ -17,10 +17,23 @@ EVERYBODY = stgt.topology.server(federation.CLIENTS)
 METHODS = [
     "STGT", "STGT-adjoint", "KGT", "DSGT", "NEXT", "DPSGD-atc", "FedAvg", "FedProx", "Scaffold-II", "ScaffoldPlus",
 ]  # fmt: skip
+BEYOND = {
+    "DiLoCo": stgt.DiLoCo(tau=TAU),
+    "NoLoCo": stgt.NoLoCo(tau=TAU),
+    "Outer-FedAvg": stgt.Outer(stgt.FedAvg(tau=TAU), nesterov=False),
+    "Outer-Scaffold": stgt.Outer(stgt.Scaffold(tau=TAU)),
+    "Outer-ScaffoldPlus": stgt.Outer(stgt.ScaffoldPlus(tau=TAU, beta=0.25)),
+    "Outer-FedDyn": stgt.Outer(stgt.FedDyn(tau=TAU, alpha=0.5)),
+    "FedDyn": stgt.FedDyn(tau=TAU, alpha=0.5),
+    "LED": stgt.LED(tau=TAU),
+    "STGT-relaxed": stgt.STGT(tau=TAU, beta=0.25),
+    "MomentumTracking": stgt.MomentumTracking(momentum=0.5),
+    "D2": stgt.ExactDiffusion(lazy=False),
+}
 
 
 def method(name):
-    return replace(catalogue.instances(tau=TAU)[name], gamma=None)
+    return BEYOND[name] if name in BEYOND else replace(catalogue.instances(tau=TAU)[name], gamma=None)
 
 
 def run(algorithm, topology, rounds=ROUNDS, app=federation.app, **options):
@@ -32,21 +45,25 @@ def run(algorithm, topology, rounds=ROUNDS, app=federation.app, **options):
 
 
 @pytest.mark.parametrize("topology", [SAMPLED, EVERYBODY], ids=["sampled", "everybody"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, *BEYOND])
 @pytest.mark.sampled(each="name")
 def test_flower_makes_the_reference_s_iterates(name, topology):
     algorithm = method(name)
-    _, found = run(algorithm, topology)
+    strategy, found = run(algorithm, topology)
     expected = federation.reference(replace(algorithm, gamma=federation.LR), topology, ROUNDS)
     np.testing.assert_allclose(found, expected["x"].mean(axis=0), rtol=0, atol=1e-12)
+    for field in algorithm.held:
+        (view,) = strategy.ledger.views.values()
+        held = np.concatenate([view[field][name].reshape(-1) for name in ("a", "b", "c")])
+        np.testing.assert_allclose(np.broadcast_to(held, expected[field].shape), expected[field], rtol=0, atol=1e-12)
 
 
 def test_every_algorithm_is_compared_or_refused():
     for name in catalogue.instances():
-        if name in METHODS:
+        if name in (*METHODS, *BEYOND):
             Strategy(method(name), SAMPLED)
         else:
-            with pytest.raises(ValueError, match="needs more than one model from a worker each round"):
+            with pytest.raises(ValueError, match=r"needs more than one model from a worker each round|at each worker"):
                 Strategy(method(name), SAMPLED)
 
 

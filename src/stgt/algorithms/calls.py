@@ -53,6 +53,18 @@ def hear(algorithm: Algorithm, state: State, local: Local, mixed: Mapping[str, V
     return _merged(algorithm, "merge", merged, mixed, algorithm.exchanges)
 
 
+def serve(algorithm: Algorithm, state: State, mixed: Mapping[str, Vector]) -> dict[str, Vector]:
+    """What a server that is a process of its own holds after the mixture; `state` is what it held before."""
+    before = Fields(
+        {name: state[name] for name in algorithm.held},
+        algorithm.label,
+        lambda name: f"state[{name!r}] in its serve, which the server does not hold: read what is kept at_server",
+    )
+    served = algorithm.serve(before, _heard(algorithm, mixed))
+    _check_names(algorithm, "serve", served, algorithm.held)
+    return dict(served)
+
+
 def say_again(algorithm: Algorithm, state: State, gradient: Vector) -> dict[str, Vector]:
     """What is said in the second exchange, given the gradient at the merged model."""
     message = algorithm.second_message(whole(algorithm, state), gradient)

@@ -1,8 +1,9 @@
 """The server's algebra: what it knows of each worker, and what a round's replies make of it. NumPy, no Flower.
 
 A *view* is what a worker starts its next round from: the model and the other fields that were mixed. Where the server
-holds the model (Scaffold, FedAvg), all workers share the last round's view. Where the workers keep their own (ST-GT),
-each has the view of the last round in which its reply was taken in; a view goes when nobody is left at it.
+holds the model (Scaffold, FedAvg), all workers share the last round's view, and what the server keeps to itself (outer
+momentum) stands in it too, and is not sent. Where the workers keep their own (ST-GT), each has the view of the last
+round in which its reply was taken in; a view goes when nobody is left at it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stgt.algorithms import Algorithm, Local
-from stgt.algorithms.calls import begin, say
+from stgt.algorithms.calls import begin, say, serve
 from stgt.algorithms.declare import Fields
-from stgt.flower.fit import worker_fields
+from stgt.flower.fit import unsent, worker_fields
 from stgt.topology import Topology
 
 Arrays = dict[str, np.ndarray]  # by the parameter's name
@@ -71,8 +72,8 @@ class Ledger:
 
     def view(self, worker: int) -> View:
         """What a worker is told: the model with everything in it, and the other fields."""
-        found = self.views[self.at[worker]]
-        return {**found, "x": self._whole(found["x"])}
+        found, own = self.views[self.at[worker]], unsent(self.algorithm)
+        return {**{key: one for key, one in found.items() if key not in own}, "x": self._whole(found["x"])}
 
     def model(self) -> Arrays:
         """The mean of all workers' models; the server's own where it holds one."""
@@ -98,9 +99,10 @@ class Ledger:
     def take(self, r: int, replies: Mapping[int, Reply]) -> None:
         """Ends round r with the replies that came, at least one.
 
-        The model becomes the mean over those who replied. For every other field that the server holds, a worker that
-        was called and did not reply counts as one that changed nothing, so that c keeps its fixed proportion to the
-        workers' own control variables, for whatever γ_c and however many replies were lost.
+        What is mixed of the model is the mean over those who replied. For every other field that the server holds, a
+        worker that was called and did not reply counts as one that changed nothing, so that c keeps its fixed
+        proportion to the workers' own control variables, for whatever γ_c and however many replies were lost. What the
+        server then holds is what the method's `serve` makes of that.
         """
         first = replies[min(replies)]
         mixed = {name: self._mixed(r, name, replies) for name in first.end}
@@ -118,8 +120,13 @@ class Ledger:
             self.rest[name] = _merged(own, [replies[worker].buffers.get(name, own) for worker in sorted(replies)])
 
     def forget(self, r: int) -> None:
-        """Starts all control variables again from where they began, at the mean model: a worker has lost its own."""
-        self.views = {r: {"x": {name: value for name, value in self.model().items() if name not in self.rest}}}
+        """Starts all control variables again from where they began, at the mean model: a worker has lost its own.
+
+        What the server keeps to itself stays: an outer momentum is in no proportion to anything of a worker's.
+        """
+        last, own = self.views[max(self.views)], unsent(self.algorithm)
+        begun = {"x": {name: value for name, value in self.model().items() if name not in self.rest}}
+        self.views = {r: begun | {key: one for key, one in last.items() if key in own}}
         self.at = dict.fromkeys(self.at, r)
         self.accepted = dict.fromkeys(self.accepted, NOTHING)
 
@@ -142,10 +149,12 @@ class Ledger:
                 total, count = total + silent * state[key], len(replies) + silent
             else:
                 count = len(replies)
-            found[key] = (total / count).astype(self.kinds[name][1])
-            _check_finite(
-                found[key], f"{name} is not finite after round {r + 1}: take a smaller lr, gamma_g or gamma_c."
-            )
+            found[key] = total / count
+        if algorithm.held:  # all are at one view then, which is the server's own state
+            found |= serve(algorithm, state, found)
+        found = {key: value.astype(self.kinds[name][1]) for key, value in found.items()}
+        for value in found.values():
+            _check_finite(value, f"{name} is not finite after round {r + 1}: take a smaller lr, gamma_g or gamma_c.")
         return found
 
     def _separate(self, trained: frozenset[str]) -> None:

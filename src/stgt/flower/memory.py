@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -18,7 +17,7 @@ from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import hear, readable
 from stgt.algorithms.declare import VECTORS
 from stgt.flower.arrays import load_arrays, save_arrays
-from stgt.flower.fit import as_text, worker_fields
+from stgt.flower.fit import as_text, unsent, worker_fields
 from stgt.flower.ledger import NOTHING, QUIET, Arrays, Reply, View, local_of, state_of
 from stgt.flower.records import fingerprint, from_record, to_record
 
@@ -26,20 +25,14 @@ KEPT, WAITING, NOTE = "stgt.kept.", "stgt.waiting.", "stgt.memory"
 
 
 class Unheard:
-    """Stands for what a worker has not heard when its round ends: it may be handed on, and nothing else."""
+    """Stands for what a worker has not heard when its round ends, and for all that is computed of it."""
 
     __array_ufunc__ = None  # NumPy leaves the arithmetic to this class
 
-    def __init__(self, label: str):
-        self._label = label
+    def _itself(self, *_: object) -> Unheard:
+        return self
 
-    def _refuse(self, *_: object) -> Any:
-        raise ValueError(
-            f"{self._label} makes what a worker keeps depend on what was mixed, which the worker does not hear when a "
-            "server holds the model: keep it at the server, or make it from the worker's own round."
-        )
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _itself
 
 
 class Memory:
@@ -102,13 +95,20 @@ class Memory:
         kept: View = {}
         waiting: View = {}
         algorithm = self.algorithm
-        unheard = {sent.name: Unheard(algorithm.label) for sent in algorithm.exchanges}
+        unheard = {sent.name: Unheard() for sent in algorithm.exchanges}
+        unknown = {field: Unheard() for field in unsent(algorithm)}
         for name in reply.end:
             state = self.of(name)
             local = local_of(algorithm, state["x"], reply, name, r, share)
             if algorithm.held:  # the worker is gone when the mixture is there, so its own cannot wait for it
-                after = hear(algorithm, readable(algorithm, state), local, unheard)
+                after = hear(algorithm, readable(algorithm, {**state, **unknown}), local, unheard)
                 later = {field: after[field] for field in self.fields}
+                if any(isinstance(value, Unheard) for value in later.values()):
+                    raise ValueError(
+                        f"{algorithm.label} makes what a worker keeps depend on what was mixed, which the worker does "
+                        "not hear when a server holds the model: keep it at the server, or make it from the worker's "
+                        "own round."
+                    )
             else:  # what comes of it depends on the mixture
                 later = {part: np.asarray(getattr(local, part)) for part in sorted(algorithm.reads)}
             for field, value in later.items():

@@ -36,7 +36,8 @@ NUM_EXAMPLES = "num-examples"
 
 
 class Strategy(FlowerStrategy):
-    """Any server–worker method of the family: ScaffoldPlus, Scaffold, FedAvg, FedProx, or STGT on a sampled server.
+    """Any server–worker method of the family: ScaffoldPlus, Scaffold, FedAvg, FedProx, FedDyn, these with outer
+    momentum (DiLoCo, Outer), or STGT and LED on a sampled server.
 
     Weights are 1/|S|. Clients are known by their partition, so that the same seed gives the same run. A client that
     fails, is late or whose reply is invalid is left out of its round, and the method's algebra stays right.

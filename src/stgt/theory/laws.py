@@ -113,8 +113,9 @@ class Peers(Law):
 class Server(Law):
     """A server calls s of n workers, a_i = 1 for those: v_i = α_i + a_i δ_i + (a_i E_i + H_i) m̂, m̂ = (1/s) Σ_j a_j m_j.
 
-    α is what a worker that is not called keeps, δ what its own work changes, H m̂ what the server then holds; y_i =
-    (α_i, δ_i, m_i). With π_k = s(s−1)⋯(s−k+1)/(n(n−1)⋯(n−k+1)), the chance that k given workers are all called,
+    α is what a worker that is not called keeps, and what the server makes of its own state (outer momentum); δ is what
+    a worker's work changes, H m̂ what the server makes of what it hears; y_i = (α_i, δ_i, m_i). With π_k =
+    s(s−1)⋯(s−k+1)/(n(n−1)⋯(n−k+1)), the chance that k given workers are all called,
     E[a_i] = π_1, E[a_i a_j] = π_2 and so on up to the four of E[a_i a_k m̂ m̂ᵀ].
     """
 
@@ -124,15 +125,17 @@ class Server(Law):
         self.size, self.width = round.size, exchange.F.shape[1]
         p = round.size // len(round.fields)
         held = np.repeat([name in algorithm.held for name in round.fields], p)
-        if round.G[:, held, : round.known].any():
-            raise ValueError(
-                f"{algorithm.label} lets a server hold more than the mean of what it hears: its random rounds have no "
-                "exact theory; simulate it."
-            )
         kept = round.G[:, :, : round.known].copy()
+        of_its_own = np.zeros(round.known, dtype=bool)
+        of_its_own[: self.size] = held
+        if kept[:, held][:, :, ~of_its_own].any():
+            raise ValueError(
+                f"{algorithm.label} makes what a server holds of more than what it held and hears: its random rounds "
+                "have no exact theory; simulate it."
+            )
         before = np.zeros_like(kept)
         before[:, np.arange(self.size), np.arange(self.size)] = ~held
-        kept[:, held] = 0.0
+        before[:, held] = kept[:, held]
         start = np.where(held, round.constant, 0.0)
         self.own = np.flatnonzero(~held)  # the rows of δ; those of what the server holds are 0
         self.rows = np.concatenate([before, (kept - before)[:, self.own], exchange.F], axis=1)

@@ -2,8 +2,9 @@
 Scaffold and their kin.
 
 The state is w = (u, o_1, …, o_n), what the server holds and what each worker keeps. A worker that is called adds t_i,
-affine in (u, o_i), so that w ← w_0 + Σ_i a_i t_i with w_0 = (0, o), and first and second moments of a_i are all it
-takes: E[a_i] = π_1, Cov(a_i, a_j) = π_2 − π_1² for i ≠ j.
+affine in (u, o_i), so that w ← w_0 + Σ_i a_i t_i with w_0 = (S u, o), and first and second moments of a_i are all it
+takes: E[a_i] = π_1, Cov(a_i, a_j) = π_2 − π_1² for i ≠ j. S is 0 but for what a server makes of its own state, such as
+outer momentum.
 """
 
 from __future__ import annotations
@@ -72,8 +73,14 @@ class Sampling:
     @cached_property
     def average(self) -> Array:
         """E[T], (d, d)."""
-        stays = np.diag(np.repeat([0.0, 1.0], [self.server, self.n * self.each]))
-        return stays + self.one * self.total
+        return self.stays + self.one * self.total
+
+    @cached_property
+    def stays(self) -> Array:
+        """w_0 as a map of w, (d, d)."""
+        found = np.eye(self.size)
+        found[: self.server, : self.server] = self.law.rows[0][np.ix_(self.held, self.held)]
+        return found
 
     def mean(self, columns: Array, constant: float) -> Array:
         """E[T] v for each column v, with E[b] added `constant` times."""
@@ -114,7 +121,7 @@ class Sampling:
         pulled = np.einsum("kia,iab->kib", weights, self.K[:, :, : self.law.size])
         for node, places in enumerate(self.places):
             moved[:, places] += pulled[:, node]
-        moved[:, self.server :] += rows[:, self.server :]
+        moved += rows @ self.stays
         entering = np.einsum("kia,iab->kib", weights, self.K[:, :, self.law.size :]).reshape(len(rows), -1)
         drift = rows @ self.base + np.einsum("kia,ia->k", weights, self.k)
         return np.concatenate([moved - rows, entering, drift[:, None]], axis=1).T
