@@ -44,8 +44,8 @@ class Sent:
             that has only a worker's last model relies on it.
         value: what it says, where that is a combination of the round's start and direction, or a function of the
             round's number that gives it: it may then be sent in two halves, the first at the round's start.
-        pushed: does it travel by the column-stochastic matrix of a topology that has one of its own (`push_pull`), which
-            keeps its sum over the nodes? Elsewhere by W_r.
+        pushed: does it travel by the column-stochastic matrix of a topology that has one (`push_pull`), which keeps its
+            sum over the nodes? Elsewhere it travels by W_r.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Gradient tracking, one exchange a round: ST-GT, K-GT, FlexGT, DSGT, Push-Pull, DIGing, NEXT, the two GT-VR methods."""
+"""Gradient tracking, one exchange a round: ST-GT, K-GT, FlexGT, DSGT, Push-Pull, DIGing, NEXT, two GT-VR methods."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Run:
         )
 
     def mix(self, r: int, message: dict[str, np.ndarray], declared: tuple[Sent, ...]) -> dict[str, np.ndarray]:
-        """W_r times each field of the message; W_rᵀ for one that travels against the edges, C_r for one that is pushed."""
+        """W_r times each field of a message; W_rᵀ for one that travels against the edges, C_r for a pushed one."""
         mixed = {}
         for sent in declared:
             held = sent.name in self.algorithm.held

@@ -63,7 +63,7 @@ def _stochastic(topology: Topology) -> str:
 
 
 def _flags(topology: Topology) -> str:
-    return [_flags_of(topology, pushed) for pushed in _ways(topology)][0]
+    return " and ".join(dict.fromkeys(_flags_of(topology, pushed) for pushed in _ways(topology)))
 
 
 def _ways(topology: Topology) -> tuple[bool, ...]:

@@ -172,8 +172,8 @@ def check_matrix(
 ) -> np.ndarray:
     """W as a float64 array if it is square, finite, non-negative and (doubly) stochastic, else a ValueError.
 
-    `row_stochastic=True` leaves the column sums unchecked, `column_stochastic=True` the row sums. Sums that rounding has
-    left off one are put right.
+    `row_stochastic=True` leaves the column sums unchecked, `column_stochastic=True` the row sums. Sums that rounding
+    has left off one are put right.
     """
     try:
         W = np.array(W, dtype=np.float64)

@@ -53,7 +53,7 @@ class Structure(Brief, ABC):
 
     @property
     def pushing(self) -> Structure:
-        """The layout by which what is `Sent(…, pushed=True)` travels; its own, unless there are two matrices a round."""
+        """The layout by which what is `Sent(…, pushed=True)` travels: this one, unless it has two matrices a round."""
         return self
 
     def norm(self, r: int, seed: int) -> float:
