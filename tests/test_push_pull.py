@@ -90,7 +90,7 @@ def test_the_theory_predicts_the_error_under_noise():
         covariance, power = covariance + power @ covariance @ power.T, power @ power
     mean = np.concatenate([np.tile(np.eye(P), N) / N, np.zeros((P, N * P))], axis=1)
     expected = np.trace(mean @ covariance @ mean.T)
-    assert steady_state(algorithm, problem, graph).error == pytest.approx(expected, rel=1e-8)
+    assert steady_state(algorithm, problem, graph).residual == pytest.approx(expected, rel=1e-8)
 
 
 @pytest.mark.parametrize("name", ["PushPull", "STGT", "LUGT"])
