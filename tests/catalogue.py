@@ -17,6 +17,7 @@ def instances(gamma: float = 0.05, tau: int = 3) -> dict[str, stgt.Algorithm]:
         "KGT": stgt.KGT(gamma=gamma, tau=tau, eta_s=0.8),
         "KGT-warm": stgt.KGT(gamma=gamma, tau=tau, eta_s=0.8, warm_start=True),
         "DSGT": stgt.DSGT(gamma=gamma),
+        "PushPull": stgt.PushPull(gamma=gamma),
         "LUGT": stgt.LUGT(gamma=gamma, tau=tau),
         "LUGT-cta": stgt.LUGT(gamma=gamma, tau=tau, atc_y=False),
         "AugDGM": stgt.AugDGM(gamma=gamma),
@@ -64,3 +65,17 @@ def directed_schedule(n: int, period: int = 3, seed: int = 0) -> stgt.topology.T
         parts = [np.eye(n)] + [np.eye(n)[rng.permutation(n)] for _ in range(3)]
         stack.append(sum(weight * part for weight, part in zip(weights, parts, strict=True)))
     return stgt.topology.sequence(stack)
+
+
+def two_matrices(n: int, period: int = 1, seed: int = 0) -> stgt.topology.Topology:
+    """Sparse row- and column-stochastic weights on different directed graphs; each has the ring 0 → 1 → … → 0."""
+    rng = np.random.default_rng(seed)
+
+    def links() -> np.ndarray:
+        drawn = rng.random((n, n)) * (rng.random((n, n)) < 0.3)
+        drawn += np.diag(rng.random(n) + 0.2)
+        drawn[(np.arange(n) + 1) % n, np.arange(n)] += 0.3
+        return drawn
+
+    pull, push = ([links() for _ in range(period)] for _ in range(2))
+    return stgt.topology.push_pull([W / W.sum(axis=1, keepdims=True) for W in pull], [W / W.sum(axis=0) for W in push])

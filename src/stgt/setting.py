@@ -104,10 +104,17 @@ def check_topology_object(topology: Any, wanted: str = "a Topology, made by a fu
 def check_fit(algorithm: Algorithm, topology: Topology) -> None:
     """A ValueError if the method is wrong on this topology."""
     allowed = {"never": False, "server": topology.has_server, "any": True}[algorithm.row_stochastic]
-    if not topology.doubly_stochastic and not allowed:
+    pushes = any(sent.pushed for sent in (*algorithm.exchanges, *algorithm.exchanges_again))
+    if topology.has_push and not pushes and not allowed:
+        raise ValueError(
+            f"{algorithm.label} sends nothing that {topology.name} could push by its column-stochastic matrix, and its "
+            "other one is row-stochastic only: use PushPull, STGT (without adjoint) or another tracker, or FedAvg."
+        )
+    if not topology.doubly_stochastic and not topology.has_push and not allowed:
+        instead = "push_pull(R, C)" if pushes else "server(n, sampled=s)"
         raise ValueError(
             f"{algorithm.label} needs doubly stochastic W_r here, and {topology.name} is row-stochastic only: use "
-            "another topology, such as server(n, sampled=s); Scaffold and ScaffoldPlus run on relay, FedAvg on any."
+            f"another topology, such as {instead}; Scaffold and ScaffoldPlus run on relay, FedAvg on any."
         )
     algorithm.check(topology.participation)
     bound = algorithm.least_eigenvalue

@@ -254,7 +254,7 @@ def test_names():
     for name in ours:
         assert isinstance(getattr(stgt, name)(gamma=0.1), stgt.Algorithm)
     ours = [name for name in stgt.list_topologies() if hasattr(stgt.topology, name)]
-    assert len(ours) == 22
+    assert len(ours) == 23
     assert all(callable(getattr(stgt.topology, name)) for name in ours)
 
 

@@ -15,7 +15,8 @@ ROUNDS, TAU = 20, 3
 SAMPLED = stgt.topology.server(federation.CLIENTS, sampled=2)
 EVERYBODY = stgt.topology.server(federation.CLIENTS)
 METHODS = [
-    "STGT", "STGT-adjoint", "KGT", "DSGT", "NEXT", "DPSGD-atc", "FedAvg", "FedProx", "Scaffold-II", "ScaffoldPlus",
+    "STGT", "STGT-adjoint", "KGT", "DSGT", "PushPull", "NEXT", "DPSGD-atc", "FedAvg", "FedProx", "Scaffold-II",
+    "ScaffoldPlus",
 ]  # fmt: skip
 BEYOND = {
     "DiLoCo": stgt.DiLoCo(tau=TAU),

@@ -1,6 +1,6 @@
 """The papers' recursions, literally, in NumPy: the oracles of this folder's tests (none imports `stgt`)."""
 
-from recursions_onestep import aug_dgm, d_psgd, diging, dsgt, gt_saga, gt_svrg, next_linear
+from recursions_onestep import aug_dgm, d_psgd, diging, dsgt, gt_saga, gt_svrg, next_linear, push_pull
 from recursions_server import (
     fedavg,
     fedprox,
@@ -34,6 +34,7 @@ __all__ = [
     "k_gt",
     "lu_gt",
     "next_linear",
+    "push_pull",
     "scaffnew",
     "scaffnew_periodic",
     "scaffold",

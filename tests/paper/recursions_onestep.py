@@ -28,6 +28,24 @@ def dsgt(X0: Array, grad: Gradient, W: Mixing, *, gamma: float, rounds: int) -> 
     return out
 
 
+def push_pull(X0: Array, grad: Gradient, R: Mixing, C: Mixing, *, gamma: float, rounds: int) -> list[Array]:
+    """Push-Pull (Pu et al., arXiv 1810.06653): X+ = R (X - gamma Y); Y+ = C Y + G+ - G; Y_0 = G_0.
+
+    R is row-stochastic, C column-stochastic; the paper's are the same in every iteration.
+    """
+    X = np.array(X0, dtype=np.float64)
+    G = grad(X, 0)
+    Y = G
+    out = [X]
+    for k in range(rounds):
+        X = R(k) @ (X - gamma * Y)
+        G_next = grad(X, k + 1)
+        Y = C(k) @ Y + G_next - G
+        G = G_next
+        out.append(X)
+    return out
+
+
 def diging(X0: Array, grad: Gradient, W: Mixing, *, gamma: float, rounds: int) -> list[Array]:
     """DIGing (Nedic et al., arXiv 1607.03218): X+ = W_k X - gamma Y; Y+ = W_k Y + G+ - G; Y_0 = G_0."""
     X = np.array(X0, dtype=np.float64)

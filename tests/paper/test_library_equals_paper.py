@@ -9,7 +9,7 @@ import pytest
 import recursions as paper
 
 import stgt
-from catalogue import directed_schedule, logistic, quadratic
+from catalogue import directed_schedule, logistic, quadratic, two_matrices
 from stgt.engines.reference import OPS
 from stgt.randomness import STREAM_ANCHOR, STREAM_COIN, STREAM_INITIAL, STREAM_LOCAL, Clock, unit, words
 
@@ -140,6 +140,32 @@ def test_next(problem, topology, decay):
 def test_dpsgd(problem, topology, atc):
     theirs = paper.d_psgd(X0, gradients(problem), topology.matrix, gamma=GAMMA, rounds=20, atc=atc)
     assert_equal(library(stgt.DPSGD(gamma=GAMMA, atc=atc), problem, topology, 20), theirs)
+
+
+@pytest.mark.parametrize("directed", [two_matrices(N), two_matrices(N, period=3)], ids=["static", "time-varying"])
+def test_push_pull(problem, directed):
+    def push(k):
+        return directed.matrix(k, pushed=True)
+
+    theirs = paper.push_pull(X0, gradients(problem), directed.matrix, push, gamma=GAMMA, rounds=20)
+    assert_equal(library(stgt.PushPull(gamma=GAMMA), problem, directed, 20), theirs)
+    assert_equal(library(stgt.DSGT(gamma=GAMMA), problem, directed, 20), theirs)
+
+
+@pytest.mark.parametrize("tau", TAUS)
+def test_local_steps_on_push_pull(problem, tau):
+    """Literally: tau steps with c, the model by R, the mean direction by C."""
+    directed, grad = two_matrices(N), gradients(problem)
+    X, c, theirs = X0, np.zeros_like(X0), [X0]
+    for r in range(ROUNDS):
+        Z, start = 0.0, X
+        for t in range(tau):
+            Y = grad(X, r * tau + t) + c
+            X, Z = X - GAMMA * Y, Z + Y / tau
+        assert np.allclose(start - X, GAMMA * tau * Z)
+        X, c = directed.matrix(r) @ X, c + 0.5 * (directed.matrix(r, pushed=True) @ Z - Z)
+        theirs.append(X)
+    assert_equal(library(stgt.STGT(gamma=GAMMA, tau=tau, beta=0.5), problem, directed, ROUNDS), theirs)
 
 
 @pytest.mark.parametrize("method", ["saga", "svrg"])

@@ -30,6 +30,7 @@ from stgt.topology import (
     list_topologies,
     one_peer_exponential,
     period_contraction,
+    push_pull,
     random_matching,
     random_regular,
     relay,
@@ -126,6 +127,15 @@ def a_server(draw: Draw, make: Callable[..., Topology]) -> Topology:
     return make(n, draw(st.integers(1, n)), draw(SEEDS))
 
 
+def a_push_pull(draw: Draw) -> Topology:
+    n, rng = draw(st.integers(1, 14)), np.random.default_rng(draw(SEEDS))
+    pull, push = (
+        [rng.random((n, n)) * (rng.random((n, n)) < 0.5) + np.eye(n) + np.roll(np.eye(n), 1, axis=0) for _ in range(k)]
+        for k in (draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+    )
+    return push_pull([W / W.sum(axis=1, keepdims=True) for W in pull], [W / W.sum(axis=0) for W in push])
+
+
 def an_unreliable(draw: Draw) -> Topology:
     n = draw(SIZES)
     makers = [ring, complete, star, hypercuboid, random_matching, lambda n: exponential(n, symmetric=True)]
@@ -146,6 +156,7 @@ MAKERS: dict[str, Callable[[Draw], Topology]] = {
     "grid": lambda draw: grid(draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.booleans()), draw(RULES)),
     "hypercuboid": lambda draw: hypercuboid(draw(st.integers(1, 30))),
     "one_peer_exponential": lambda draw: one_peer_exponential(draw(SIZES)),
+    "push_pull": a_push_pull,
     "random_matching": lambda draw: random_matching(draw(SIZES), draw(SEEDS)),
     "random_regular": a_random_regular,
     "relay": lambda draw: a_server(draw, relay),
@@ -183,9 +194,14 @@ def test_a_topology_is_what_it_says(name: str, data: st.DataObject) -> None:
         assert W.shape == (topology.n, topology.n)
         check_matrix(W, row_stochastic=not topology.doubly_stochastic)
     symmetric = all(np.allclose(W, W.T, rtol=0, atol=1e-12) for W in matrices)
-    degree = max(heard(W) for W in matrices)
+    pushed = [topology.matrix(r, run, pushed=True) for r in rounds_of(topology)]
+    assert topology.has_push == (name == "push_pull")
+    for W, C in zip(matrices, pushed, strict=True):
+        assert topology.has_push or np.array_equal(W, C)
+        assert not topology.has_push or np.allclose(C.sum(axis=0), 1, rtol=0, atol=1e-12)
+    degree = max(heard(W) for W in [*matrices, *pushed])
     if topology.period is not None:
-        assert topology.symmetric == symmetric
+        assert topology.symmetric == (symmetric and not topology.has_push)
         assert topology.degree == degree
         assert np.array_equal(topology.matrix(topology.period), matrices[0])
     else:
@@ -195,7 +211,7 @@ def test_a_topology_is_what_it_says(name: str, data: st.DataObject) -> None:
         assert topology.symmetric == (name != "relay") or name == "any_of"
         repeated = topology.with_seed((topology.seed + run) % 2**32)
         assert all(np.array_equal(repeated.matrix(r), W) for r, W in enumerate(matrices))
-    assert topology.doubly_stochastic or name == "relay"
+    assert topology.doubly_stochastic or name in ("relay", "push_pull")
     assert str(topology.n) in topology.name or name in ("grid", "torus")
     assert repr(topology) == topology.name
 

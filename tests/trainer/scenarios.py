@@ -24,6 +24,7 @@ def topology(name: str, nodes: int) -> stgt.topology.Topology:
         "matching": lambda: stgt.topology.random_matching(nodes),
         "server": lambda: stgt.topology.server(nodes, sampled=4),
         "server-all": lambda: stgt.topology.server(nodes),
+        "push-pull": lambda: catalogue.two_matrices(nodes),
         "relay": lambda: stgt.topology.relay(nodes, 4),
     }[name]()
 

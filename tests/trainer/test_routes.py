@@ -1,11 +1,14 @@
 """Routes without processes: every node's part of a mixing matrix, put together again."""
 
 import numpy as np
+import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stgt
-from stgt.torch.routes import Schedule, route
+from stgt.torch.exchange import _pushed
+from stgt.torch.routes import Schedule, push_route, route
 
 
 def exchange(W: np.ndarray, messages: np.ndarray, chunk: int, hears: np.ndarray | None) -> dict[int, np.ndarray]:
@@ -87,6 +90,43 @@ def test_a_schedule_that_never_repeats_has_a_route_for_each_round():
         assert mine.routes(r)["x"].hear == ((1, 1 / (r + 2)),)
     assert mine.active(3).all()
     assert mine.digest() == Schedule(mine.topology, mine.algorithm, node=1, seed=0).digest()
+
+
+@settings(max_examples=100, deadline=None)
+@given(matrices())
+def test_all_push_routes_together_are_the_matrix(W):
+    C = W.T  # column-stochastic
+    messages = np.random.default_rng(0).normal(size=(len(C), 3))
+    if np.allclose(C.sum(axis=1), 1):
+        return  # doubly stochastic: the ordinary routes
+    routes = [push_route(C, node) for node in range(len(C))]
+    for node, one in enumerate(routes):
+        assert set(one.tell) == {i for i, other in enumerate(routes) if node in dict(other.hear)}
+        assert [dict(routes[i].hear)[node] for i in one.tell] == list(one.gives)
+        heard = sum(weight * messages[peer] for peer, weight in one.hear)
+        np.testing.assert_allclose(
+            (1 - sum(one.gives)) * messages[node] + heard, (C @ messages)[node], rtol=0, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("wire", [None, torch.bfloat16])
+def test_what_is_pushed_keeps_its_sum_in_single_precision(wire):
+    """2,000 times by a matrix whose weights float32 cannot say: rounding is no more than a random walk."""
+    rng = np.random.default_rng(1)
+    C = rng.dirichlet(np.ones(5), size=5).T
+    routes = [push_route(C, node) for node in range(5)]
+    kept = [torch.ones(64) for _ in range(5)]
+    for _ in range(2000):
+        sent = [value if wire is None else value.to(wire) for value in kept]
+        kept = [
+            _pushed(kept[i], sent[i], one.gives, [(weight, sent[j]) for j, weight in one.hear])
+            for i, one in enumerate(routes)
+        ]
+    total = sum(value.double() for value in kept)
+    assert abs(total.mean().item() - 5) <= 5 * 2000**0.5 * 2**-24
+    if wire is None:
+        limit = np.linalg.matrix_power(C, 2000) @ np.ones(5)
+        np.testing.assert_allclose([value.mean().item() for value in kept], limit, rtol=0, atol=1e-4)
 
 
 def test_means_are_used_where_they_save_something():

@@ -27,6 +27,9 @@ CASES = [(name, graph) for name in ALGORITHMS for graph in ("static", "one-peer"
     ("STGT", "complete"),
     ("ScaffoldPlus", "relay"),
     ("FedAvg", "server-all"),
+    ("PushPull", "push-pull"),
+    ("STGT", "push-pull"),
+    ("FlexGT-last", "push-pull"),
 ]
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 

@@ -3,7 +3,7 @@
 The trackers come first, as they do wherever all methods are listed: in the order of their registration.
 """
 
-from stgt.algorithms.tracking import DSGT, GTSAGA, GTSVRG, KGT, NEXT, STGT, DIGing, FlexGT
+from stgt.algorithms.tracking import DSGT, GTSAGA, GTSVRG, KGT, NEXT, STGT, DIGing, FlexGT, PushPull
 
 # isort: split
 from stgt.algorithms.base import Algorithm, Cost
@@ -50,6 +50,7 @@ __all__ = [
     "NoLoCo",
     "Outer",
     "ProxSkip",
+    "PushPull",
     "STGT",
     "Scaffold",
     "ScaffoldPlus",

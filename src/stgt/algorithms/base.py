@@ -4,7 +4,8 @@ Every method of the family has one shape::
 
     tau times:  x ← x − gamma · (g + correction)       local work, nothing sent
     once:       message(state, local)                  what a node says
-                mixed = W_r · message                  the network (W_rᵀ for a field that is `transposed`)
+                mixed = W_r · message                  the network (W_rᵀ for a field that is `transposed`, on
+                                                       `push_pull` C_r for one that is `pushed`)
                 state ← merge(state, local, mixed)     what it makes of what it heard
 
 An algorithm is a frozen dataclass written with ``+ − · /`` on vectors only. It knows no array library and no engine:
@@ -222,6 +223,9 @@ def _check_declaration(algorithm: Algorithm) -> None:
             example = f"({kind.__name__}('c'),)" if kind is Kept else "(Sent('x'), Sent('z'))"
             raise ValueError(f"{name}.{what}={given!r}: give a tuple of {kind.__name__}, such as {example}.")
         names = [one.name for one in given]
+        for one in given:
+            if isinstance(one, Sent) and one.transposed and one.pushed:
+                raise ValueError(f"{name}.{what} has {one.name!r} both transposed and pushed: a field is one or none.")
         for one in names:
             if names.count(one) > 1:
                 raise ValueError(f"{name}.{what} has {one!r} twice: give each name once.")

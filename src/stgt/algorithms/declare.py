@@ -44,12 +44,15 @@ class Sent:
             that has only a worker's last model relies on it.
         value: what it says, where that is a combination of the round's start and direction, or a function of the
             round's number that gives it: it may then be sent in two halves, the first at the round's start.
+        pushed: does it travel by the column-stochastic matrix of a topology that has one (`push_pull`), which keeps its
+            sum over the nodes? Elsewhere it travels by W_r.
     """
 
     name: str
     transposed: bool = False
     replaces: bool = False
     value: Linear | Callable[[int], Linear] | None = None
+    pushed: bool = False
 
     def at(self, r: int) -> Linear:
         """What it says in round r; nothing known of it counts as nothing."""

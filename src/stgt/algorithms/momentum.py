@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stgt.algorithms.declare import Kept, Local, Sent, State, Vector
-from stgt.algorithms.tracking import DIRECTION, START, OneStepTracking
+from stgt.algorithms.tracking import START, TRACKED, OneStepTracking
 from stgt.checks import check_number
 from stgt.registry import register
 
@@ -63,7 +63,7 @@ class GTAdam(OneStepTracking):
 
     reads: ClassVar[frozenset[str]] = frozenset({"start", "direction", "gamma"})
     keeps: ClassVar[tuple[Kept, ...]] = (Kept("c", zero_sum=True), Kept("m"), Kept("v"))
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", value=START), Sent("z", value=DIRECTION))
+    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", value=START), TRACKED)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,11 +31,11 @@ class LUGT(Tracking):
     @property
     def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         model = Sent("x", replaces=True)
-        return (model,) if self.atc_y else (model, Sent("y"))
+        return (model,) if self.atc_y else (model, Sent("y", pushed=True))
 
     @property
     def exchanges_again(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return (Sent("y"),) if self.atc_y else ()
+        return (Sent("y", pushed=True),) if self.atc_y else ()
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         if self.atc_y:

@@ -1,4 +1,4 @@
-"""Gradient tracking with one exchange a round: ST-GT, K-GT, FlexGT, DSGT, DIGing, NEXT and the two GT-VR methods."""
+"""Gradient tracking, one exchange a round: ST-GT, K-GT, FlexGT, DSGT, Push-Pull, DIGing, NEXT, two GT-VR methods."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from stgt.checks import check_choice, check_count, check_number
 from stgt.registry import register
 
 END, START, DIRECTION = Linear(start=1.0, moved=1.0), Linear(start=1.0), Linear(direction=1.0)
+TRACKED, ADJOINT = Sent("z", pushed=True, value=DIRECTION), Sent("z", transposed=True, value=DIRECTION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class Tracking(Algorithm):
 
     reads: ClassVar[frozenset[str]] = frozenset({"end", "direction"})
     keeps: ClassVar[tuple[Kept, ...]] = (Kept("c", zero_sum=True),)
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True, value=END), Sent("z", value=DIRECTION))
+    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True, value=END), TRACKED)
 
     def correction(self, state: State, x: Vector) -> Vector:
         return state["c"]
@@ -66,7 +67,7 @@ class STGT(Tracking):
 
     @property
     def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Sent("x", replaces=True, value=END), Sent("z", transposed=self.adjoint, value=DIRECTION)
+        return Sent("x", replaces=True, value=END), ADJOINT if self.adjoint else TRACKED
 
     @property
     def label(self) -> str:
@@ -95,7 +96,7 @@ class KGT(Tracking):
     @property
     def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         moved = Linear(start=1.0, moved=self.eta_s)
-        return Sent("x", replaces=True, value=moved), Sent("z", value=DIRECTION)
+        return Sent("x", replaces=True, value=moved), TRACKED
 
     @property
     def starts_warm(self) -> bool:
@@ -134,7 +135,7 @@ class FlexGT(Tracking):
         check_choice(self.snapshot, "snapshot", ("first", "last"))
         self._set(gossips=check_count(self.gossips, "gossips"))
 
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True), Sent("y"))
+    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True), Sent("y", pushed=True))
 
     @property
     def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -177,6 +178,24 @@ class DSGT(OneStepTracking):
 
 @register
 @dataclass(frozen=True, kw_only=True)
+class PushPull(OneStepTracking):
+    """Push-Pull: x ← R(x − γy), y ← C y + g⁺ − g with R row-stochastic and C column-stochastic: `push_pull(R, C)`.
+
+    For directed graphs without doubly stochastic weights. Where R = C it is DSGT, and DSGT on `push_pull` is this one;
+    STGT there is its form with local steps. The paper lets each node have a stepsize of its own; here it is one.
+    Reference: Pu, Shi, Xu, Nedić, arXiv:1810.06653.
+    """
+
+    def same_as(self, has_server: bool) -> str:
+        return "DSGT" if self.beta == 1.0 else ""
+
+    @property
+    def label(self) -> str:
+        return "Push-Pull"
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
 class DIGing(OneStepTracking):
     """DIGing on time-varying graphs: x ← W_k x − γy, y ← W_k y + g⁺ − g.
 
@@ -184,7 +203,7 @@ class DIGing(OneStepTracking):
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction"})
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", value=START), Sent("z", value=DIRECTION))
+    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", value=START), TRACKED)
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         return {"x": local.start, "z": local.direction}
@@ -218,7 +237,7 @@ class NEXT(OneStepTracking):
     @property
     def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         moved = Sent("x", replaces=True, value=lambda r: Linear(start=1.0, moved=self._alpha(r)))
-        return moved, Sent("z", value=DIRECTION)
+        return moved, TRACKED
 
     def same_as(self, has_server: bool) -> str:
         return "" if self.decay or self.beta != 1.0 else "DSGT with stepsize gamma·alpha"

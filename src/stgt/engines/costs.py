@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from stgt.algorithms import Algorithm
 from stgt.setting import Setting
+from stgt.topology import Topology
 
 DRAWS = 100  # rounds of a random schedule whose links are counted
 
@@ -27,11 +29,25 @@ def counts(setting: Setting, links: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
+def pushed_share(algorithm: Algorithm) -> float:
+    """The share of what is sent that is pushed."""
+    sent = (*algorithm.exchanges, *algorithm.exchanges_again)
+    return sum(one.pushed for one in sent) / len(sent)
+
+
+def links_used(algorithm: Algorithm, topology: Topology, r: int, seed: int = 0) -> float:
+    """The links of round r; where C_r has others than R_r, the mean over the vectors sent."""
+    if not topology.has_push:
+        return topology.links(r, seed)
+    share = pushed_share(algorithm)
+    return (1 - share) * topology.links(r, seed) + share * topology.links(r, seed, pushed=True)
+
+
 def floats_a_round(setting: Setting) -> float:
     """Floats that a node sends in a round, on average over a period or over draws."""
     topology = setting.topology
     rounds = topology.period or DRAWS
-    links = np.array([[topology.links(r) for r in range(rounds)]])
+    links = np.array([[links_used(setting.algorithm, topology, r) for r in range(rounds)]])
     total = counts(setting, links)["floats"][0, -1]
     return float(total) / (rounds * topology.n) * float(setting.algorithm.talks)
 

@@ -162,7 +162,7 @@ def choose_metrics(
     if not algorithm.tracks:
         absent["tracking"] = f"{algorithm.label} tracks no gradient"
         absent["sum_c"] = f"{algorithm.label} keeps nothing whose sum stays 0"
-    elif not topology.doubly_stochastic:
+    elif not topology.doubly_stochastic and not topology.has_push:
         absent["sum_c"] = f"on {topology.name} idle nodes hold an old c"
     names, own = _asked_for(metrics)
     if names is None:

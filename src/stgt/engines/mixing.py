@@ -45,3 +45,12 @@ def mix(ops: Ops, structure: Structure, seed: Array, r: Array, v: Array, back: b
     """
     base = v.mean(axis=0)
     return base + structure.product(ops, seed, r, v - base, back)
+
+
+def push(ops: Ops, structure: Structure, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
+    """C_r v for a column-stochastic C_r, or R_rᵀ v for a row-stochastic R_r with `back`: C1 = 1 need not hold.
+
+    But 1ᵀC = 1ᵀ does: what rounding adds to the sum over the nodes is taken off all of them, and does not add up.
+    """
+    mixed = structure.product(ops, seed, r, v, back)
+    return mixed + (v - mixed).mean(axis=0)

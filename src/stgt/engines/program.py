@@ -16,9 +16,10 @@ import numpy as np
 from stgt.algorithms import Algorithm, Sent
 from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
 from stgt.engines.cache import keep_compiled
+from stgt.engines.costs import pushed_share
 from stgt.engines.drive import CHUNK
 from stgt.engines.metrics import Measured, measure
-from stgt.engines.mixing import average, mix
+from stgt.engines.mixing import average, mix, push
 from stgt.oracles import Oracle
 from stgt.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
 from stgt.topology.structure import Average
@@ -201,8 +202,23 @@ class Program:
         mixed = {**message}
         for sent in declared:
             for _ in range(self.algorithm.gossips):
-                mixed[sent.name] = mix(OPS, self.structure, self.graph_seed, r, mixed[sent.name], sent.transposed)
+                mixed[sent.name] = self.mix(r, mixed[sent.name], sent)
         return mixed
+
+    def mix(self, r: Array, value: Array, sent: Sent) -> Array:
+        pushing = self.structure.pushing
+        if pushing is not self.structure and (sent.pushed or sent.transposed):
+            way = pushing if sent.pushed else self.structure
+            return push(OPS, way, self.graph_seed, r, value, sent.transposed)
+        return mix(OPS, self.structure, self.graph_seed, r, value, sent.transposed)
+
+    def links(self, r: Array) -> Array:
+        structure = self.inputs.structure
+        used = structure.links(OPS, self.graph_seed, r)
+        if structure.pushing is structure:
+            return used
+        share = pushed_share(self.algorithm)
+        return (1 - share) * used + share * structure.pushing.links(OPS, self.graph_seed, r)
 
     def round(self, carry: Carry, r: Array) -> tuple[Carry, Array]:
         """One round; returns also the number of links it used."""
@@ -213,7 +229,7 @@ class Program:
         kept = readable(algorithm, old)
         message = say(algorithm, kept, local)
         new = hear(algorithm, kept, local, self.exchange(rows, r, message, algorithm.exchanges))
-        used = self.inputs.structure.links(OPS, self.graph_seed, r)
+        used = self.links(r)
         if algorithm.coin:
             talk = coin(jnp, self.seed, r, algorithm.talks, self.dtype)
             new = jax.tree.map(partial(jnp.where, talk), new, {**old, "x": local.end})

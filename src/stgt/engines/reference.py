@@ -8,6 +8,7 @@ import numpy as np
 
 from stgt.algorithms import Algorithm, Local, Sent
 from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
+from stgt.engines.costs import links_used
 from stgt.engines.job import Job
 from stgt.engines.metrics import measure
 from stgt.engines.standing import Standing
@@ -100,10 +101,11 @@ class Run:
         )
 
     def mix(self, r: int, message: dict[str, np.ndarray], declared: tuple[Sent, ...]) -> dict[str, np.ndarray]:
-        """W_r times each field of the message; W_rᵀ for a field that travels against the edges."""
+        """W_r times each field of a message; W_rᵀ for one that travels against the edges, C_r for a pushed one."""
         mixed = {}
         for sent in declared:
-            W = self.job.topology.matrix(r, self.seed, held=sent.name in self.algorithm.held).astype(self.dtype)
+            held = sent.name in self.algorithm.held
+            W = self.job.topology.matrix(r, self.seed, held=held, pushed=sent.pushed).astype(self.dtype)
             mixed[sent.name] = message[sent.name]
             for _ in range(self.algorithm.gossips):
                 mixed[sent.name] = (W.T if sent.transposed else W) @ mixed[sent.name]
@@ -129,7 +131,7 @@ class Run:
             self.ahead = np.where(active[:, None], gradient, self.ahead)
             mixed = self.mix(r, say_again(algorithm, self.state, self.ahead), algorithm.exchanges_again)
             self.state = _where(active, hear_again(algorithm, self.state, self.ahead, mixed), self.state)
-        return topology.links(r, self.seed)
+        return links_used(algorithm, topology, r, self.seed)
 
     def measure(self, r: int) -> dict[str, Any]:
         """What is measured now, with the stepsize of round r."""

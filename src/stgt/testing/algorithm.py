@@ -18,7 +18,7 @@ from stgt.setting import check_algorithm_object, check_constant_stepsize, check_
 from stgt.testing.elsewhere import difference, flower_difference, torch_difference
 from stgt.testing.report import Report, SkipError
 from stgt.theory import spectral_radius, steady_state
-from stgt.topology import Topology, complete, exponential, from_matrix, ring, sequence, server
+from stgt.topology import Topology, complete, exponential, from_matrix, push_pull, ring, sequence, server
 
 NODES, DIMENSION, ROUNDS = 6, 3, 10
 SAME = 1e-10  # relative to the largest entry: engines differ by the order of floating-point sums only
@@ -63,7 +63,7 @@ def check_algorithm(algorithm: Algorithm) -> Report:
 
 def _runs(algorithm: Algorithm) -> str:
     names = [_reference(algorithm, topology, ROUNDS).topology.name for topology in _topologies(algorithm)]
-    assert names, f"{algorithm.label} fits none of a ring, a directed graph, a schedule and a server"
+    assert names, f"{algorithm.label} fits none of a ring, a directed graph, a schedule, a server and push_pull"
     return f"on {', '.join(names)}"
 
 
@@ -159,7 +159,7 @@ def _topologies(algorithm: Algorithm) -> Iterator[Topology]:
     """A graph of each kind that the method may run on."""
     rng = np.random.default_rng(3)
     schedule = sequence([_mixture(rng) for _ in range(3)])
-    for topology in (ring(NODES), exponential(NODES), schedule, server(NODES, sampled=3)):
+    for topology in (ring(NODES), exponential(NODES), schedule, server(NODES, sampled=3), _two_matrices(rng)):
         if _fits(algorithm, topology):
             yield topology
 
@@ -170,6 +170,12 @@ def _fits(algorithm: Algorithm, topology: Topology) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _two_matrices(rng: np.random.Generator) -> Topology:
+    """A row- and a column-stochastic matrix, both full."""
+    R, C = rng.dirichlet(np.ones(NODES), size=NODES), rng.dirichlet(np.ones(NODES), size=NODES).T
+    return push_pull(R, C)
 
 
 def _mixture(rng: np.random.Generator) -> np.ndarray:

@@ -65,11 +65,11 @@ def _train(method: Algorithm, gamma: float, problem: Problem, topology: Topology
                 whole = slice(0, nodes[0].blocks[0].size)
                 chunks = [Chunk(node, i, node.blocks[0], whole, tau, r, 1.0, True) for i, node in enumerate(nodes)]
                 said = [{name: value.clone() for name, value in chunk.message().items()} for chunk in chunks]
-                W = torch.from_numpy(topology.matrix(r))
+                W, C = (torch.from_numpy(topology.matrix(r, pushed=pushed)) for pushed in (False, True))
                 for i, chunk in enumerate(chunks):
                     heard = {}
                     for sent in method.exchanges:
-                        row = W[:, i] if sent.transposed else W[i]
+                        row = C[i] if sent.pushed else W[:, i] if sent.transposed else W[i]
                         heard[sent.name] = row @ torch.stack([message[sent.name] for message in said])
                     chunk.merge(heard, slice(None))
             else:

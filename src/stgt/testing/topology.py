@@ -55,11 +55,24 @@ def _stochastic(topology: Topology) -> str:
         W = topology.matrix(r, seed)
         assert W.shape == (topology.n, topology.n), f"W_{r} has shape {W.shape}, and there are {topology.n} nodes"
         check_matrix(W, f"W_{r}", row_stochastic=not topology.doubly_stochastic)
+        if topology.has_push:
+            check_matrix(topology.matrix(r, seed, pushed=True), f"C_{r}", column_stochastic=True)
+    if topology.has_push:
+        return f"R_r row-stochastic, C_r column-stochastic, {len(_rounds(topology))} rounds"
     return f"{'doubly ' if topology.doubly_stochastic else 'row-'}stochastic, {len(_rounds(topology))} rounds"
 
 
 def _flags(topology: Topology) -> str:
-    matrices = [topology.matrix(r, seed) for r, seed in _rounds(topology)]
+    return " and ".join(dict.fromkeys(_flags_of(topology, pushed) for pushed in _ways(topology)))
+
+
+def _ways(topology: Topology) -> tuple[bool, ...]:
+    """Whether to look at what is pushed: once each where there are two matrices a round."""
+    return (False, True) if topology.has_push else (False,)
+
+
+def _flags_of(topology: Topology, pushed: bool) -> str:
+    matrices = [topology.matrix(r, seed, pushed=pushed) for r, seed in _rounds(topology)]
     if topology.symmetric:
         worst = max(float(np.abs(W - W.T).max()) for W in matrices)
         assert worst <= SAME, f"it says symmetric=True, and W_r is off its transpose by {worst:.1e}"
@@ -67,10 +80,10 @@ def _flags(topology: Topology) -> str:
     assert heard <= topology.degree, f"it says degree={topology.degree}, and a node hears {heard}"
     if topology.period is not None:
         for r, W in enumerate(matrices):
-            off = float(np.abs(topology.matrix(r + topology.period) - W).max())
+            off = float(np.abs(topology.matrix(r + topology.period, pushed=pushed) - W).max())
             assert off == 0, f"it says period={topology.period}, and W_{r + topology.period} is off W_{r} by {off:.1e}"
     else:
-        again = [topology.matrix(r, seed) for r, seed in _rounds(topology)]
+        again = [topology.matrix(r, seed, pushed=pushed) for r, seed in _rounds(topology)]
         assert all(np.array_equal(*pair) for pair in zip(matrices, again, strict=True)), "W_r differs when asked again"
     return f"degree {topology.degree}, period {topology.period}"
 
@@ -80,7 +93,7 @@ def _kernels(topology: Topology) -> str:
         raise SkipError("a server's mean is a part of the method's round")
     if topology.period is None and not topology.random:
         raise SkipError("it never repeats, so that it runs on NumPy and torch only")
-    from stgt.engines.mixing import mix
+    from stgt.engines.mixing import mix, push
     from stgt.engines.program import OPS
     from stgt.engines.simulator import as_arrays
     from stgt.xla import jax, jnp
@@ -89,31 +102,40 @@ def _kernels(topology: Topology) -> str:
     worst = 0.0
     with jax.enable_x64(True):
         structure = as_arrays(topology.structure, np.dtype(np.float64))
-        for back in (False, True):
-            kernel = jax.jit(lambda s, seed, r, v, back=back: mix(OPS, s, seed, r, v, back))
+        for back, pushed in ((False, False), (True, False), (False, True))[: 2 + topology.has_push]:
+            by = push if pushed or (back and not topology.doubly_stochastic) else mix
+            kernel = jax.jit(
+                lambda s, seed, r, v, by=by, back=back, pushed=pushed: by(
+                    OPS, s.pushing if pushed else s, seed, r, v, back
+                )
+            )
             for r, seed in _rounds(topology):
-                W = topology.matrix(r, seed)
+                W = topology.matrix(r, seed, pushed=pushed)
                 graph_seed = jnp.uint32((topology.seed + seed) % 2**32)
                 found = np.asarray(kernel(structure, graph_seed, jnp.int32(r), jnp.asarray(v)))
                 worst = max(worst, float(np.abs(found - (W.T if back else W) @ v).max()))
     assert worst <= SAME, f"W_r v differs by {worst:.1e}"
-    return f"to {worst:.1e}, W_r and its transpose"
+    return f"to {worst:.1e}, W_r and its transpose{', and C_r' if topology.has_push else ''}"
 
 
 def _links(topology: Topology) -> str:
     total = 0.0
     for r, seed in _rounds(topology):
-        W = topology.matrix(r, seed)
-        expected = 2.0 * topology.sampled
-        if not topology.has_server:
-            expected = float(np.count_nonzero(W) - np.count_nonzero(np.diag(W)))
-        found = topology.links(r, seed)
-        assert found == expected, f"it counts {found:g} links in round {r}, and W_{r} has {expected:g}"
-        total += found
+        for pushed in _ways(topology):
+            W = topology.matrix(r, seed, pushed=pushed)
+            expected = 2.0 * topology.sampled
+            if not topology.has_server:
+                expected = float(np.count_nonzero(W) - np.count_nonzero(np.diag(W)))
+            found = topology.links(r, seed, pushed=pushed)
+            matrix = f"{'C' if pushed else 'W'}_{r}"
+            assert found == expected, f"it counts {found:g} links in round {r}, and {matrix} has {expected:g}"
+            total += found
     return f"{total / len(_rounds(topology)):.3g} a round"
 
 
 def _mixes(topology: Topology) -> str:
+    if topology.has_push:
+        return " and ".join(_settles(topology, pushed) for pushed in _ways(topology))
     if topology.period is not None:
         left = period_contraction(topology)
         assert left < 1 - 1e-12, "some nodes never hear of others: the product over a period is not connected"
@@ -125,3 +147,13 @@ def _mixes(topology: Topology) -> str:
         if left < 0.1:
             return f"to a tenth after {r + 1} rounds of run 0"
     raise AssertionError(f"after {50 * topology.n} rounds of run 0, {left:.2g} of the disagreement is left")
+
+
+def _settles(topology: Topology, pushed: bool) -> str:
+    """What a period leaves in the long run of what is not in the limit: the second largest |λ| of its product."""
+    product, name = np.eye(topology.n), "C" if pushed else "R"
+    for r in range(topology.period or 1):
+        product = topology.matrix(r, pushed=pushed) @ product
+    left = np.sort(np.abs(np.linalg.eigvals(product)))[-2:][0] if topology.n > 1 else 0.0
+    assert left < 1 - 1e-9, f"the powers of {name} have no limit: give its nodes some weight of their own"
+    return f"a period of {name} leaves {left:.3g}"

@@ -267,7 +267,7 @@ def _unstable(algorithm: Algorithm, model: LocalModel, topology: Topology, found
     problem = model.problem
     if problem is None or topology.random or fitting(algorithm, problem, topology).tosses:
         return sentences
-    if isinstance(algorithm, STGT) and not algorithm.adjoint and not topology.symmetric:
+    if isinstance(algorithm, STGT) and not (algorithm.adjoint or topology.symmetric or topology.has_push):
         adjoint = spectral_radius(replace(algorithm, adjoint=True), problem, topology)
         if adjoint < STABLE_BELOW:
             sentences.append(

@@ -238,6 +238,11 @@ def law_of(round: NodeRound, algorithm: Algorithm, topology: Topology, phase: in
             f"{algorithm.label} exchanges more than once by the same W_r, which takes fourth moments of "
             f"{topology.name}: use a topology with a period, or simulate it."
         )
+    if any(any(exchange.pushed) for exchange in round.exchanges):
+        raise ValueError(
+            f"{algorithm.label} ends rounds by a coin, and on {topology.name} mixes by two matrices: its random rounds "
+            "have no exact theory; simulate it."
+        )
     if not topology.has_server or topology.sampled == topology.n:
         return Peers(round, topology, topology.moments(phase, DRAWS), phase)
     if not isinstance(topology.structure, Sampled):

@@ -44,11 +44,13 @@ class Exchange:
         F: (n, m p, w), the m fields of the message as a map of the w entries known.
         constant: (n, m p).
         transposed: for each field, whether it travels by W_rᵀ.
+        pushed: for each field, whether it travels by a matrix C_r of its own.
     """
 
     F: Array
     constant: Array
     transposed: tuple[bool, ...]
+    pushed: tuple[bool, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +187,9 @@ class _Builder:
         made = []
         for number, (said, declared) in enumerate(exchanges):
             F, constant = rows([as_form(said[sent.name]) for sent in declared], known, n, p)
-            made.append(Exchange(F, constant, tuple(sent.transposed for sent in declared)))
+            transposed = tuple(sent.transposed for sent in declared)
+            pushed = tuple(sent.pushed and self.setting.topology.has_push for sent in declared)
+            made.append(Exchange(F, constant, transposed, pushed))
             known += [f"heard {'again ' if number else ''}{sent.name}" for sent in declared]
         G, constant = rows([as_form(new[name]) for name in self.fields], known, n, p)
         return NodeRound(self.fields, tuple(made), G, constant, tuple(self.noise.values()))

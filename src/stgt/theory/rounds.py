@@ -168,34 +168,41 @@ class Rounds:
         return known
 
     def _mixed(self, r: int, said: Array, exchange: Exchange, back: bool) -> Array:
-        """W_r times each field of a message (n, m p, b), W_rᵀ for one that travels against the edges; as often as the
-        method mixes."""
+        """W_r times each field of a message (n, m p, b), W_rᵀ for one that travels against the edges, C_r for one that
+        is pushed; as often as the method mixes."""
         for _ in range(self.setting.algorithm.gossips):
             said = self._mixed_once(r, said, exchange, back)
         return said
 
     def _mixed_once(self, r: int, said: Array, exchange: Exchange, back: bool) -> Array:
-        if len(set(exchange.transposed)) == 1:
-            return self._product(r, said, back != exchange.transposed[0])
-        p = said.shape[1] // len(exchange.transposed)
+        ways = list(zip(exchange.transposed, exchange.pushed, strict=True))
+        if len(set(ways)) == 1:
+            ((transposed, pushed),) = set(ways)
+            return self._product(r, said, back != transposed, pushed)
+        p = said.shape[1] // len(ways)
         parts = [
-            self._product(r, said[:, k * p : (k + 1) * p], back != transposed)
-            for k, transposed in enumerate(exchange.transposed)
+            self._product(r, said[:, k * p : (k + 1) * p], back != transposed, pushed)
+            for k, (transposed, pushed) in enumerate(ways)
         ]
         return np.concatenate(parts, axis=1)
 
-    def _product(self, r: int, said: Array, back: bool) -> Array:
+    def _product(self, r: int, said: Array, back: bool, pushed: bool) -> Array:
         n = len(said)
         flat = said.reshape(n, -1)
         if n <= DENSE_UP_TO:
-            W = self.matrices[r]
+            W = (self.pushing if pushed else self.matrices)[r]
             return ((W.T if back else W) @ flat).reshape(said.shape)
         structure, seed = self.setting.topology.structure, np.uint32(self.setting.topology.seed)
+        structure = structure.pushing if pushed else structure
         return np.asarray(structure.product(NUMPY, seed, r, flat, back)).reshape(said.shape)
 
     @cached_property
     def matrices(self) -> list[Array]:
         return [self.setting.topology.matrix(r) for r in range(self.period)]
+
+    @cached_property
+    def pushing(self) -> list[Array]:
+        return [self.setting.topology.matrix(r, pushed=True) for r in range(self.period)]
 
 
 def conserved_rows(shares: Array, p: int, changes: Iterable[Callable[[Array], Array]]) -> Array:

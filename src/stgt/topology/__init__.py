@@ -4,6 +4,7 @@ from stgt.registry import TOPOLOGIES
 from stgt.topology.base import Topology, check_matrix
 from stgt.topology.base_graph import base_graph
 from stgt.topology.circulant import circulant, complete, exponential, ring
+from stgt.topology.directed import push_pull
 from stgt.topology.given import any_of, from_matrix, schedule, sequence
 from stgt.topology.graphs import erdos_renyi, from_networkx, grid, random_regular, star, torus
 from stgt.topology.sampled import random_matching, relay, server, unreliable
@@ -32,6 +33,7 @@ __all__ = [
     "list_topologies",
     "one_peer_exponential",
     "period_contraction",
+    "push_pull",
     "random_matching",
     "random_regular",
     "relay",

@@ -28,7 +28,7 @@ class Topology:
         name: how it was made, for tables and legends.
         n: number of nodes.
         structure: its layout, which has the kernels of all engines.
-        doubly_stochastic: do columns sum to one as well as rows?
+        doubly_stochastic: do columns sum to one as well as rows? Not said of two matrices a round.
         symmetric: is every W_r symmetric?
         period: W_{r+period} = W_r; None for a random schedule, or one that never repeats.
         degree: the most nodes that one node hears in a round.
@@ -44,15 +44,16 @@ class Topology:
     degree: int = 0
     seed: int = 0
 
-    def matrix(self, r: int, seed: int = 0, *, held: bool = False) -> np.ndarray:
+    def matrix(self, r: int, seed: int = 0, *, held: bool = False, pushed: bool = False) -> np.ndarray:
         """W_r as a dense (n, n) array; `seed` is the number of the run (it matters to random schedules only).
 
         `held=True` gives the rows along which a quantity held by a server travels: with `server(n, sampled=s)` every
-        node would be handed the mean over the sampled workers. Elsewhere it is W_r.
+        node would be handed the mean over the sampled workers. Elsewhere it is W_r. `pushed=True` gives C_r, by which
+        what is `Sent(…, pushed=True)` travels on `push_pull`; elsewhere that is W_r too.
         """
         if r < 0:
             raise ValueError(f"r={r}: rounds count from 0.")
-        structure = self.structure
+        structure = self.structure.pushing if pushed else self.structure
         return (structure.held_matrix if held else structure.matrix)(r, self._run_seed(seed))
 
     def active(self, r: int, seed: int = 0) -> np.ndarray:
@@ -72,9 +73,13 @@ class Topology:
         told = self._flags(self.structure.listening(np, self._run_seed(seed), r))
         return told | self.active(r, seed)
 
-    def links(self, r: int, seed: int = 0) -> float:
-        """How many directed links carry a message in round r; with a server, the ways up and down of its workers."""
-        return float(self.structure.links(NUMPY, self._run_seed(seed), r))
+    def links(self, r: int, seed: int = 0, *, pushed: bool = False) -> float:
+        """How many directed links carry a message in round r; with a server, the ways up and down of its workers.
+
+        `pushed=True` counts those of C_r, on `push_pull`.
+        """
+        structure = self.structure.pushing if pushed else self.structure
+        return float(structure.links(NUMPY, self._run_seed(seed), r))
 
     def moments(self, phase: int = 0, draws: int = DRAWS) -> Moments:
         """E[W_r] and E[W_r A W_rᵀ] over the draws of round r = phase, phase + phases, …
@@ -109,6 +114,11 @@ class Topology:
     @property
     def has_server(self) -> bool:
         return self.structure.sampled is not None
+
+    @property
+    def has_push(self) -> bool:
+        """Does what is pushed travel by a column-stochastic matrix of its own?"""
+        return self.structure.pushing is not self.structure
 
     @property
     def random(self) -> bool:
@@ -157,10 +167,13 @@ def check_repeats(topology: Topology) -> None:
         raise ValueError(never_repeats(topology.name))
 
 
-def check_matrix(W: np.ndarray, name: str = "W", *, row_stochastic: bool = False) -> np.ndarray:
+def check_matrix(
+    W: np.ndarray, name: str = "W", *, row_stochastic: bool = False, column_stochastic: bool = False
+) -> np.ndarray:
     """W as a float64 array if it is square, finite, non-negative and (doubly) stochastic, else a ValueError.
 
-    `row_stochastic=True` leaves the column sums unchecked. Sums that rounding has left off one are put right.
+    `row_stochastic=True` leaves the column sums unchecked, `column_stochastic=True` the row sums. Sums that rounding
+    has left off one are put right.
     """
     try:
         W = np.array(W, dtype=np.float64)
@@ -173,16 +186,21 @@ def check_matrix(W: np.ndarray, name: str = "W", *, row_stochastic: bool = False
     if W.min() < 0:
         i, j = np.unravel_index(W.argmin(), W.shape)
         raise ValueError(f"{name}[{i}, {j}]={W[i, j]:.6g} is negative: all weights must be in [0, 1].")
-    checks = [("row", W.sum(axis=1))] + ([] if row_stochastic else [("column", W.sum(axis=0))])
-    for kind, sums in checks:
+    for kind, sums in (("row", W.sum(axis=1)), ("column", W.sum(axis=0))):
+        if (kind == "column" and row_stochastic) or (kind == "row" and column_stochastic):
+            continue
         worst = int(np.abs(sums - 1).argmax())
         if abs(sums[worst] - 1) > TOLERANCE:
-            hint = "" if kind == "row" else " (row_stochastic=True admits it, for algorithms with a server)"
+            hint = (
+                ""
+                if kind == "row" or column_stochastic
+                else " (row_stochastic=True admits it, for algorithms with a server)"
+            )
             raise ValueError(
                 f"{name}: {kind} {worst} sums to {sums[worst]:.6g}, {abs(sums[worst] - 1):.1g} off, "
                 f"but each {kind} must sum to 1{hint}."
             )
-    return _put_right(W, row_stochastic)
+    return _put_right(W.T, True).T if column_stochastic else _put_right(W, row_stochastic)
 
 
 def _put_right(W: np.ndarray, row_stochastic: bool) -> np.ndarray:

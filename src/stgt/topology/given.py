@@ -165,6 +165,8 @@ def _item(item: Any, t: int, row_stochastic: bool) -> Topology:
         return _from_stack(f"W_{t}", check_matrix(item, f"W_{t}", row_stochastic=row_stochastic)[None])
     if item.has_server:
         raise ValueError(f"W_{t} is {item}, which has a server: give topologies in which nodes talk to each other.")
+    if item.has_push:
+        raise ValueError(f"W_{t} is {item}, with two matrices a round: give lists of matrices to push_pull instead.")
     if item.period is None and not item.random:
         raise ValueError(f"W_{t} is {item}, which has no period: give period=… to topology.schedule.")
     if not item.doubly_stochastic and not row_stochastic:
@@ -206,6 +208,10 @@ def _matrix_of_round(
         if found.has_server:
             raise ValueError(
                 f"function({r}) gave {found}, which has a server: give topologies in which nodes talk to each other."
+            )
+        if found.has_push:
+            raise ValueError(
+                f"function({r}) gave {found}, with two matrices a round: give lists of matrices to push_pull instead."
             )
         if found.random and seed is None:
             raise ValueError(f"function({r}) gave {found}, which is random and has no period: leave period out.")

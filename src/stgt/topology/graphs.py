@@ -156,7 +156,7 @@ def _topology(graph: Any, weights: str, name: str, advice: str = "join them with
     directed = graph.is_directed()
     if directed and weights == "metropolis":
         raise ValueError("weights='metropolis': a DiGraph takes weights='uniform' or 'lazy'.")
-    heard = _heard(graph)
+    heard = heard_in(graph)
     n = heard.shape[0]
     indegree, outdegree = np.diff(heard.indptr), np.bincount(heard.indices, minlength=n)
     if directed and (indegree != outdegree).any():
@@ -174,7 +174,7 @@ def _topology(graph: Any, weights: str, name: str, advice: str = "join them with
     return Topology(name, n, structure_from_lists(lists), symmetric=symmetric, degree=int(indegree.max()))
 
 
-def _heard(graph: Any) -> Any:
+def heard_in(graph: Any) -> Any:
     """Whom each node hears, as a sparse 0/1 matrix in CSR form, without the node itself."""
     import networkx as nx
     from scipy import sparse

@@ -41,7 +41,9 @@ def _facts(topology: Topology) -> list[str]:
     facts = [many(n, "node"), repeats, f"degree {topology.degree:,}"]
     known = period is not None or topology.random
     facts.append("symmetric" if topology.symmetric else "directed" if known else "counts as directed")
-    if not topology.doubly_stochastic:
+    if topology.has_push:
+        facts.append("pulls by a row-stochastic, pushes by a column-stochastic matrix")
+    elif not topology.doubly_stochastic:
         facts.append("row-stochastic only")
     if topology.has_server:
         called = "all" if topology.sampled == n else f"{topology.sampled:,} of {n:,}"
@@ -56,7 +58,7 @@ def _pictures(topology: Topology) -> str:
         return _server(topology)
     period = topology.period or 1
     rounds = range(period if period <= MOST_ROUNDS else 1)
-    heard = [topology.matrix(r) != 0 for r in rounds]
+    heard = [(topology.matrix(r) != 0) | (topology.matrix(r, pushed=True) != 0) for r in rounds]
     for links in heard:
         np.fill_diagonal(links, False)
     if sum(int(np.triu(links | links.T).sum()) for links in heard) > MOST_LINES:

@@ -44,6 +44,7 @@ class _Said:
     message: Mapping[str, Tensor]
     wires: dict[str, Tensor] = field(default_factory=dict)  # what is sent of each field, in the wire's precision
     heard: dict[str, list[tuple[float, Tensor]]] = field(default_factory=dict)
+    gives: dict[str, tuple[float, ...]] = field(default_factory=dict)  # by which those told take a pushed field
     gathered: dict[tuple[str, Mean], list[tuple[float, Tensor]]] = field(default_factory=dict)
     means: dict[str, Tensor] = field(default_factory=dict)
     works: list[tuple[int, Any]] = field(default_factory=list)
@@ -110,6 +111,8 @@ class Exchange:
             said.wires[name] = wire
             operations += [self._send(wire, peer, 2 * tag) for peer in route.tell]
             said.heard[name] = []
+            if route.gives is not None:
+                said.gives[name] = route.gives
             for place, (peer, weight) in enumerate(route.hear):
                 buffer = self._buffer((number % RING, name, place), wire)
                 said.heard[name].append((weight, buffer))
@@ -160,7 +163,9 @@ class Exchange:
     def _mixed(self, said: _Said, name: str, where: slice) -> Tensor:
         own, sent = said.message[name][where], said.wires[name][where]
         if name not in said.means:
-            return _mixture(own, sent, [(weight, buffer[where]) for weight, buffer in said.heard[name]])
+            heard = [(weight, buffer[where]) for weight, buffer in said.heard[name]]
+            gives = said.gives.get(name)
+            return _mixture(own, sent, heard) if gives is None else _pushed(own, sent, gives, heard)
         mean = said.means[name][where]
         # A mean of rounded messages: what rounding took from a node's own is put back, so that sums stay right.
         return mean if own.dtype == sent.dtype else own + (mean - sent)
@@ -223,3 +228,19 @@ def _mixture(own: Tensor, sent: Tensor, heard: list[tuple[float, Tensor]]) -> Te
         else:
             mixed = torch.add(mixed, other.to(own.dtype).sub_(sent), alpha=weight)
     return mixed
+
+
+def _pushed(own: Tensor, sent: Tensor, gives: tuple[float, ...], heard: list[tuple[float, Tensor]]) -> Tensor:
+    """own − Σ_i c_i · sent + Σ_j c_j m_j: what a node gives away is just what others hear of it.
+
+    The weights are rounded to a grid on which sums up to one are exact, so that no sum over the nodes drifts.
+    """
+    grid = min(torch.finfo(own.dtype).eps, torch.finfo(torch.float32).eps) / 2
+    mixed = own - sum(_on(grid, weight) for weight in gives) * sent.to(own.dtype)
+    for weight, other in heard:
+        mixed.add_(other.to(own.dtype), alpha=_on(grid, weight))
+    return mixed
+
+
+def _on(grid: float, weight: float) -> float:
+    return round(weight / grid) * grid

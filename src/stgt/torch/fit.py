@@ -35,6 +35,11 @@ def check_sending(
             "every round; leave it out, or use STGT, whose nodes keep their own."
         )
     if check_flag(early, "early"):
+        if topology.has_push:
+            raise ValueError(
+                f"early=True: on {topology.name} a message's fields travel by two matrices, and its halves by one: "
+                "leave early out."
+            )
         Early.check(algorithm, is_plain(optimizer))
 
 

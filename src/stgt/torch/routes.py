@@ -29,13 +29,16 @@ class Mean:
 class Route:
     """What one node does with one message field: `hear` has (node, weight) pairs, `tell` the nodes to send to.
 
-    `joins` are the means it belongs to, `takes` the one among them whose mean becomes its mixture.
+    `joins` are the means it belongs to, `takes` the one among them whose mean becomes its mixture. Where a field is
+    pushed by a column-stochastic matrix, `gives` has the weights by which those it tells take it, and what it keeps is
+    what they leave; elsewhere it is None, and a node's own weight what those it hears leave.
     """
 
     hear: tuple[tuple[int, float], ...] = ()
     tell: tuple[int, ...] = ()
     joins: tuple[Mean, ...] = ()
     takes: Mean | None = None
+    gives: tuple[float, ...] | None = None
 
     @property
     def peers(self) -> set[int]:
@@ -61,6 +64,14 @@ def route(W: np.ndarray, node: int, hears: np.ndarray | None = None) -> Route:
     return Route(hear, tell, joins, through.get(node))
 
 
+def push_route(C: np.ndarray, node: int) -> Route:
+    """The part of `node` in mixing with a column-stochastic matrix."""
+    if np.allclose(C.sum(axis=1), 1.0, rtol=0, atol=1e-12):
+        return route(C, node)
+    heard, told = (tuple(j for j in np.flatnonzero(line).tolist() if j != node) for line in (C[node], C[:, node]))
+    return Route(tuple((j, float(C[node, j])) for j in heard), told, gives=tuple(float(C[i, node]) for i in told))
+
+
 class Schedule:
     """The routes of one node's message fields, round by round."""
 
@@ -70,7 +81,10 @@ class Schedule:
 
     def digest(self) -> int:
         """A number that differs where the first mixing matrices do; the last digits do not count."""
-        stack = [self.topology.matrix(r, self.seed) for r in range(min(self.topology.period or 1, 64))]
+        rounds = range(min(self.topology.period or 1, 64))
+        stack = [self.topology.matrix(r, self.seed) for r in rounds]
+        if self.topology.has_push:
+            stack += [self.topology.matrix(r, self.seed, pushed=True) for r in rounds]
         return zlib.crc32((np.round(stack, 9) + 0.0).tobytes())
 
     def active(self, r: int) -> np.ndarray:
@@ -88,6 +102,8 @@ class Schedule:
     def _kind(self, sent: Sent) -> str:
         if sent.name in self.algorithm.held:
             return "held"
+        if sent.pushed and self.topology.has_push:
+            return "pushed"
         return "against" if sent.transposed else "along"
 
     def _route(self, r: int, kind: str) -> Route:
@@ -96,9 +112,13 @@ class Schedule:
         if key not in self._known:
             if not period:
                 self._known = {old: kept for old, kept in self._known.items() if old[0] == r}
-            W = self.topology.matrix(r, self.seed, held=kind == "held")
+            W = self.topology.matrix(r, self.seed, held=kind == "held", pushed=kind == "pushed")
             hears = self._wanting(r) if kind == "held" else None
-            self._known[key] = route(W.T if kind == "against" else W, self.node, hears)
+            self._known[key] = (
+                push_route(W, self.node)
+                if kind == "pushed"
+                else route(W.T if kind == "against" else W, self.node, hears)
+            )
         return self._known[key]
 
     def _wanting(self, r: int) -> np.ndarray:

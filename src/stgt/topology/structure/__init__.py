@@ -19,6 +19,7 @@ from stgt.topology.structure.periodic import (
     structure_from_lists,
     structure_from_matrices,
 )
+from stgt.topology.structure.push_pull import PushPull
 from stgt.topology.structure.turns import Computed, Turns
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Matching",
     "Moments",
     "NeighbourLists",
+    "PushPull",
     "Relayed",
     "Rolls",
     "Sampled",

@@ -51,6 +51,11 @@ class Structure(Brief, ABC):
         """The rows along which a quantity held by a server travels; W_r without one."""
         return self.matrix(r, seed)
 
+    @property
+    def pushing(self) -> Structure:
+        """The layout by which what is `Sent(…, pushed=True)` travels: this one, unless it has two matrices a round."""
+        return self
+
     def norm(self, r: int, seed: int) -> float:
         """‖W_r − J‖₂."""
         return dense_norm(self.matrix(r, seed))

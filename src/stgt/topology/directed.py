@@ -1,0 +1,131 @@
+"""Directed graphs without doubly stochastic weights: a row- and a column-stochastic matrix."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from stgt.registry import register
+from stgt.topology.base import Topology, check_matrix
+from stgt.topology.structure import PushPull, structure_from_matrices
+
+Array = np.ndarray
+
+
+@register
+def push_pull(R: Any, C: Any = None) -> Topology:
+    """Two matrices a round: models are pulled by a row-stochastic R, x ← R h, and what is tracked is pushed by a
+    column-stochastic C, c ← c + β(C z − z), so that Σ_i c_i = 0 and x* is a fixed point on any directed graph.
+
+    For the trackers: `PushPull` is the paper's method, `STGT` its form with local steps. A node must be able to reach
+    all others along R's links, and to be reached by all along C's: else nobody hears of some node's gradients. Give
+    every node some weight of its own, as R_ii > 0 and C_ii > 0.
+
+    Args:
+        R: a square, non-negative matrix whose rows sum to one, a list of such to take turns, or a topology with a
+            period. Or a networkx.DiGraph whose edge (j, i) lets i hear j, with C left out: node i pulls by 1/(1 + the
+            nodes it hears), and pushes by 1/(1 + the nodes that hear it).
+        C: the same with columns that sum to one, of as many nodes.
+
+    Returns:
+        A directed topology. Its `matrix(r)` is R_r, its `matrix(r, pushed=True)` C_r.
+
+    Example:
+        >>> import networkx as nx, stgt
+        >>> graph = stgt.topology.push_pull(nx.DiGraph([(0, 1), (1, 2), (2, 0), (0, 2)]))
+        >>> graph.matrix(0, pushed=True).sum(axis=0).round(12).tolist()
+        [1.0, 1.0, 1.0]
+
+    Reference: Pu, Shi, Xu, Nedić, arXiv:1810.06653.
+    """
+    if C is None:
+        R, C = _of_graph(R)
+    pull, push = _stack(R, "R"), _stack(C, "C")
+    (periods, (n, others)) = zip(*((len(stack), stack.shape[1]) for stack in (pull, push)), strict=True)
+    if n != others:
+        raise ValueError(f"R has {n} nodes and C has {others}: give matrices of one size.")
+    _check_root(pull.any(axis=0), push.any(axis=0))
+    heard = [(stack != 0).sum(axis=2) - (np.diagonal(stack, axis1=1, axis2=2) != 0) for stack in (pull, push)]
+    return Topology(
+        f"push_pull({n} nodes)",
+        n,
+        PushPull(structure_from_matrices(pull), structure_from_matrices(push)),
+        doubly_stochastic=False,
+        symmetric=False,
+        period=math.lcm(*periods),
+        degree=max(int(one.max()) for one in heard),
+    )
+
+
+def _stack(given: Any, name: str) -> Array:
+    """The matrices (T, n, n), rows of R and columns of C put right."""
+    if isinstance(given, Topology):
+        if given.has_server or given.has_push:
+            raise ValueError(f"{name} is {given}: give a matrix, or a topology with one matrix a round.")
+        if given.period is None:
+            raise ValueError(f"{name} is {given}, which has no period: give a matrix, or a topology with a period.")
+        matrices = [given.matrix(r) for r in range(given.period)]
+    elif _is_graph(given):
+        raise ValueError(f"{name} is a graph: give push_pull(graph) without C, or two matrices.")
+    else:
+        several = isinstance(given, list | tuple | np.ndarray) and len(given) and np.ndim(given[0]) == 2
+        matrices = list(given) if several else [given]
+    sums = {"row_stochastic" if name == "R" else "column_stochastic": True}
+    turns = [f"{name}_{t}" for t in range(len(matrices))] if len(matrices) > 1 else [name]
+    stack = [check_matrix(W, turn, **sums) for W, turn in zip(matrices, turns, strict=True)]
+    for turn, W in zip(turns, stack, strict=True):
+        if len(W) != len(stack[0]):
+            raise ValueError(
+                f"{turn} has {len(W)} nodes but {turns[0]} has {len(stack[0])}: give matrices of one size."
+            )
+    return np.stack(stack)
+
+
+def _of_graph(graph: Any) -> tuple[Array, Array]:
+    """R by what each node hears, C by who hears it; every node counts itself."""
+    if not _is_graph(graph):
+        raise ValueError("C is missing: give push_pull(R, C), or a networkx.DiGraph alone.")
+    from stgt.topology.graphs import heard_in
+
+    heard = (heard_in(graph).toarray() != 0) + np.eye(graph.number_of_nodes())
+    return heard / heard.sum(axis=1, keepdims=True), heard / heard.sum(axis=0)
+
+
+def _is_graph(given: Any) -> bool:
+    return hasattr(given, "number_of_nodes") and hasattr(given, "is_directed")
+
+
+def _check_root(pull: Array, push: Array) -> None:
+    """A ValueError unless some node reaches all others along R's links and is reached by all along C's."""
+    spreads, gathers = _roots(pull.T), _roots(push)
+    if not spreads.any():
+        raise ValueError("R: no node is heard by all others, directly or through others; add links to it.")
+    if not gathers.any():
+        raise ValueError("C: no node hears all others, directly or through others; add links to it.")
+    if not (spreads & gathers).any():
+        raise ValueError(
+            f"R spreads only what the nodes {_some(spreads)} say, and C gathers at the nodes {_some(gathers)} only: "
+            "they share none, so that nobody who is heard hears of all gradients; add links until they do."
+        )
+
+
+def _roots(links: Array) -> Array:
+    """Which nodes come to all others along the links i → j of a matrix, (n,) booleans."""
+    from scipy import sparse
+    from scipy.sparse import csgraph
+
+    n = len(links)
+    graph: Any = sparse.csr_array(links)
+    count, part = csgraph.connected_components(graph, directed=True, connection="strong")
+    entered = np.zeros(count, dtype=bool)  # the parts that other parts lead into
+    rows, columns = np.nonzero(links)
+    entered[part[columns][part[rows] != part[columns]]] = True
+    first = np.flatnonzero(~entered)
+    return part == first[0] if len(first) == 1 else np.zeros(n, dtype=bool)
+
+
+def _some(nodes: Array) -> str:
+    shown = np.flatnonzero(nodes).tolist()
+    return f"{shown[:10]}{' and more' if len(shown) > 10 else ''}"
