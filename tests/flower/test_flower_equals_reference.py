@@ -16,6 +16,7 @@ SAMPLED = stgt.topology.server(federation.CLIENTS, sampled=2)
 EVERYBODY = stgt.topology.server(federation.CLIENTS)
 METHODS = [
     "STGT", "STGT-adjoint", "KGT", "DSGT", "NEXT", "DPSGD-atc", "FedAvg", "FedProx", "Scaffold-II", "ScaffoldPlus",
+    "STGT-relaxed", "KGT-relaxed", "Scaffold-relaxed", "LED", "MomentumTracking",
 ]  # fmt: skip
 
 

@@ -63,8 +63,10 @@ def simulate(
 def simulate_led(
     base: str, gain: float, graph: str = "static", tau: int = 3, rounds: int = 8, lr: float = 0.1, beta: float = 0.25
 ) -> dict[str, np.ndarray]:
-    """x_i and c_i of LED: every node's own torch optimiser steps on g + c, and c ← c + β(h − W h)/(lr · gain · τ), where
-    `gain` is by how many times lr a gradient moves the model in all."""
+    """x_i and c_i of LED, every node with its own torch optimiser on g + c, and c ← c + β(h − W h)/(lr · gain · τ).
+
+    `gain` is by how many times lr a gradient moves the model in all.
+    """
     xs = [torch.zeros(P, dtype=torch.float64) for _ in range(NODES)]
     cs = [torch.zeros(P, dtype=torch.float64) for _ in range(NODES)]
     optimizers = [base_of(base, [x], lr) for x in xs]
