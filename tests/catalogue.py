@@ -35,6 +35,23 @@ def instances(gamma: float = 0.05, tau: int = 3) -> dict[str, stgt.Algorithm]:
         "ProxSkip-periodic": stgt.ProxSkip(gamma=gamma, tau=tau),
         "GTSAGA": stgt.GTSAGA(gamma=gamma),
         "GTSVRG": stgt.GTSVRG(gamma=gamma, period=4),
+        "STGT-relaxed": stgt.STGT(gamma=gamma, tau=tau, beta=0.25),
+        "KGT-relaxed": stgt.KGT(gamma=gamma, tau=tau, eta_s=0.8, beta=0.25),
+        "FlexGT-relaxed": stgt.FlexGT(gamma=gamma, tau=tau, beta=0.5),
+        "FlexGT-gossips": stgt.FlexGT(gamma=gamma, tau=tau, gossips=2),
+        "LUGT-relaxed": stgt.LUGT(gamma=gamma, tau=tau, beta=0.5),
+        "Scaffold-relaxed": stgt.Scaffold(gamma=gamma, tau=tau, beta=0.5),
+        "LED": stgt.LED(gamma=gamma, tau=tau),
+        "ExactDiffusion": stgt.ExactDiffusion(gamma=gamma),
+        "EXTRA": stgt.EXTRA(gamma=gamma),
+        "FedDyn": stgt.FedDyn(gamma=gamma, tau=tau, alpha=0.5),
+        "MomentumTracking": stgt.MomentumTracking(gamma=gamma, momentum=0.5),
+        "GTAdam": stgt.GTAdam(gamma=gamma, beta_1=0.5, beta_2=0.9, epsilon=0.5),
+        "Outer-STGT": stgt.Outer(stgt.STGT(beta=0.25), gamma=gamma, tau=tau, momentum=0.3),
+        "Outer-LED": stgt.Outer(stgt.LED(), gamma=gamma, tau=tau, momentum=0.3),
+        "Outer-ScaffoldPlus": stgt.Outer(stgt.ScaffoldPlus(gamma=gamma, tau=tau), momentum=0.3),
+        "DiLoCo": stgt.DiLoCo(gamma=gamma, tau=tau, momentum=0.5),
+        "NoLoCo": stgt.NoLoCo(gamma=gamma, tau=tau),
     }
 
 

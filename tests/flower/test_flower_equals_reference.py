@@ -16,7 +16,7 @@ SAMPLED = stgt.topology.server(federation.CLIENTS, sampled=2)
 EVERYBODY = stgt.topology.server(federation.CLIENTS)
 METHODS = [
     "STGT", "STGT-adjoint", "KGT", "DSGT", "PushPull", "NEXT", "DPSGD-atc", "FedAvg", "FedProx", "Scaffold-II",
-    "ScaffoldPlus",
+    "ScaffoldPlus", "STGT-relaxed", "KGT-relaxed", "Scaffold-relaxed", "LED", "MomentumTracking",
 ]  # fmt: skip
 BEYOND = {
     "DiLoCo": stgt.DiLoCo(tau=TAU),
@@ -26,9 +26,6 @@ BEYOND = {
     "Outer-ScaffoldPlus": stgt.Outer(stgt.ScaffoldPlus(tau=TAU, beta=0.25)),
     "Outer-FedDyn": stgt.Outer(stgt.FedDyn(tau=TAU, alpha=0.5)),
     "FedDyn": stgt.FedDyn(tau=TAU, alpha=0.5),
-    "LED": stgt.LED(tau=TAU),
-    "STGT-relaxed": stgt.STGT(tau=TAU, beta=0.25),
-    "MomentumTracking": stgt.MomentumTracking(momentum=0.5),
     "D2": stgt.ExactDiffusion(lazy=False),
 }
 

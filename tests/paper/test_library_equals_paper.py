@@ -7,65 +7,11 @@ plus the noise, or the samples, that the clock of randomness yields at (seed, no
 import numpy as np
 import pytest
 import recursions as paper
+from shared_noise import GAMMA, ONE, ROUNDS, SEED, X0, N, P, assert_equal, clock, gradients, library, sampled
 
 import stgt
-from catalogue import directed_schedule, logistic, quadratic, two_matrices
-from stgt.engines.reference import OPS
-from stgt.randomness import STREAM_ANCHOR, STREAM_COIN, STREAM_INITIAL, STREAM_LOCAL, Clock, unit, words
-
-N, P, SEED, VARIANCE = 6, 3, 11, 0.25
-TAUS = (1, 2, 7)
-ROUNDS = 6
-GAMMA = 0.06
-X0 = np.random.default_rng(5).normal(size=(N, P))
-ONE = np.tile(X0[0], (N, 1))
-
-PROBLEMS = {"quadratic": quadratic(N, P), "nonconvex": logistic(N, P, l2=0.0, nonconvex=0.3)}
-TOPOLOGIES = {
-    "ring": stgt.topology.ring(N),
-    "directed": stgt.topology.exponential(N),
-    "time-varying": directed_schedule(N, period=4),
-}
-
-
-@pytest.fixture(params=PROBLEMS)
-def problem(request):
-    return PROBLEMS[request.param]
-
-
-@pytest.fixture(params=TOPOLOGIES)
-def topology(request):
-    return TOPOLOGIES[request.param]
-
-
-@pytest.fixture(params=TAUS)
-def tau(request):
-    return request.param
-
-
-def clock(k, stream=STREAM_LOCAL):
-    return Clock(OPS, np.float64, SEED, np.arange(N), k, stream)
-
-
-def gradients(problem, stream=STREAM_LOCAL):
-    """grad(X, k) of the transcriptions: exact gradient plus the clock's noise."""
-    return lambda X, k: problem.gradients(X) + np.sqrt(VARIANCE) * clock(k, stream).normal(P)
-
-
-def library(algorithm, problem, topology, rounds, x0=X0, **options):
-    """The library's models after 0, 1, …, rounds rounds."""
-    options = {"oracle": stgt.oracles.Noisy(VARIANCE), **options}
-    return [
-        stgt.simulate(algorithm, problem, topology, r, [SEED], x0=x0, engine="numpy", **options).x[0]
-        for r in range(rounds + 1)
-    ]
-
-
-def assert_equal(ours, theirs):
-    assert len(ours) == len(theirs)
-    for r, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-10, err_msg=f"after {r} rounds")
-    assert np.abs(ours[-1] - ours[0]).max() > 1e-2, "nothing moved: the comparison says nothing"
+from catalogue import quadratic, two_matrices
+from stgt.randomness import STREAM_ANCHOR, STREAM_COIN, STREAM_INITIAL, unit, words
 
 
 def test_stgt(problem, topology, tau):
@@ -152,7 +98,6 @@ def test_push_pull(problem, directed):
     assert_equal(library(stgt.DSGT(gamma=GAMMA), problem, directed, 20), theirs)
 
 
-@pytest.mark.parametrize("tau", TAUS)
 def test_local_steps_on_push_pull(problem, tau):
     """Literally: tau steps with c, the model by R, the mean direction by C."""
     directed, grad = two_matrices(N), gradients(problem)
@@ -196,18 +141,6 @@ def logistic_with_equal_counts(m):
     features = rng.normal(size=(N * m, P))
     labels = np.arange(N * m) % 2
     return stgt.problems.logistic(features, labels, partition=list(np.arange(N * m).reshape(N, m)), l2=0.1)
-
-
-SERVERS = [stgt.topology.server(N), stgt.topology.server(N, sampled=2, seed=4), stgt.topology.server(N, sampled=5)]
-
-
-@pytest.fixture(params=SERVERS, ids=str)
-def server(request):
-    return request.param
-
-
-def sampled(topology):
-    return lambda r: np.flatnonzero(topology.active(r, SEED))
 
 
 def test_fedavg_and_fedprox(problem, server, tau):

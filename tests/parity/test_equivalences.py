@@ -174,3 +174,116 @@ def test_adjoint_tracking_is_the_same_on_symmetric_graphs(problem, tau):
             last(stgt.STGT(gamma=0.05, tau=tau, adjoint=True), problem, graph),
             last(stgt.STGT(gamma=0.05, tau=tau), problem, graph),
         )
+
+
+# -- beyond the paper ---------------------------------------------------------------------------------------------
+
+LAZY = stgt.topology.from_matrix((np.eye(N) + stgt.topology.ring(N).matrix(0)) / 2)
+
+
+@pytest.mark.parametrize("tau", TAUS)
+def test_led_with_a_whole_dual_step_is_periodic_proxskip(problem, topology, tau):
+    same(
+        last(stgt.LED(gamma=0.05, tau=tau, beta=1.0), problem, topology),
+        last(stgt.ProxSkip(gamma=0.05, tau=tau), problem, topology),
+    )
+
+
+def test_led_in_one_step_is_exact_diffusion_and_d_squared(problem):
+    """On (I + W)/2 it is exact diffusion on W; on a W with eigenvalues above −1/3 it is D² on W."""
+    led = last(stgt.LED(gamma=0.05, beta=1.0), problem, LAZY)
+    same(last(stgt.ExactDiffusion(gamma=0.05), problem, stgt.topology.ring(N)), led)
+    same(last(stgt.ExactDiffusion(gamma=0.05, lazy=False), problem, LAZY), led)
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.25])
+@pytest.mark.parametrize("tau", TAUS)
+def test_led_is_relaxed_stgt_with_the_mean(problem, tau, beta):
+    """From equal x_0 all start a round alike, a = J a, and then (h − J h)/(γτ) is J z − z."""
+    same(
+        last(stgt.LED(gamma=0.05, tau=tau, beta=beta), problem, J, x0=X0[0]),
+        last(stgt.STGT(gamma=0.05, tau=tau, beta=beta), problem, J, x0=X0[0]),
+    )
+
+
+@pytest.mark.parametrize("tau", TAUS)
+def test_relaxed_scaffold_plus_with_all_workers_is_relaxed_stgt(problem, tau):
+    """c − own: c ← c + β mean(z − c), own ← own + β(z − c), so c − own moves by β(mean z − z)."""
+    same(
+        last(stgt.ScaffoldPlus(gamma=0.05, tau=tau, beta=0.25), problem, stgt.topology.server(N), x0=X0[0]),
+        last(stgt.STGT(gamma=0.05, tau=tau, beta=0.25), problem, J, x0=X0[0]),
+    )
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        stgt.STGT(gamma=0.05, tau=3, beta=0.25),
+        stgt.LED(gamma=0.05, tau=3),
+        stgt.LUGT(gamma=0.05, tau=3),
+        stgt.FlexGT(gamma=0.05, tau=3, gossips=2),
+        stgt.KGT(gamma=0.05, tau=3, eta_s=0.7, warm_start=True),
+        stgt.EXTRA(gamma=0.05),
+        stgt.DPSGD(gamma=0.05, tau=3),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_an_outer_step_of_1_without_momentum_is_the_method(problem, topology, method, nesterov):
+    outer = stgt.Outer(method, lr=1.0, momentum=0.0, nesterov=nesterov)
+    same(last(outer, problem, topology), last(method, problem, topology))
+    assert outer.same_as(False) == (method.same_as(False) or method.label)
+
+
+@pytest.mark.parametrize("sampled", [2, N])
+def test_an_outer_step_of_1_without_momentum_at_a_server(problem, sampled):
+    server = stgt.topology.server(N, sampled=sampled)
+    for method in (stgt.ScaffoldPlus(gamma=0.05, tau=3, gamma_g=1.2), stgt.FedDyn(gamma=0.05, tau=3, alpha=0.5)):
+        same(
+            last(stgt.Outer(method, lr=1.0, momentum=0.0), problem, server, x0=X0[0]),
+            last(method, problem, server, x0=X0[0]),
+        )
+
+
+@pytest.mark.parametrize("sampled", [2, N])
+def test_outer_fedavg_is_diloco(problem, sampled):
+    server = stgt.topology.server(N, sampled=sampled)
+    outer = stgt.Outer(stgt.FedAvg(gamma=0.05, tau=4), lr=0.7, momentum=0.9)
+    same(last(outer, problem, server, x0=X0[0]), last(stgt.DiLoCo(gamma=0.05, tau=4), problem, server, x0=X0[0]))
+    noloco = stgt.Outer(stgt.FedAvg(gamma=0.05, tau=4), lr=0.7, momentum=0.5, nesterov=False)
+    matching = stgt.topology.random_matching(N)
+    same(last(noloco, problem, matching), last(stgt.NoLoCo(gamma=0.05, tau=4), problem, matching))
+
+
+def test_momentum_tracking_without_momentum_is_dsgt(problem, topology):
+    dsgt = last(stgt.DSGT(gamma=0.05), problem, topology)
+    same(last(stgt.MomentumTracking(gamma=0.05, momentum=0.0), problem, topology), dsgt)
+    other = last(stgt.MomentumTracking(gamma=0.05, momentum=0.5), problem, topology)
+    assert np.abs(other - dsgt).max() > 1e-3, "momentum is another algorithm"
+
+
+@pytest.mark.parametrize("snapshot", ["first", "last"])
+@pytest.mark.parametrize("d", [2, 3])
+def test_flexgt_with_d_exchanges_is_flexgt_on_the_power(problem, snapshot, d):
+    for graph in (stgt.topology.ring(N), stgt.topology.exponential(N)):
+        power = stgt.topology.from_matrix(np.linalg.matrix_power(graph.matrix(0), d))
+        arguments = {"gamma": 0.05, "tau": 4, "snapshot": snapshot}
+        several = last(stgt.FlexGT(gossips=d, **arguments), problem, graph)
+        same(several, last(stgt.FlexGT(**arguments), problem, power))
+
+
+def test_feddyn_in_one_step_with_alpha_1_over_gamma_is_optimistic_gradient_descent(problem):
+    """All sampled: h_i = x − γ(g_i − own_i) makes own_i the g_i of the round before, H its mean, and with it
+    x ← mean h − γH⁺ = x − 2γ ∇f(x_k) + γ ∇f(x_{k−1}); H = 0 at first."""
+    found = last(
+        stgt.FedDyn(gamma=0.05, alpha=1 / 0.05),
+        problem,
+        stgt.topology.server(N),
+        x0=X0[0],
+        oracle=stgt.oracles.Exact(),
+    )
+    x, before = X0[0], 0.0
+    for _ in range(ROUNDS):
+        g = problem.gradient(x)
+        x, before = x - 0.1 * g + 0.05 * before, g
+    same(found, np.tile(x, (N, 1)))

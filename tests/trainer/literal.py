@@ -60,6 +60,30 @@ def simulate(
     return {"x": torch.stack(xs).numpy(), "c": torch.stack(cs).numpy()}
 
 
+def simulate_led(
+    base: str, gain: float, graph: str = "static", tau: int = 3, rounds: int = 8, lr: float = 0.1, beta: float = 0.25
+) -> dict[str, np.ndarray]:
+    """x_i and c_i of LED, every node with its own torch optimiser on g + c, and c ← c + β(h − W h)/(lr · gain · τ).
+
+    `gain` is by how many times lr a gradient moves the model in all.
+    """
+    xs = [torch.zeros(P, dtype=torch.float64) for _ in range(NODES)]
+    cs = [torch.zeros(P, dtype=torch.float64) for _ in range(NODES)]
+    optimizers = [base_of(base, [x], lr) for x in xs]
+    for r in range(rounds):
+        for i, (x, c) in enumerate(zip(xs, cs, strict=True)):
+            a, b = data(i)
+            for _ in range(tau):
+                x.grad = a * x - b + c
+                optimizers[i].step()
+        ends = torch.stack(xs)
+        mixed = torch.tensor(topology(graph, NODES).matrix(r)) @ ends
+        for i in range(NODES):
+            cs[i] = cs[i] + beta / (lr * gain * tau) * (ends[i] - mixed[i])
+            xs[i].copy_(mixed[i])
+    return {"x": torch.stack(xs).numpy(), "c": torch.stack(cs).numpy()}
+
+
 def assert_same(found: list[dict], expected: dict[str, np.ndarray], tolerance: float = 1e-12) -> None:
     for name, value in expected.items():
         got = np.array([node[name] for node in found])

@@ -46,6 +46,7 @@ def base_of(kind: str, parameters, lr: float) -> torch.optim.Optimizer:
         "sgd": lambda: torch.optim.SGD(parameters, lr=lr),
         "decay": lambda: torch.optim.SGD(parameters, lr=lr, weight_decay=0.3),
         "momentum": lambda: torch.optim.SGD(parameters, lr=lr, momentum=0.9),
+        "dampened": lambda: torch.optim.SGD(parameters, lr=lr, momentum=0.5, dampening=0.2),
         "nesterov-decay": lambda: torch.optim.SGD(parameters, lr=lr, momentum=0.5, nesterov=True, weight_decay=0.1),
         "adamw": lambda: torch.optim.AdamW(parameters, lr=lr),
         "adamw-foreach": lambda: torch.optim.AdamW(parameters, lr=lr, foreach=True),
@@ -58,6 +59,8 @@ def method(name: str, tau: int) -> stgt.Algorithm:
         "DPSGD-atc": lambda tau: stgt.DPSGD(tau=tau, atc=True),
         "DIGing": lambda tau: stgt.DIGing(),
         "FlexGT-last": lambda tau: stgt.FlexGT(tau=tau, snapshot="last"),
+        "Outer-STGT": lambda tau: stgt.Outer(stgt.STGT(tau=tau, beta=0.25)),
+        "Outer-LED": lambda tau: stgt.Outer(stgt.LED(tau=tau)),
     }
     return make.get(name, lambda tau: getattr(stgt, name)(tau=tau))(tau)
 
@@ -333,6 +336,14 @@ def mistake(kind: str):
         "AugDGM": lambda: wrap(algorithm=stgt.AugDGM()),
         "GTSAGA": lambda: wrap(algorithm=stgt.GTSAGA()),
         "Scaffold": lambda: wrap(algorithm=stgt.Scaffold(tau=2, option="I")),
+        "gossips": lambda: wrap(algorithm=stgt.FlexGT(tau=2, gossips=2)),
+        "LED AdamW": lambda: wrap(torch.optim.AdamW(model.parameters()), stgt.LED(tau=2)),
+        "ProxSkip AdamW": lambda: wrap(torch.optim.AdamW(model.parameters()), stgt.ProxSkip(tau=2)),
+        "Outer LED AdamW": lambda: wrap(torch.optim.AdamW(model.parameters()), stgt.Outer(stgt.LED(tau=2))),
+        "DiLoCo sampled": lambda: wrap(algorithm=stgt.DiLoCo(tau=2), graph=stgt.topology.server(8, sampled=4)),
+        "Outer sampled": lambda: wrap(
+            algorithm=stgt.Outer(stgt.ScaffoldPlus(tau=2)), graph=stgt.topology.server(8, sampled=4)
+        ),
         "row": lambda: wrap(graph=stgt.topology.relay(8, 4)),
         "class": lambda: wrap(algorithm=stgt.STGT),
         "LBFGS": lambda: wrap(torch.optim.LBFGS(model.parameters())),

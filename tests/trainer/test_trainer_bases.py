@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scenarios
-from literal import NODES, assert_same, simulate
+from literal import NODES, assert_same, simulate, simulate_led
+from scenarios_use import data
 
 import catalogue
 from stgt.engines.job import prepare
@@ -22,6 +23,24 @@ def test_any_torch_optimiser(world, base, graph):
 @pytest.mark.parametrize("base", ["adamw-foreach", "adamw-fused"])
 def test_other_kernels_of_the_optimiser(world, base):
     assert_same(world.run("quadratic", base=base), simulate("adamw"), 1e-10)
+
+
+# Σ_t μ^t (1 − dampening), by how many times lr a gradient moves the model in all.
+GAINS = {"sgd": 1.0, "momentum": 1 / (1 - 0.9), "dampened": (1 - 0.2) / (1 - 0.5)}
+
+
+@pytest.mark.parametrize("base", GAINS)
+def test_led_behind_sgd_with_momentum(world, base):
+    found = world.run("quadratic", name="LED", base=base, lr=0.05)
+    assert_same(found, simulate_led(base, GAINS[base], lr=0.05))
+
+
+@pytest.mark.parametrize("base", GAINS)
+def test_led_behind_sgd_with_momentum_finds_the_minimum(base):
+    """Of Σ_i Σ_k (a_ik x_k²/2 − b_ik x_k), which is Σ_i b_i/Σ_i a_i; what the nodes do is `simulate_led`, see above."""
+    A, B = (np.stack([part.numpy() for part in parts]) for parts in zip(*map(data, range(NODES)), strict=True))
+    found = simulate_led(base, GAINS[base], rounds=600, lr=0.1 / GAINS[base])
+    np.testing.assert_allclose(found["x"], np.tile(B.sum(axis=0) / A.sum(axis=0), (NODES, 1)), rtol=0, atol=1e-8)
 
 
 def test_weight_decay_is_the_regularised_problem(world):

@@ -23,6 +23,9 @@ def same_steps(count: int) -> list[int]:
         ("sgd", {"graph": "server", "name": "ScaffoldPlus"}),
         ("sgd", {"early": True}),
         ("sgd", {"name": "FlexGT"}),
+        ("momentum", {"name": "Outer-STGT"}),
+        ("sgd", {"name": "Outer-LED", "graph": "one-peer"}),
+        ("adamw", {"name": "DiLoCo", "graph": "complete"}),
         ("adamw", {"tau": [1, 2, 3, 4, 1, 2, 3, 4]}),
     ],
     ids=str,
@@ -96,6 +99,7 @@ def test_an_empty_folder_has_no_checkpoint(world, tmp_path):
     ("other", "words"),
     [
         ({"name": "DPSGD"}, "another algorithm"),
+        ({"name": "Outer-STGT"}, "another algorithm"),
         ({"model": "linear"}, "another model"),
         ({"graph": "one-peer"}, "another topology"),
         ({"base": "momentum"}, "another optimizer"),

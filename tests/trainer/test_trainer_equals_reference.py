@@ -30,7 +30,31 @@ CASES = [(name, graph) for name in ALGORITHMS for graph in ("static", "one-peer"
     ("PushPull", "push-pull"),
     ("STGT", "push-pull"),
     ("FlexGT-last", "push-pull"),
+    ("LED", "static"),
+    ("LED", "matching"),
+    ("Outer-STGT", "one-peer"),
+    ("DiLoCo", "server-all"),
+    ("NoLoCo", "matching"),
 ]
+BEYOND = [
+    ("STGT-relaxed", "static"),
+    ("STGT-relaxed", "server"),
+    ("KGT-relaxed", "one-peer"),
+    ("FlexGT-relaxed", "schedule"),
+    ("Scaffold-relaxed", "server"),
+    ("LED", "one-peer"),
+    ("LED", "server"),
+    ("ExactDiffusion", "hypercuboid"),
+    ("EXTRA", "static"),
+    ("FedDyn", "server"),
+    ("MomentumTracking", "directed"),
+    ("GTAdam", "static"),
+    ("Outer-STGT", "server"),
+    ("Outer-LED", "static"),
+    ("Outer-ScaffoldPlus", "server-all"),
+    ("DiLoCo", "static"),
+    ("DiLoCo", "complete"),
+]  # their parts are those of the methods above
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 
 
@@ -62,6 +86,12 @@ def test_every_algorithm(world, name, graph):
     compare(world, name, graph, "float64")
 
 
+@pytest.mark.parametrize(("name", "graph"), BEYOND)
+@pytest.mark.thorough
+def test_every_method_beyond_the_paper(world, name, graph):
+    compare(world, name, graph, "float64")
+
+
 @pytest.mark.parametrize(("name", "graph"), CASES)
 @pytest.mark.sampled(16)
 def test_every_algorithm_in_single_precision(world, name, graph):
@@ -77,9 +107,11 @@ def compare(world, name: str, graph: str, dtype: str) -> None:
 
 def test_every_algorithm_is_compared_or_refused(alone):
     """With the reference above; those that start from gradients with the paper's lines in test_trainer_errors.py."""
-    compared = {name for name, _ in CASES} | {"KGT-warm", "Scaffold-warm"}
+    compared = {name for name, _ in CASES + BEYOND} | {"KGT-warm", "Scaffold-warm"}
+    words = {"FlexGT-gossips": "mixes 2 times a round: the trainer mixes once"}
     for name, algorithm in catalogue.instances().items():
         base = torch.optim.SGD(scenarios.Linear(torch.float64).parameters(), lr=LR)
-        refused = pytest.raises(ValueError, match="takes gradients that a training loop does not have")
+        said = words.get(name, "takes gradients that a training loop does not have")
+        refused = pytest.raises(ValueError, match=said)
         with nullcontext() if name in compared else refused:
             DistributedOptimizer(base, replace(algorithm, gamma=None), "complete")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scenarios
 from literal import NODES
+from scenarios_use import method
 
 from stgt.files import read_table
 
@@ -54,12 +55,22 @@ def test_idle_nodes_stay_where_they_are(world, name):
 
 @pytest.mark.parametrize(
     ("graph", "name", "degree"),
-    [("static", "STGT", 2), ("one-peer", "STGT", 1), ("directed", "STGT", 3), ("static", "DPSGD", 2)],
+    [
+        ("static", "STGT", 2),
+        ("one-peer", "STGT", 1),
+        ("directed", "STGT", 3),
+        ("static", "DPSGD", 2),
+        ("static", "LED", 2),
+        ("directed", "LED", 3),
+        ("directed", "Outer-STGT", 3),
+        ("static", "Outer-LED", 2),
+    ],
 )
 def test_bytes_along_edges(world, graph, name, degree):
-    """degree × fields × numbers × 8 bytes a round."""
+    """degree × fields × numbers × 8 bytes a round: LED sends half of what ST-GT does, and an outer momentum nothing."""
     found = world.run("measured", name=name, graph=graph, base="sgd", rounds=3, tau=2, chunk=16)
-    fields = 2 if name == "STGT" else 1
+    fields = 2 if "STGT" in name else 1
+    assert method(name, 2).cost().vectors == fields
     for node in found:
         assert node["sizes"] == [SIZE]
         assert node["metrics"]["bytes_sent"] == 3 * degree * fields * SIZE * 8

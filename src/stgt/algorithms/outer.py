@@ -51,6 +51,8 @@ class Outer(Algorithm):
                 self._set(**{name: inside})
             elif inside not in (plain, given):
                 raise ValueError(f"{name}={given} and {name}={inside} of the method inside: give it once.")
+        if "m" in method.state_fields:
+            raise ValueError(f"{method.label} keeps an m of its own: wrap the method inside it.")
         self._set(method=replace(method, gamma=None, tau=1))
         super().__post_init__()
         replace(method, gamma=self.gamma, tau=self.tau)  # which may refuse them
@@ -58,8 +60,6 @@ class Outer(Algorithm):
             lr=check_number(self.lr, "lr", above=0),
             momentum=check_number(self.momentum, "momentum", least=0, below=1),
         )
-        if "m" in self.inner.state_fields:
-            raise ValueError(f"{self.inner.label} keeps an m of its own: wrap the method inside it.")
         if self.inner.coin and self.inner.talks < 1:
             raise ValueError(f"{self.inner.label} may end a round in silence, which has no outer step: give it p=1.")
 

@@ -1,0 +1,169 @@
+"""Options of the methods beyond the paper, and a method inside another: what is refused, files, specs and costs."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import stgt
+from bits import assert_same_bits
+from catalogue import logistic, quadratic
+from stgt.specs import Named, make_algorithm
+
+BETA = "give a finite number above 0 and up to 1."
+WRONG = {
+    "beta=0": (lambda: stgt.STGT(beta=0), f"beta=0: {BETA}"),
+    "beta=1.5": (lambda: stgt.STGT(beta=1.5), f"beta=1.5: {BETA}"),
+    "beta of K-GT": (lambda: stgt.KGT(beta=1.5), f"beta=1.5: {BETA}"),
+    "beta of FlexGT": (lambda: stgt.FlexGT(beta=-0.1), f"beta=-0.1: {BETA}"),
+    "beta of Scaffold": (lambda: stgt.Scaffold(beta=0), f"beta=0: {BETA}"),
+    "beta of Scaffold⁺": (lambda: stgt.ScaffoldPlus(beta=1.5), f"beta=1.5: {BETA}"),
+    "beta=3 of LED": (lambda: stgt.LED(beta=3), "beta=3: give a finite number above 0 and up to 2."),
+    "beta=0 of LED": (lambda: stgt.LED(beta=0), "beta=0: give a finite number above 0 and up to 2."),
+    "gossips": (lambda: stgt.FlexGT(gossips=0), "gossips=0: give a whole number of at least 1."),
+    "momentum=1": (lambda: stgt.Outer(stgt.STGT(), momentum=1), "momentum=1: give a finite number of at least 0"),
+    "momentum of DiLoCo": (lambda: stgt.DiLoCo(momentum=-0.1), "momentum=-0.1: give a finite number of at least 0"),
+    "momentum tracked": (lambda: stgt.MomentumTracking(momentum=1), "momentum=1: give a finite number of at least 0"),
+    "beta_1": (lambda: stgt.GTAdam(beta_1=1), "beta_1=1: give a finite number of at least 0"),
+    "alpha": (lambda: stgt.FedDyn(alpha=0), "alpha=0: give a finite number above 0."),
+    "lr=0": (lambda: stgt.Outer(stgt.STGT(), lr=0), "lr=0: give a finite number above 0."),
+    "twice": (lambda: stgt.Outer(stgt.Outer(stgt.STGT())), "ST-GT + outer momentum keeps an m of its own: wrap"),
+    "an m": (lambda: stgt.Outer(stgt.GTAdam()), "GTAdam keeps an m of its own: wrap the method inside it."),
+    "a coin": (lambda: stgt.Outer(stgt.ProxSkip(p=0.5)), "ProxSkip may end a round in silence"),
+    "a class": (lambda: stgt.Outer(stgt.STGT), "give an instance of the method to wrap, such as STGT(tau=20)."),
+    "a name": (lambda: stgt.Outer("STGT"), "method='STGT': give an instance of the method to wrap"),
+    "two gammas": (
+        lambda: stgt.Outer(stgt.STGT(gamma=0.1), gamma=0.2),
+        "gamma=0.2 and gamma=0.1 of the method inside: give it once.",
+    ),
+    "two taus": (
+        lambda: stgt.Outer(stgt.STGT(tau=5), tau=6),
+        "tau=6 and tau=5 of the method inside: give it once.",
+    ),
+    "tau that it refuses": (lambda: stgt.Outer(stgt.EXTRA(), tau=3), "tau=3: EXTRA takes one gradient step a round"),
+    "tau of exact diffusion": (lambda: stgt.ExactDiffusion(tau=2), "tau=2: exact diffusion takes one gradient step"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_refused_in_one_sentence(name):
+    make, words = WRONG[name]
+    with pytest.raises(ValueError, match=re.escape(words)) as caught:
+        make()
+    said = str(caught.value)
+    assert said.endswith(".")
+    assert ". " not in said
+
+
+def test_diloco_and_noloco_have_their_method():
+    for kind in (stgt.DiLoCo, stgt.NoLoCo):
+        with pytest.raises(TypeError, match="method"):
+            kind(method=stgt.STGT())
+        assert isinstance(kind().method, stgt.FedAvg)
+
+
+def test_gamma_and_tau_may_be_given_inside_or_outside():
+    inside = stgt.Outer(stgt.STGT(gamma=0.1, tau=5, beta=0.25))
+    assert inside == stgt.Outer(stgt.STGT(beta=0.25), gamma=0.1, tau=5)
+    assert inside == stgt.Outer(stgt.STGT(gamma=0.1, tau=5, beta=0.25), gamma=0.1, tau=5)
+    assert (inside.gamma, inside.tau, inside.inner) == (0.1, 5, stgt.STGT(gamma=0.1, tau=5, beta=0.25))
+    other = replace(inside, gamma=0.2, tau=3)
+    assert other.inner == stgt.STGT(gamma=0.2, tau=3, beta=0.25)
+
+
+def test_d_squared_is_refused_where_an_eigenvalue_is_too_small():
+    """The ring of six has 1/3 + (2/3)cos(π) = −1/3, and half of (I + W) has 1/3."""
+    ring, problem, method = stgt.topology.ring(6), quadratic(6, 2), stgt.ExactDiffusion(gamma=0.1, lazy=False)
+    words = r" needs the eigenvalues of W above -0\.333, and ring\(6\) has -0\.333: give lazier weights"
+    with pytest.raises(ValueError, match=rf"^D²{words}"):
+        stgt.simulate(method, problem, ring, 1)
+    with pytest.raises(ValueError, match=rf"^D² \+ outer momentum{words}"):
+        stgt.simulate(stgt.Outer(method), problem, ring, 1)
+    lazy = stgt.topology.from_matrix((np.eye(6) + ring.matrix(0)) / 2)
+    stgt.simulate(method, problem, lazy, 1, engine="numpy")
+    stgt.simulate(stgt.ExactDiffusion(gamma=0.1), problem, ring, 1, engine="numpy")
+
+
+COSTS = {  # gradients, vectors, up, down, buffers at tau = 5, or 1 where it is the only one
+    "relaxed ST-GT": (stgt.STGT(tau=5, beta=0.25), (5, 2, 2, 2, 4)),
+    "FlexGT, three exchanges": (stgt.FlexGT(tau=5, gossips=3), (5, 6, 6, 6, 4)),
+    "LED": (stgt.LED(tau=5), (5, 1, 1, 1, 3)),
+    "exact diffusion": (stgt.ExactDiffusion(), (1, 1, 1, 1, 3)),
+    "EXTRA": (stgt.EXTRA(), (1, 1, 1, 1, 3)),
+    "FedDyn": (stgt.FedDyn(tau=5), (5, 2, 1, 2, 5)),
+    "Momentum Tracking": (stgt.MomentumTracking(), (1, 2, 2, 2, 4)),
+    "GTAdam": (stgt.GTAdam(), (1, 2, 2, 2, 5)),
+    "outer ST-GT": (stgt.Outer(stgt.STGT(tau=5)), (5, 2, 2, 2, 5)),
+    "outer LED": (stgt.Outer(stgt.LED(tau=5)), (5, 1, 1, 1, 5)),
+    "outer Scaffold⁺": (stgt.Outer(stgt.ScaffoldPlus(tau=5)), (5, 2, 1, 2, 5)),
+    "DiLoCo": (stgt.DiLoCo(tau=5), (5, 1, 1, 1, 4)),
+    "NoLoCo": (stgt.NoLoCo(tau=5), (5, 1, 1, 1, 4)),
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_costs_are_those_of_the_documentation(name):
+    algorithm, expected = COSTS[name]
+    cost = algorithm.cost()
+    assert (cost.gradients, cost.vectors, cost.up, cost.down, cost.buffers) == expected
+
+
+# -- files --------------------------------------------------------------------------------------------------------
+
+WRAPPED = {
+    "Outer": stgt.Outer(stgt.STGT(beta=0.25, adjoint=True), gamma=0.05, tau=3, momentum=0.4, nesterov=False),
+    "Outer, scheduled": stgt.Outer(stgt.LED(beta=0.5), gamma=stgt.schedules.inverse(0.05, delay=3), tau=2),
+    "DiLoCo": stgt.DiLoCo(gamma=0.05, tau=3, lr=0.5),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_trace_with_a_method_inside_is_known_again_and_goes_on(name, tmp_path):
+    algorithm, problem, graph = WRAPPED[name], logistic(4), stgt.topology.ring(4)
+
+    def run(rounds, **options):
+        return stgt.simulate(algorithm, problem, graph, rounds, [3], engine="numpy", **options)
+
+    loaded = stgt.Trace.load(run(3).save(tmp_path / "run.stgt"))
+    assert loaded.algorithm == algorithm
+    assert loaded.algorithm.inner == algorithm.inner
+    assert_same_bits(run(4, resume=loaded), run(7))
+    other = replace(algorithm, lr=0.9)
+    with pytest.raises(ValueError, match=r"lr is 0\.9, and was"):
+        stgt.simulate(other, problem, graph, 4, [3], engine="numpy", resume=loaded)
+
+
+def test_another_method_inside_is_another_run(tmp_path):
+    problem, graph = logistic(4), stgt.topology.ring(4)
+    one, other = (stgt.Outer(stgt.STGT(beta=beta), gamma=0.05, tau=3) for beta in (0.25, 0.5))
+    loaded = stgt.Trace.load(stgt.simulate(one, problem, graph, 2, engine="numpy").save(tmp_path / "run.stgt"))
+    with pytest.raises(ValueError, match=r"beta is 0\.5, and was 0\.25"):
+        stgt.simulate(other, problem, graph, 2, engine="numpy", resume=loaded)
+
+
+# -- specs --------------------------------------------------------------------------------------------------------
+
+
+def test_a_spec_names_the_method_inside():
+    given = {"name": "Outer", "lr": 0.5, "tau": 4, "method": {"name": "STGT", "beta": 0.25}}
+    assert make_algorithm(Named(**given)) == stgt.Outer(stgt.STGT(beta=0.25), lr=0.5, tau=4)
+    assert make_algorithm(Named(name="DiLoCo", tau=4)) == stgt.DiLoCo(tau=4)
+
+
+BAD_SPECS = {
+    "wrong name inside": ({"name": "Outer", "method": {"name": "STTG"}}, "'STTG'"),
+    "wrong option inside": ({"name": "Outer", "method": {"name": "STGT", "gossips": 2}}, "algorithm.method.gossips"),
+    "bad value inside": ({"name": "Outer", "method": {"name": "STGT", "beta": 2}}, "beta=2"),
+    "no method": ({"name": "Outer"}, "algorithm.method was left out: Outer needs it."),
+    "a word": ({"name": "Outer", "method": "STGT"}, "method='STGT': give an instance of the method to wrap"),
+    "DiLoCo's": ({"name": "DiLoCo", "method": {"name": "STGT"}}, "algorithm.method: DiLoCo takes"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SPECS)
+def test_a_wrong_spec_is_a_sentence(name):
+    given, words = BAD_SPECS[name]
+    with pytest.raises(ValueError, match=re.escape(words)) as caught:
+        make_algorithm(Named(**given))
+    assert str(caught.value).endswith(".")
