@@ -149,7 +149,7 @@ MNIST = Study(
     },
     scales={"small": (150, 10, 3), "grid": (100, 50, 1)},
 )
-FOUR_STEPS = (0.05, 0.1, 0.2, 0.4)
+THREE_STEPS = (0.1, 0.2, 0.4)
 CIFAR10 = Study(
     name="relaxed-cifar10",
     title=f"ResNet-18 (width 8) on CIFAR-10: {NODES} nodes, 8 classes each, 10 local steps; bands span 2 seeds",
@@ -158,19 +158,19 @@ CIFAR10 = Study(
     data=lambda seed: Data(name="cifar10", partition="label", classes=8, concentration=1.0, augment=True, seed=seed),
     model={"name": "resnet18", "width": 8},
     trials={
-        "FedAvg": _grid({"FedAvg": FOUR_STEPS}),
-        "Scaffold": _grid({"Scaffold": FOUR_STEPS}),
-        "ST-GT": _grid({"ST-GT": FOUR_STEPS}),
-        "DiLoCo": _grid({"DiLoCo, μ = 0.6": (0.1, 0.2), "DiLoCo, μ = 0.9": (0.05, 0.1)}),
-        "relaxed ST-GT": _grid({"ST-GT, β = 0.25": FOUR_STEPS}),
-        "LED": _grid({"LED, β = 0.25": FOUR_STEPS}),
+        "FedAvg": _grid({"FedAvg": THREE_STEPS}),
+        "Scaffold": _grid({"Scaffold": THREE_STEPS}),
+        "ST-GT": _grid({"ST-GT": THREE_STEPS}),
+        "DiLoCo": _grid({"DiLoCo, μ = 0.6": (0.2,), "DiLoCo, μ = 0.9": (0.05, 0.1)}),
+        "relaxed ST-GT": _grid({"ST-GT, β = 0.25": THREE_STEPS}),
+        "LED": _grid({"LED, β = 0.25": THREE_STEPS}),
         "relaxed ST-GT, outer": _grid(
-            {"ST-GT, β = 0.25, outer μ = 0.6": (0.1, 0.2), "ST-GT, β = 0.25, outer μ = 0.9": (0.05, 0.1)}
+            {"ST-GT, β = 0.25, outer μ = 0.6": (0.2,), "ST-GT, β = 0.25, outer μ = 0.9": (0.05, 0.1)}
         ),
-        "LED, outer": _grid({"LED, β = 0.25, outer μ = 0.6": (0.1, 0.2), "LED, β = 0.25, outer μ = 0.9": (0.05, 0.1)}),
+        "LED, outer": _grid({"LED, β = 0.25, outer μ = 0.6": (0.2,), "LED, β = 0.25, outer μ = 0.9": (0.05, 0.1)}),
     },
     chosen={},
-    scales={"small": (30, 5, 2), "grid": (6, 6, 1)},
+    scales={"small": (20, 4, 2), "grid": (5, 5, 1)},
 )
 
 
