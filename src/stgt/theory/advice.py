@@ -269,6 +269,7 @@ def _unstable(
 ) -> list[str]:
     name = f"{algorithm.label} on {topology.name}"
     safe = f"the largest safe gamma is {found.largest_gamma:.3g}" if found.largest_gamma else "no gamma tried is safe"
+    safe = "no small gamma is safe" if relaxed else safe
     sentences = [f"{name} is unstable at gamma={_gamma(algorithm):g}: spectral radius {found.radius:.4f}; {safe}."]
     if relaxed:
         return [*sentences, relaxed]

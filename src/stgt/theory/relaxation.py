@@ -36,8 +36,8 @@ def largest_beta(topology: Topology) -> float:
     """The end of the interval of β, from 0, in which LED is stable at small stepsizes on this graph; at most 2.
 
     A fixed W with eigenvalues w allows β < 2(1 − |w|²)|1 − w|²/|1 − 2w + |w|²|² for every w but the one of the mean,
-    which is 2(1 + w)/(1 − w) where w is real. Of a schedule the radius over a period is looked at, from β = 1e-4 upwards,
-    5 % apart where β > 0.05; of random rounds the mean square, 25 % apart, and the end found to 0.1 %.
+    which is 2(1 + w)/(1 − w) where w is real. Of a schedule the radius over a period is looked at, from β = 1e-4
+    upwards, 5 % apart where β > 0.05; of random rounds the mean square, 25 % apart, and the end is found to 0.1 %.
 
     Args:
         topology: doubly stochastic, connected over a period, all nodes at work; up to 256 nodes if it has a period,
