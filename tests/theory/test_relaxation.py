@@ -86,6 +86,8 @@ def test_check_names_a_beta_that_is_too_large():
     assert "LED with beta=0.6 on hypercuboid(16) is unstable at small stepsizes" in found.warnings[1]
     assert "this graph wants beta below 0.5." in found.warnings[1]
     assert theory.check(stgt.LED(gamma=0.01, tau=5), problem, stgt.topology.hypercuboid(16)).warnings == ()
+    torus = theory.check(stgt.LED(gamma=0.01, tau=5, beta=0.6), problem, stgt.topology.torus(4, 4)).warnings[1]
+    assert "beta below 0.5, or the lazy weights (I + W)/2" in torus
     directed = theory.check(stgt.LED(gamma=0.01, tau=5), problem, stgt.topology.ring(16, directed=True)).warnings[1]
     assert "wants beta below 0.0196, as it is directed" in directed
     assert "STGT(adjoint=True), or LED on the undirected graph (W + Wᵀ)/2, which allows beta below 2" in directed

@@ -139,7 +139,8 @@ def too_large(algorithm: LED, topology: Topology) -> str | None:
         return None
     small = f"is unstable at small stepsizes, whatever the problem: this graph wants beta below {largest:.3g}"
     if topology.symmetric:
-        return f"LED with beta={algorithm.beta:g} on {topology.name} {small}."
+        lazy = ", or the lazy weights (I + W)/2, with which beta up to 1 is safe" if topology.period == 1 else ""
+        return f"LED with beta={algorithm.beta:g} on {topology.name} {small}{lazy}."
     undirected = "LED on the undirected graph (W + Wᵀ)/2"
     if topology.period == 1:
         W = topology.matrix(0)
