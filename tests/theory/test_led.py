@@ -117,7 +117,7 @@ STAR = [_matching(6, [(0, i)]) for i in range(1, 6)]  # one edge of a star at a 
 NOW_AND_THEN = [np.full((2, 2), 0.5)] + 8 * [np.eye(2)]
 
 
-# -- the steps -----------------------------------------------------------------------------------------------------------
+# -- the steps ---------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=25)
@@ -347,7 +347,7 @@ def test_step_10_beyond_it_diverges():
 def test_step_11_nearly_solved_local_problems(seed, power):
     """‖A‖ ≤ α, every round connected: (‖c̃‖_K, ‖A x‖) shrinks as the 2 × 2 comparison does."""
     rng = np.random.default_rng(seed)
-    n, p, beta, alpha = int(rng.integers(2, 5)), 1, 0.5, 10.0**power
+    n, beta, alpha = int(rng.integers(2, 5)), 0.5, 10.0**power
     matrices = [_symmetric(rng, n) for _ in range(3)]
     gap = min(1 - np.linalg.eigvalsh(W)[-2] for W in matrices)
     assume(gap > 0.02)

@@ -80,16 +80,17 @@ def test_a_beta_for_a_share_of_the_noise():
 
 
 def test_check_names_a_beta_that_is_too_large():
-    problem = stgt.problems.ridge(n=16, p=2, mu=0.1)
-    found = theory.check(stgt.LED(gamma=0.01, tau=5, beta=0.6), problem, stgt.topology.hypercuboid(16))
+    problem, cube = quadratic(8, 1, noise=0.1), stgt.topology.hypercuboid(8)
+    found = theory.check(stgt.LED(gamma=0.01, tau=5, beta=0.8), problem, cube)
     assert found.warnings[0].endswith("no small gamma is safe.")
-    assert "LED with beta=0.6 on hypercuboid(16) is unstable at small stepsizes" in found.warnings[1]
-    assert "this graph wants beta below 0.5." in found.warnings[1]
-    assert theory.check(stgt.LED(gamma=0.01, tau=5), problem, stgt.topology.hypercuboid(16)).warnings == ()
-    torus = theory.check(stgt.LED(gamma=0.01, tau=5, beta=0.6), problem, stgt.topology.torus(4, 4)).warnings[1]
-    assert "beta below 0.5, or the lazy weights (I + W)/2" in torus
-    directed = theory.check(stgt.LED(gamma=0.01, tau=5), problem, stgt.topology.ring(16, directed=True)).warnings[1]
-    assert "wants beta below 0.0196, as it is directed" in directed
+    assert "LED with beta=0.8 on hypercuboid(8) is unstable at small stepsizes" in found.warnings[1]
+    assert found.warnings[1].endswith("this graph wants beta below 0.667.")
+    assert theory.check(stgt.LED(gamma=0.01, tau=5), problem, cube).warnings == ()
+    even = stgt.topology.circulant(8, [1, -1], [0.45, 0.45])
+    fixed = theory.check(stgt.LED(gamma=0.01, tau=5), problem, even).warnings[1]
+    assert "beta below 0.222, or the lazy weights (I + W)/2" in fixed
+    directed = theory.check(stgt.LED(gamma=0.01, tau=5), problem, stgt.topology.ring(8, directed=True)).warnings[1]
+    assert "wants beta below 0.0823, as it is directed" in directed
     assert "STGT(adjoint=True), or LED on the undirected graph (W + Wᵀ)/2, which allows beta below 2" in directed
 
 
@@ -97,7 +98,9 @@ def test_a_stepsize_at_which_too_large_a_beta_is_stable_is_named_too():
     problem, graph = stgt.problems.ridge(n=16, p=2, mu=0.1), stgt.topology.exponential(16)
     found = theory.check(stgt.LED(gamma=0.3, tau=20, beta=0.9), problem, graph)
     assert found.stable
-    assert any("beta=0.9" in sentence and "this graph wants beta below 0.826" in sentence for sentence in found.warnings)
+    assert any(
+        "beta=0.9" in sentence and "this graph wants beta below 0.826" in sentence for sentence in found.warnings
+    )
 
 
 def test_what_has_no_rule_is_refused_in_a_sentence():
