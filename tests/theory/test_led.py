@@ -97,7 +97,7 @@ def _schedule(rng, n, directed=False):
 
 
 def _gain(matrices):
-    """G = max_r Σ_k ‖W_r W_{r−1} ⋯ W_{r−k} − J‖₂ over k ≥ 0, or infinite if the sum is long."""
+    """Γ = max_r Σ_k ‖W_r W_{r−1} ⋯ W_{r−k} − J‖₂ over k ≥ 0, or infinite if the sum is long."""
     n, largest = len(matrices[0]), 0.0
     for r in range(len(matrices)):
         product, total = np.eye(n), 0.0
@@ -219,7 +219,7 @@ def test_step_4_the_coupling_does_not_see_the_graph(seed, beta, directed):
 @settings(max_examples=40)
 @given(seed=SEEDS, share=st.floats(0.01, 0.99), directed=st.booleans())
 def test_step_5_small_beta_on_any_schedule(seed, share, directed):
-    """At γ = 0: stable if β < 1/(2G) and β ≤ 1, directed or not, connected in a round or over many."""
+    """At γ = 0: stable if β < 1/(2Γ) and β ≤ 1, directed or not, connected in a round or over many."""
     rng = np.random.default_rng(seed)
     matrices = _schedule(rng, int(rng.integers(2, 6)), directed)
     gain = _gain(matrices)
