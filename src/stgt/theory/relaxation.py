@@ -166,7 +166,7 @@ def _eigenvalues(topology: Topology) -> np.ndarray:
 
 def _allowed(W: np.ndarray) -> np.ndarray:
     """What each eigenvalue of W allows: |β N − D| < D with D = 1 − |w|², N = 1 − 2w + |w|² (Schur and Cohn)."""
-    w = linalg.eigvals(W)
+    w = np.linalg.eigvals(W)
     return 2 * (1 - abs(w) ** 2) * abs(1 - w) ** 2 / abs(1 - 2 * w + abs(w) ** 2) ** 2
 
 
