@@ -33,10 +33,11 @@ class LED(Diffusion):
 
         tau times  x ← x − γ(g + c);   h = x;   x ← W_r h;   c ← c + β (h − W_r h)/(γτ).
 
-    One vector a round, half of what ST-GT sends, and a buffer fewer. `beta=0.25` is stable on every undirected graph
-    and schedule that was tried; a fixed symmetric W with smallest eigenvalue λ allows β < 2(1 + λ)/(1 − λ) at small
-    stepsizes, and on a directed graph of few hops β must be as small as its spectral gap (docs/led.md). β = 1 is
-    ProxSkip's periodic form, and on W = (I + W')/2 the paper's; with tau = 1 that is exact diffusion.
+    One vector a round, half of what ST-GT sends, and a buffer fewer. `beta=0.25` is stable on the usual undirected
+    graphs and schedules, but no β is on all: `stgt.theory.largest_beta(topology)` has a graph's limit at small
+    stepsizes, 2(1 + λ)/(1 − λ) for a fixed symmetric W with smallest eigenvalue λ, and as small as the spectral gap on
+    a directed graph of few hops (docs/led.md). β = 1 is ProxSkip's periodic form, and on W = (I + W')/2 the paper's;
+    with tau = 1 that is exact diffusion.
     Reference: Alghunaim, arXiv:2302.00620.
     """
 

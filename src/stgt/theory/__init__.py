@@ -15,6 +15,7 @@ from stgt.theory.rates import (
     theorem1,
     theorem2,
 )
+from stgt.theory.relaxation import beta_for_noise, largest_beta, small_step_radius, tracker_noise
 from stgt.theory.stability import SteadyState, expected_curve, round_map, spectral_radius, steady_state
 from stgt.theory.stepsizes import StableStepsize, largest_stable_stepsize
 from stgt.theory.table1 import Complexity, rounds, table1_rounds
@@ -34,17 +35,20 @@ __all__ = [
     "Stationarity",
     "SteadyState",
     "Stepsize",
+    "beta_for_noise",
     "check",
     "constants",
     "expected_curve",
     "fit_exponents",
     "fit_power_law",
+    "largest_beta",
     "largest_stable_stepsize",
     "period_contraction",
     "promised_rounds",
     "rho",
     "round_map",
     "rounds",
+    "small_step_radius",
     "spectral_gap",
     "spectral_radius",
     "start",
@@ -53,4 +57,5 @@ __all__ = [
     "table1_rounds",
     "theorem1",
     "theorem2",
+    "tracker_noise",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from stgt.algorithms import DSGT, STGT, Algorithm
+from stgt.algorithms import DSGT, LED, STGT, Algorithm
 from stgt.checks import check_number
 from stgt.engines import simulate, sweep
 from stgt.engines.costs import floats_a_round
@@ -22,6 +22,7 @@ from stgt.theory.connectivity import Rho, rho
 from stgt.theory.local_model import LocalModel, local_model
 from stgt.theory.mean_square import MeanSquare
 from stgt.theory.rates import Constants, stepsize
+from stgt.theory.relaxation import too_large
 from stgt.theory.stability import STABLE_BELOW, curve_of, exact_map, spectral_radius, steady_state_of
 from stgt.theory.stepsizes import StableStepsize, largest_stable_stepsize
 from stgt.topology import Topology, complete
@@ -235,8 +236,9 @@ def _warnings(
             f"said about the long run; gamma below 1/(tau·L) = {1 / (algorithm.tau * model.L):.3g} is cautious."
         ]
     stable = found.radius is not None and found.radius < STABLE_BELOW
+    relaxed = too_large(algorithm, topology) if isinstance(algorithm, LED) else None
     if found.radius is not None and not stable:
-        sentences += _unstable(algorithm, model, topology, found)
+        sentences += _unstable(algorithm, model, topology, found, relaxed)
     elif found.radius is not None and found.radius > 0.999:
         slow = int(np.ceil(np.log(10) / -np.log(found.radius)))
         sentences.append(f"{name} forgets its start slowly: its slowest mode takes {slow:,} rounds to shrink tenfold.")
@@ -247,6 +249,8 @@ def _warnings(
             f"gamma={_gamma(algorithm):g} is stable, but smaller ones are not{between}: the largest up to which "
             f"{name} is safe is {found.largest_gamma:.3g}."
         )
+    if stable and relaxed:
+        sentences.append(relaxed)
     if found.error and found.bias and found.bias > 0.01 * found.error:
         sentences.append(f"{name} does not converge to x*: ‖E x̄ − x*‖² stays at {found.bias:.3g}, noise or not.")
     if target is not None and found.error is not None and found.error >= target:
@@ -260,10 +264,15 @@ def _warnings(
     return sentences
 
 
-def _unstable(algorithm: Algorithm, model: LocalModel, topology: Topology, found: _Findings) -> list[str]:
+def _unstable(
+    algorithm: Algorithm, model: LocalModel, topology: Topology, found: _Findings, relaxed: str | None
+) -> list[str]:
     name = f"{algorithm.label} on {topology.name}"
     safe = f"the largest safe gamma is {found.largest_gamma:.3g}" if found.largest_gamma else "no gamma tried is safe"
+    safe = "no small gamma is safe" if relaxed else safe
     sentences = [f"{name} is unstable at gamma={_gamma(algorithm):g}: spectral radius {found.radius:.4f}; {safe}."]
+    if relaxed:
+        return [*sentences, relaxed]
     problem = model.problem
     if problem is None or topology.random or fitting(algorithm, problem, topology).tosses:
         return sentences

@@ -242,7 +242,11 @@ def _apply(maps: Array, knows: list[tuple[slice, Array]]) -> Array:
 
 def _kernel(change: Array) -> Array:
     """Orthonormal rows that span the combinations of columns which `change` (m, a) takes to 0."""
-    _, s, vt = np.linalg.svd(change, full_matrices=len(change) < change.shape[1])
+    full = len(change) < change.shape[1]
+    try:
+        _, s, vt = np.linalg.svd(change, full_matrices=full)
+    except np.linalg.LinAlgError:  # entries of very different sizes: the older method of LAPACK takes them
+        _, s, vt = linalg.svd(change, full_matrices=full, lapack_driver="gesvd")
     small = np.ones(len(vt), dtype=bool)
     small[: len(s)] = s <= STAYS * max(1.0, float(s.max(initial=0.0)))
     return vt[small]
