@@ -251,7 +251,7 @@ def _claims(study: Study, curves: dict[str, Curves]) -> list[Claim]:
     rates = {"lr": {family: rate for family, (_, rate) in study.chosen.items()}}
     reading = f"each family at the best of {len(next(iter(study.trials.values())))} trials; in every seed"
     return [
-        Claim(id, claim, reading, bool(np.all(holds)), numbers | rates, study.name)
+        Claim(id, claim, reading, all(np.all(one) for one in holds), numbers | rates, study.name)
         for id, claim, holds, numbers in judged
     ]
 

@@ -1,9 +1,10 @@
-"""Where methods with a tracker were seen to fail: what to say before a training starts."""
+"""Where methods with a tracker that is not relaxed were seen to fail: what to say before a training starts."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from stgt.algorithms import Outer
 from stgt.experiments.training.spec import Training, TrainingSpec
 from stgt.specs import make_algorithm
 
@@ -35,10 +36,12 @@ def _caution(run: Training) -> str:
     seen = SEEN.get((run.model.name, data))
     if seen is None or run.optimizer.name != "SGD" or not isinstance(lr, int | float):
         return ""
-    if not algorithm.tracks or algorithm.tau == 1 or lr * algorithm.tau < seen.reach * (1 - 1e-9):
+    inside = algorithm.inner if isinstance(algorithm, Outer) else algorithm
+    relaxed = getattr(inside, "beta", 1.0) < 1.0
+    if not algorithm.tracks or relaxed or algorithm.tau == 1 or lr * algorithm.tau < seen.reach * (1 - 1e-9):
         return ""
     return (
         f"{run.name}: lr · tau = {lr * algorithm.tau:g}; on MNIST with {data} ST-GT diverged or stopped learning with "
-        f"{run.model.name} from lr · tau = {seen.reach:g} on ({seen.words}): if the loss grows, give a smaller "
-        "optimizer.lr or algorithm.tau."
+        f"{run.model.name} from lr · tau = {seen.reach:g} on ({seen.words}): relax it by algorithm.beta = 0.25, or "
+        "give a smaller optimizer.lr or algorithm.tau."
     )
