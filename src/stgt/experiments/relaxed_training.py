@@ -149,7 +149,7 @@ MNIST = Study(
     },
     scales={"small": (150, 10, 3), "grid": (100, 50, 1)},
 )
-THREE_STEPS = (0.1, 0.2, 0.4)
+THREE_STEPS = (0.05, 0.1, 0.2)
 CIFAR10 = Study(
     name="relaxed-cifar10",
     title=f"ResNet-18 (width 8) on CIFAR-10: {NODES} nodes, 8 classes each, 10 local steps; bands span 2 seeds",
@@ -161,16 +161,16 @@ CIFAR10 = Study(
         "FedAvg": _grid({"FedAvg": THREE_STEPS}),
         "Scaffold": _grid({"Scaffold": THREE_STEPS}),
         "ST-GT": _grid({"ST-GT": THREE_STEPS}),
-        "DiLoCo": _grid({"DiLoCo, μ = 0.6": (0.2,), "DiLoCo, μ = 0.9": (0.05, 0.1)}),
+        "DiLoCo": _grid({"DiLoCo, μ = 0.6": (0.1,), "DiLoCo, μ = 0.9": (0.025, 0.05)}),
         "relaxed ST-GT": _grid({"ST-GT, β = 0.25": THREE_STEPS}),
         "LED": _grid({"LED, β = 0.25": THREE_STEPS}),
         "relaxed ST-GT, outer": _grid(
-            {"ST-GT, β = 0.25, outer μ = 0.6": (0.2,), "ST-GT, β = 0.25, outer μ = 0.9": (0.05, 0.1)}
+            {"ST-GT, β = 0.25, outer μ = 0.6": (0.1,), "ST-GT, β = 0.25, outer μ = 0.9": (0.025, 0.05)}
         ),
-        "LED, outer": _grid({"LED, β = 0.25, outer μ = 0.6": (0.2,), "LED, β = 0.25, outer μ = 0.9": (0.05, 0.1)}),
+        "LED, outer": _grid({"LED, β = 0.25, outer μ = 0.6": (0.1,), "LED, β = 0.25, outer μ = 0.9": (0.025, 0.05)}),
     },
     chosen={},
-    scales={"small": (20, 4, 2), "grid": (5, 5, 1)},
+    scales={"small": (40, 8, 2), "grid": (15, 15, 1)},
 )
 
 
