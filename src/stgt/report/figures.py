@@ -222,7 +222,9 @@ def _legend(canvas: Any, grid: Any, figure: Figure) -> None:
         if notes:
             canvas.supxlabel(notes, fontsize=7, color="0.35")
     elif found:
-        where = {"loc": "outside lower center", "ncols": min(len(found), 5), "frameon": False}
+        entry = 0.6 + 0.06 * max(map(len, found))  # inches
+        columns = max(1, min(len(found), 5, int(canvas.get_figwidth() / entry)))
+        where = {"loc": "outside lower center", "ncols": columns, "frameon": False}
         below = canvas.legend(found.values(), found.keys(), title=notes, title_fontsize=7, **where)
         below.get_title().set(color="0.35", multialignment="center")
 
