@@ -127,6 +127,14 @@ def average_gradients(model: nn.Module) -> float:
     return 2 * (nodes - 1) / nodes * flat.nbytes
 
 
+def warm_up_and_cosine(opt: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
+    """The stepsize rises for a twentieth of the steps, and falls to a tenth along a cosine."""
+    warm_up = max(1, steps // 20)
+    return torch.optim.lr_scheduler.LambdaLR(
+        opt, lambda k: min(1.0, (k + 1) / warm_up) * (0.55 + 0.45 * math.cos(math.pi * k / steps))
+    )
+
+
 def train(
     given: dict[str, Any] | None,
     inner: str,
@@ -144,10 +152,7 @@ def train(
     # Averaged gradients keep the models equal: there the wrapper's first round never ends, and it only evaluates.
     silent = {"algorithm": stgt.FedAvg(tau=steps + 1), "topology": "complete"}
     opt = DistributedOptimizer(base, **(given or silent), model=model)
-    warm_up = max(1, steps // 20)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(
-        opt, lambda k: min(1.0, (k + 1) / warm_up) * (0.55 + 0.45 * math.cos(math.pi * k / steps))
-    )
+    scheduler = warm_up_and_cosine(opt, steps)
     sampler = ClockSampler(len(mine), BATCH, seed=seed)  # by (seed, node, step) alone
     looked_at = held[:: max(1, len(held) // 128)][:128]
 
