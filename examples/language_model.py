@@ -187,7 +187,8 @@ def curves(rows: list[dict[str, Any]], over: str) -> tuple[Line, ...]:
         steps = sorted({row["step"] for row in own})
         losses = np.array([[row["loss"] for row in own if row["step"] == step] for step in steps])
         x = np.array([next(row[over] for row in own if row["step"] == step) for step in steps])
-        found.append(Line(f"{name}, lr {lr:g}", x, losses.mean(axis=1), losses.min(axis=1), losses.max(axis=1)))
+        label = f"{name}, lr {lr:g}" if len({row["lr"] for row in rows}) > 1 else name
+        found.append(Line(label, x, losses.mean(axis=1), losses.min(axis=1), losses.max(axis=1)))
     return tuple(found)
 
 
