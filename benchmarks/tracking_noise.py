@@ -55,6 +55,7 @@ def variants(tau: int) -> dict[str, tuple[stgt.Algorithm, str, tuple[str, ...]]]
         "ST-GT 0.1": (stgt.STGT(tau=tau, beta=0.1), "exponential", ()),
         "ST-GT 0.25, v": (relaxed, "exponential", MOMENTS[1:]),
         "ST-GT 0.25, m and v": (relaxed, "exponential", MOMENTS),
+        "oracle": (stgt.STGT(tau=tau), "complete", ()),  # c_i is ∇f − ∇f_i at the round's start, from new batches
         "updates 1": (OfUpdates(tau=tau, beta=1.0), "complete", ()),
         "updates 0.25": (OfUpdates(tau=tau), "complete", ()),
         "updates 0.25, v": (OfUpdates(tau=tau), "complete", MOMENTS[1:]),
@@ -81,13 +82,9 @@ def average_state(base: torch.optim.Optimizer, names: tuple[str, ...]) -> float:
     return sent
 
 
-def look_at_gradients(opt: DistributedOptimizer, model: LanguageModel, batches: list[Tensor]) -> dict[str, float]:
-    """Means over nodes, at the mean model, of gradients as they are trained on, that is clipped.
-
-    What the noise of the estimates adds to squared norms is taken out; c has not seen these batches.
-    """
-    block, found = opt.blocks[0], []
-    assert len(opt.blocks) == 1
+def gradients_at_mean(opt: DistributedOptimizer, model: LanguageModel, batches: list[Tensor]) -> Tensor:
+    """This node's gradients at the mean model, clipped as in training, a row for each batch."""
+    (block,), found = opt.blocks, []
     with opt.averaged():
         for batch in batches:
             model.zero_grad()
@@ -95,7 +92,16 @@ def look_at_gradients(opt: DistributedOptimizer, model: LanguageModel, batches: 
             clip_grad_norm_(model.parameters(), 1.0)
             found.append(torch.cat([slot.gradient() for slot in block.slots]))
     model.zero_grad()
-    gradients, nodes = torch.stack(found), dist.get_world_size()
+    return torch.stack(found)
+
+
+def look_at_gradients(opt: DistributedOptimizer, model: LanguageModel, batches: list[Tensor]) -> dict[str, float]:
+    """Means over nodes, at the mean model, of gradients as they are trained on, that is clipped.
+
+    What the noise of the estimates adds to squared norms is taken out; c has not seen these batches.
+    """
+    block, nodes = opt.blocks[0], dist.get_world_size()
+    gradients = gradients_at_mean(opt, model, batches)
     own = gradients.mean(dim=0)
     variance = (gradients - own).square().sum() / (len(batches) - 1)
     variances, others = everybody(variance), everybody(own)
@@ -161,6 +167,10 @@ def train(name: str, asked: argparse.Namespace, lr: float, seed: int, mine: Tens
         scheduler.step()
         if opt.taken == 0:
             sent += average_state(base, averaged)
+            if name == "oracle":
+                seen = asked.steps + opt.round * BATCHES
+                own = gradients_at_mean(opt, model, [mine[sampler.at(seen + k)] for k in range(BATCHES)]).mean(dim=0)
+                block.state["c"].copy_(everybody(own).mean(dim=0) - own)
             start = block.x.clone()
             if opt.round in looks:
                 found = look_at_states(base, way)
