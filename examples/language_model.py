@@ -42,9 +42,9 @@ INNER: dict[str, Callable[..., torch.optim.Optimizer]] = {  # what makes the loc
     "sgd": torch.optim.SGD,
     "momentum": partial(torch.optim.SGD, momentum=0.9),
 }
-RATES = {"adamw": 3e-3, "sgd": 1.0, "momentum": 0.1}  # of each, if --lr gives none
+RATES = {"adamw": 1.2e-2, "sgd": 3.0, "momentum": 0.3}  # of each, if --lr gives none
 ROW = "{seed:4} {lr:6g} {step:5} {method:16} {loss:6.3f} {MB:8.2f} {seconds:8.1f}"
-DEFAULT = ["all-reduce", "FedAvg", "ST-GT", "DiLoCo-0.6"]
+DEFAULT = ["all-reduce", "FedAvg", "ST-GT-0.25", "DiLoCo-0.6"]
 
 
 def methods(tau: int) -> dict[str, dict[str, Any] | None]:
