@@ -6,10 +6,12 @@ nothing is downloaded. The methods start from the same model, and see the same b
 
 import argparse
 import csv
+import itertools
 import math
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +37,35 @@ KINDS = {  # of text, and where they lie; node i takes the i-th of those that th
     "font tables": (PACKAGES / "matplotlib" / "mpl-data", "**/*.afm"),
 }
 ENOUGH = 1000  # rows of a kind of text that are worth training on
+INNER: dict[str, Callable[..., torch.optim.Optimizer]] = {  # what makes the local steps
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+    "momentum": partial(torch.optim.SGD, momentum=0.9),
+}
+RATES = {"adamw": 1.2e-2, "sgd": 3.0, "momentum": 0.3}  # of each, if --lr gives none
+ROW = "{seed:4} {lr:6g} {step:5} {method:16} {loss:6.3f} {MB:8.2f} {seconds:8.1f}"
+DEFAULT = ["all-reduce", "FedAvg", "ST-GT-0.25", "DiLoCo-0.6"]
 
 
 def methods(tau: int) -> dict[str, dict[str, Any] | None]:
-    """What DistributedOptimizer is given, a line for each method; None averages the gradients of every step instead."""
+    """What DistributedOptimizer is given, a line for each method; None averages the gradients of every step instead.
+
+    A number is beta of a tracker, or the momentum of an outer step, whose lr is 0.7; outer-… has momentum 0.6.
+    """
+    dpsgd, relaxed = stgt.DPSGD(tau=tau, atc=True), stgt.STGT(tau=tau, beta=0.25)
     return {
         "all-reduce": None,
         "FedAvg": {"algorithm": stgt.FedAvg(tau=tau), "topology": "complete"},
-        "D-PSGD": {"algorithm": stgt.DPSGD(tau=tau, atc=True), "topology": "exponential"},
+        "D-PSGD": {"algorithm": dpsgd, "topology": "exponential"},
         "ST-GT": {"algorithm": stgt.STGT(tau=tau), "topology": "exponential"},
+        "ST-GT-0.25": {"algorithm": relaxed, "topology": "exponential"},
+        "LED-0.25": {"algorithm": stgt.LED(tau=tau, beta=0.25), "topology": "exponential"},  # not behind AdamW
+        "DiLoCo-0.9": {"algorithm": stgt.DiLoCo(tau=tau), "topology": "complete"},
+        "DiLoCo-0.6": {"algorithm": stgt.DiLoCo(tau=tau, momentum=0.6), "topology": "complete"},
+        "outer-D-PSGD": {"algorithm": stgt.Outer(dpsgd), "topology": "exponential"},
+        "outer-ST-GT-0.25": {"algorithm": stgt.Outer(relaxed), "topology": "exponential"},
+        "outer-ST-GT-0.1": {"algorithm": stgt.Outer(stgt.STGT(tau=tau, beta=0.1)), "topology": "exponential"},
+        "NoLoCo": {"algorithm": stgt.NoLoCo(tau=tau), "topology": "random_matching"},
     }
 
 
@@ -105,20 +127,32 @@ def average_gradients(model: nn.Module) -> float:
     return 2 * (nodes - 1) / nodes * flat.nbytes
 
 
+def warm_up_and_cosine(opt: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
+    """The stepsize rises for a twentieth of the steps, and falls to a tenth along a cosine."""
+    warm_up = max(1, steps // 20)
+    return torch.optim.lr_scheduler.LambdaLR(
+        opt, lambda k: min(1.0, (k + 1) / warm_up) * (0.55 + 0.45 * math.cos(math.pi * k / steps))
+    )
+
+
 def train(
-    given: dict[str, Any] | None, mine: Tensor, held: Tensor, steps: int, every: int, lr: float, seed: int
+    given: dict[str, Any] | None,
+    inner: str,
+    mine: Tensor,
+    held: Tensor,
+    steps: int,
+    every: int,
+    lr: float,
+    seed: int,
 ) -> Iterator[dict[str, Any]]:
     """Trains a model, and yields how it stands at the start and after every so many steps. All nodes go together."""
     torch.manual_seed(seed)
     model = LanguageModel()
-    base = torch.optim.AdamW(model.parameters(), lr=lr)
+    base = INNER[inner](model.parameters(), lr=lr)
     # Averaged gradients keep the models equal: there the wrapper's first round never ends, and it only evaluates.
     silent = {"algorithm": stgt.FedAvg(tau=steps + 1), "topology": "complete"}
     opt = DistributedOptimizer(base, **(given or silent), model=model)
-    warm_up = max(1, steps // 20)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(
-        opt, lambda k: min(1.0, (k + 1) / warm_up) * (0.55 + 0.45 * math.cos(math.pi * k / steps))
-    )
+    scheduler = warm_up_and_cosine(opt, steps)
     sampler = ClockSampler(len(mine), BATCH, seed=seed)  # by (seed, node, step) alone
     looked_at = held[:: max(1, len(held) // 128)][:128]
 
@@ -146,14 +180,15 @@ def train(
 
 
 def curves(rows: list[dict[str, Any]], over: str) -> tuple[Line, ...]:
-    """The loss of each method, its mean over the seeds and its range; at the start all are equal."""
+    """The loss of each method at each lr, its mean over the seeds and its range; at the start all are equal."""
     found = []
-    for name in dict.fromkeys(row["method"] for row in rows):
-        own = [row for row in rows if row["method"] == name and row["step"] > 0]
+    for name, lr in dict.fromkeys((row["method"], row["lr"]) for row in rows):
+        own = [row for row in rows if (row["method"], row["lr"]) == (name, lr) and row["step"] > 0]
         steps = sorted({row["step"] for row in own})
         losses = np.array([[row["loss"] for row in own if row["step"] == step] for step in steps])
         x = np.array([next(row[over] for row in own if row["step"] == step) for step in steps])
-        found.append(Line(name, x, losses.mean(axis=1), losses.min(axis=1), losses.max(axis=1)))
+        label = f"{name}, lr {lr:g}" if len({row["lr"] for row in rows}) > 1 else name
+        found.append(Line(label, x, losses.mean(axis=1), losses.min(axis=1), losses.max(axis=1)))
     return tuple(found)
 
 
@@ -173,8 +208,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--tau", type=int, default=20, help="steps between two exchanges")
-    parser.add_argument("--lr", type=float, default=3e-3)
-    parser.add_argument("--methods", nargs="+", choices=methods(1), default=list(methods(1)))
+    parser.add_argument("--inner", choices=INNER, default="adamw", help="the optimiser of the local steps")
+    parser.add_argument("--lr", nargs="+", type=float, help="one or more")
+    parser.add_argument("--methods", nargs="+", choices=methods(1), default=DEFAULT)
     parser.add_argument("--seed", nargs="+", type=int, default=[0], help="one or more")
     parser.add_argument("--out", type=Path, help="a folder for the table and the figure")
     asked = parser.parse_args()
@@ -183,21 +219,19 @@ def main() -> None:
     print(f"node {rank}: {kind} ({mine.numel() / 1e6:.1f} MB)", flush=True)
     dist.barrier()
     if rank == 0:
-        print("seed  step method       loss  MB sent  seconds")
+        print("seed     lr  step method             loss  MB sent  seconds")
     every = asked.tau * max(1, asked.steps // (10 * asked.tau))
-    for seed in asked.seed:
-        given = [methods(asked.tau)[name] for name in asked.methods]
-        for reports in zip(*(train(one, mine, held, asked.steps, every, asked.lr, seed) for one in given), strict=True):
+    given = methods(asked.tau)
+    for seed, lr in itertools.product(asked.seed, asked.lr or [RATES[asked.inner]]):
+        trained = (train(given[name], asked.inner, mine, held, asked.steps, every, lr, seed) for name in asked.methods)
+        for reports in zip(*trained, strict=True):
             for name, found in zip(asked.methods, reports, strict=True):
-                rows.append({"seed": seed, "method": name, **found})
+                rows.append({"seed": seed, "lr": lr, "method": name, **found})
                 if rank == 0:
-                    print(
-                        "{seed:4} {step:5} {method:10} {loss:6.3f} {MB:8.2f} {seconds:8.1f}".format(**rows[-1]),
-                        flush=True,
-                    )
+                    print(ROW.format(**rows[-1]), flush=True)
     if rank == 0:
         for line in curves(rows, "step"):
-            print(f"{line.label:10} at the end: {line.y[-1]:.3f}, seeds from {line.low[-1]:.3f} to {line.high[-1]:.3f}")
+            print(f"{line.label:26} at the end: {line.y[-1]:.3f}, seeds from {line.low[-1]:.3f} to {line.high[-1]:.3f}")
         if asked.out is not None:
             write(rows, asked.out)
 

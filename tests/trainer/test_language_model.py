@@ -51,21 +51,34 @@ def test_this_machine_has_texts(example):
     assert torch.equal(held, again[2])
 
 
-def test_a_node_alone_trains_alike_by_all_methods(example, alone):
-    """Nobody to average with, and no other gradient to follow: c stays 0. Same start, same batches, no bytes."""
+@pytest.mark.parametrize("inner", ["adamw", "sgd"])
+def test_a_node_alone_trains_alike_by_all_methods(example, alone, inner):
+    """Nobody to average with, and no other gradient to follow: c stays 0. Same start, same batches, no bytes.
+
+    An outer step is something else from the first round's end on, the same for all that have the same momentum.
+    """
     assert sum(parameter.numel() for parameter in example.LanguageModel().parameters()) == NUMBERS
     rows = torch.arange(2000 * (example.CONTEXT + 1)).reshape(2000, -1) % 97
-    found = [
-        list(example.train(given, rows, rows[:8], steps=4, every=2, lr=3e-3, seed=7))
-        for given in example.methods(2).values()
-    ]
-    for reports in found:
+    asked = {"steps": 4, "every": 2, "lr": {"adamw": 3e-3, "sgd": 0.3}[inner]}
+    methods = example.methods(2)
+    if inner == "adamw":
+        with pytest.raises(ValueError, match=r"which it is not behind AdamW"):
+            list(example.train(methods.pop("LED-0.25"), inner, rows, rows[:8], seed=7, **asked))
+    found = {
+        name: list(example.train(given, inner, rows, rows[:8], seed=7, **asked)) for name, given in methods.items()
+    }
+    outer = {name for name in found if name.startswith(("DiLoCo", "outer", "NoLoCo"))}
+    alike = [set(found) - outer, outer - {"DiLoCo-0.9", "NoLoCo"}, {"DiLoCo-0.9"}, {"NoLoCo"}]
+    curves = [{tuple(one["loss"] for one in found[name]) for name in names} for names in alike]
+    assert [len(them) for them in curves] == [1, 1, 1, 1]
+    assert len({loss for them in curves for loss, _, _ in them}) == 1
+    assert len({loss for them in curves for _, loss, _ in them}) == 4
+    for reports in found.values():
         assert [one["step"] for one in reports] == [0, 2, 4]
         assert [one["MB"] for one in reports] == [0.0] * 3
-        assert [one["loss"] for one in reports] == [one["loss"] for one in found[0]]
-    assert found[0][2]["loss"] < found[0][1]["loss"] < found[0][0]["loss"]
-    (other, *_) = example.train(None, rows, rows[:8], steps=4, every=2, lr=3e-3, seed=8)
-    assert other["loss"] != found[0][0]["loss"]
+        assert reports[2]["loss"] < reports[1]["loss"] < reports[0]["loss"]
+    (other, *_) = example.train(None, inner, rows, rows[:8], seed=8, **asked)
+    assert other["loss"] != found["FedAvg"][0]["loss"]
 
 
 # Characters and places; two blocks with two norms, attention and a perceptron; the last norm; the head.
@@ -73,34 +86,70 @@ NUMBERS = (128 + 64) * 64 + 2 * (2 * 128 + 64 * 192 + 192 + 64 * 64 + 64 + 64 * 
 NUMBERS += 128 + 64 * 128 + 128
 
 
-@pytest.mark.thorough
-def test_the_script_compares_the_methods(tmp_path):
+def launched(out, *asked):
+    """What the script prints over two processes, and its table's losses and MB by method and lr."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    asked = ["--steps", "12", "--tau", "4", "--out", str(tmp_path / "out")]
+    asked = [*asked, "--steps", "12", "--tau", "4", "--out", str(out)]
     done = subprocess.run(
         [*torchrun, str(EXAMPLES / "language_model.py"), *asked], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    rows = list(csv.DictReader((tmp_path / "out" / "language_model.csv").read_text().splitlines()))
-    losses, megabytes = {}, {}
-    for name in ("all-reduce", "FedAvg", "D-PSGD", "ST-GT"):
-        own = [row for row in rows if row["method"] == name]
-        assert [int(row["step"]) for row in own] == [0, 4, 8, 12]
-        losses[name], megabytes[name] = [float(row["loss"]) for row in own], [float(row["MB"]) for row in own]
-        assert f"{name:10} at the end: {losses[name][-1]:.3f}" in done.stdout
-        assert losses[name][-1] < losses[name][0] - 0.5
-        assert losses[name][0] == losses["all-reduce"][0] == pytest.approx(math.log(128), abs=0.3)  # by chance
+    losses, megabytes, steps = {}, {}, {}
+    for row in csv.DictReader((out / "language_model.csv").read_text().splitlines()):
+        key = row["method"], float(row["lr"])
+        for table, value in ((losses, float(row["loss"])), (megabytes, float(row["MB"])), (steps, int(row["step"]))):
+            table.setdefault(key, []).append(value)
+    for key, taken in steps.items():
+        assert taken == [0, 4, 8, 12]
+        assert losses[key][-1] < losses[key][0] - 0.5
+        assert losses[key][0] == pytest.approx(math.log(128), abs=0.3)  # by chance
+    assert len({own[0] for own in losses.values()}) == 1
+    return done.stdout, losses, megabytes
+
+
+@pytest.mark.thorough
+def test_the_script_compares_the_methods(example, tmp_path):
+    names = [name for name in example.methods(1) if name != "LED-0.25"]
+    printed, losses, megabytes = launched(tmp_path / "out", "--lr", "3e-3", "--methods", *names)
+    losses = {name: losses[name, 3e-3] for name in names}
+    megabytes = {name: megabytes[name, 3e-3] for name in names}
+    for name in names:
+        assert f"{name:26} at the end: {losses[name][-1]:.3f}" in printed
     # Float32. Of two nodes, each sends its model to the other once a round, ST-GT a direction beside it; a ring of two
     # sends 2 (2 − 1)/2 gradients a step. Each parameter's size is a multiple of 16, so that none is rounded up.
     model = 4 * NUMBERS / 1e6
     assert megabytes["all-reduce"] == pytest.approx([0, 4 * model, 8 * model, 12 * model])
-    assert megabytes["FedAvg"] == megabytes["D-PSGD"] == pytest.approx([0, model, 2 * model, 3 * model])
-    assert megabytes["ST-GT"] == pytest.approx([0, 2 * model, 4 * model, 6 * model])
+    for name in names[1:]:
+        vectors = 2 if "ST-GT" in name else 1
+        assert megabytes[name] == pytest.approx([0, vectors * model, 2 * vectors * model, 3 * vectors * model])
     # Two nodes' exponential graph is the complete one, where D-PSGD that combines last is FedAvg. ST-GT's c is 0 in the
     # first round; gradients that are averaged before AdamW are something else from the first step on.
     assert losses["FedAvg"] == losses["D-PSGD"]
-    assert losses["ST-GT"][:2] == losses["FedAvg"][:2]
-    assert losses["ST-GT"][2] != losses["FedAvg"][2]
-    assert losses["all-reduce"][1] != losses["FedAvg"][1]
+    assert losses["DiLoCo-0.6"] == losses["outer-D-PSGD"]
+    for trackers, plain in (
+        (["ST-GT", "ST-GT-0.25"], "FedAvg"),
+        (["outer-ST-GT-0.25", "outer-ST-GT-0.1"], "DiLoCo-0.6"),
+    ):
+        for name in trackers:
+            assert losses[name][:2] == losses[plain][:2]
+            assert losses[name][2] != losses[plain][2]
+    assert len({losses[name][1] for name in ("all-reduce", "FedAvg", "DiLoCo-0.9", "DiLoCo-0.6", "NoLoCo")}) == 5
     assert (tmp_path / "out" / "language_model.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "out" / "language_model.pdf").exists()
+
+
+@pytest.mark.thorough
+def test_the_script_with_sgd_inside(tmp_path):
+    """Where all start a round from one model and take plain steps, h − W h is gamma tau (W z − z): LED is ST-GT."""
+    names, rates = ["FedAvg", "LED-0.25", "ST-GT-0.25"], [0.3, 1.0]
+    printed, losses, megabytes = launched(
+        tmp_path / "out", "--inner", "sgd", "--lr", *map(str, rates), "--methods", *names
+    )
+    for rate in rates:
+        assert losses["LED-0.25", rate] == pytest.approx(losses["ST-GT-0.25", rate], abs=1e-5)
+        assert losses["LED-0.25", rate][:2] == losses["FedAvg", rate][:2]
+        assert abs(losses["LED-0.25", rate][3] - losses["FedAvg", rate][3]) > 1e-4
+        assert megabytes["LED-0.25", rate] == megabytes["FedAvg", rate]
+        for name in names:
+            assert f"{f'{name}, lr {rate:g}':26} at the end: {losses[name, rate][-1]:.3f}" in printed
+    assert losses["FedAvg", 0.3][1] != losses["FedAvg", 1.0][1]
