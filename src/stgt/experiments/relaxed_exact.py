@@ -131,17 +131,12 @@ def exact_points(
                 tick(len(found), len(here) * len(reaches))
         return found
 
-    work = [30.0 if GRAPHS[name].topology.get("seed") is None and _is_random(name) else 1.0 for name, _ in cases]
+    work = [30.0 if GRAPHS[name].make().random else 1.0 for name, _ in cases]  # second moments take longer
     with threadpool_limits(1, "blas"):
         studied = side_by_side(study, cases, split_progress(progress, work), at_once=AT_ONCE)
     points = [point for some in studied for point in some]
     plain = [one for one in points if GRAPHS[one.graph].repeated == 0 and GRAPHS[one.graph].times == 1]
     return points, [_run(one.graph, one.method, one.reach, n or GRAPHS[one.graph].nodes, p) for one in plain]
-
-
-def _is_random(name: str) -> bool:
-    graph = GRAPHS[name]
-    return not graph.repeated and graph.make().random
 
 
 def _run(graph: str, method: str, reach: float, n: int, p: int) -> RunSpec:
@@ -156,9 +151,7 @@ def _point(run: RunSpec, topology: Topology, graph: str, reach: float, draw: int
     made = make(run)
     found = exact_map(made.algorithm, made.problem, topology, x0=made.problem.optimum)
     names = {"undirected": topology.symmetric, "random": topology.random, "draw": draw}
-    point = Point(
-        graph, run.label, reach, found.spectral_radius, **names, gamma=run.algorithm.arguments["gamma"]
-    )
+    point = Point(graph, run.label, reach, found.spectral_radius, **names, gamma=run.algorithm.arguments["gamma"])
     if not point.stable:
         return point
     state = steady_state_of(found)

@@ -22,6 +22,8 @@ from stgt.experiments.mnist import mnist
 from stgt.experiments.outcome import Outcome
 from stgt.experiments.paper_figures import convergence, local_updates
 from stgt.experiments.readings import choose_readings
+from stgt.experiments.relaxed import DATA as RELAXED_DATA
+from stgt.experiments.relaxed import relaxed
 from stgt.experiments.table1 import table1
 from stgt.experiments.topology_study import topology
 from stgt.problems.datasets import find_libsvm
@@ -35,11 +37,15 @@ EXPERIMENTS: dict[str, Callable[..., Outcome]] = {
     "frontier": frontier,
     "directed": directed,
     "heterogeneity": heterogeneity,
+    "relaxed": relaxed,
     "table1": table1,
     "cifar10": cifar10,
     "mnist": mnist,
     "federated": federated,
 }
+
+# LIBSVM's data sets that an experiment needs.
+NEEDS = {"heterogeneity": HETEROGENEITY_DATA, "relaxed": (RELAXED_DATA,)}
 
 # The experiments that train on images, and their sizes.
 SCALES = {"cifar10": CIFAR10_SCALES, "mnist": MNIST_SCALES, "federated": FEDERATED_SCALES}
@@ -58,8 +64,8 @@ def reproduce(
     Args:
         name: one of `EXPERIMENTS`.
         readings: names of `readings.READINGS`, for the experiments that the paper leaves open; all if left out.
-        data_dir: a folder with LIBSVM's files for `heterogeneity`, CIFAR-10's for `cifar10`, MNIST's for the
-            other trainings.
+        data_dir: a folder with LIBSVM's files for `heterogeneity` and `relaxed`, CIFAR-10's for `cifar10`, MNIST's
+            for the other trainings.
         progress: called with (done, total) from time to time.
         options: others of the experiment's own, such as `scale` of `cifar10`.
     """
@@ -82,9 +88,8 @@ def prepared(
             raise ValueError(f"{option} means nothing to {name}: leave it out.")
     if "scale" in given:
         check_choice(given["scale"], "scale", SCALES[name])
-    if name == "heterogeneity":
-        for data in HETEROGENEITY_DATA:
-            find_libsvm(data, given.get("data_dir"))
+    for data in NEEDS.get(name, ()):
+        find_libsvm(data, given.get("data_dir"))
     if name in SCALES:
         load_images("cifar10" if name == "cifar10" else "mnist", given.get("data_dir"))
     return partial(experiment, **given)
