@@ -66,10 +66,13 @@ def test_the_radius_of_equal_quadratics_is_that_of_two_by_two_maps(method, beta)
 @pytest.mark.parametrize("beta", [1.0, 0.5, 0.25])
 @pytest.mark.parametrize("eigenvalue", [-0.5, -0.2, 0.0, 0.6])
 def test_small_stepsizes_allow_led_betas_up_to_a_bound(beta, eigenvalue):
-    """As γ → 0 the maps of LED and of ST-GT lose a: LED is stable iff β < 2(1 + λ)/(1 − λ), ST-GT always."""
+    """As γ → 0 the maps of LED and of ST-GT lose a: LED is stable iff β < 2(1 + λ)/(1 − λ), ST-GT always.
+
+    ST-GT's two limits are λ and 1 − β(1 − λ); where they are one, as for β = 1, a map that is γ off is √γ off in them.
+    """
     led, tracked = (np.abs(np.linalg.eigvals(mode(name, beta, 1e-9, eigenvalue))).max() for name in ("LED", "STGT"))
     assert (led < 1) == (beta < 2 * (1 + eigenvalue) / (1 - eigenvalue))
-    assert tracked == pytest.approx(max(abs(eigenvalue), abs(1 - beta * (1 - eigenvalue))), abs=1e-6)
+    assert tracked == pytest.approx(max(abs(eigenvalue), abs(1 - beta * (1 - eigenvalue))), abs=1e-4)
 
 
 def test_points_at_small_stepsizes_have_the_rate_of_gradient_descent():

@@ -62,7 +62,7 @@ def exact_figures(points: Points) -> list[Figure]:
             if one.graph == graph:
                 by.setdefault(one.method, []).append(one)
         rates.append(_rates(graph, by))
-        errors.append(Panel(graph, "γτL", "E‖x̄ − x*‖² / γτL", _values(by, "error"), xlog=True))
+        errors.append(Panel(graph, "γτL", "E‖x̄ − x*‖² / γτL", _values(by, "error"), xlog=True, ylog=False, ymax=8e-3))
         apart.append(Panel(graph, "γτL", "E‖X − 1x̄‖² / (γτL)²", _values(by, "consensus", power=2), xlog=True))
     note = "graphs drawn once and repeated: the first draw"
     named = (
