@@ -44,7 +44,7 @@ PLAIN, QUARTER, OUTER, BIASED = "ST-GT", "ST-GT, β = ¼", "outer ST-GT, β = ¼
 LEDS = ("LED, β = ½", "LED, β = ¼")
 STYLES = {"ST-GT": 0, "ST-GT, β = ¼": 6, "LED, β = ½": 5, "LED, β = ¼": 1, OUTER: 2, BIASED: 3}
 AT = 0.5  # the stepsize at which all are compared
-GAMMAS = (1 / 128, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 2)  # as many runs for each method; the least errors are near 1/32
+GAMMAS = (*(2.0**-k for k in range(9, 2, -1)), AT)  # 1/512 to 1/8, and ½: as many runs for each method
 TIMES = 5.0  # how far LED is to lie below ST-GT on one-peer
 CLOSE = 0.05  # and how close elsewhere
 BYTES = 4  # of a float on the wire
