@@ -273,7 +273,7 @@ def a9a_figures(found: dict[str, Grids]) -> list[Figure]:
             lines = [_curve(method, grid, _at(grid)) for method, grid in by.items()]
             rounds.append(Panel(title, "communication round", gradient, tuple(lines), xlog=True))
             lines = [_curve(method, grid, grid.best("early"), over="floats") for method, grid in by.items()]
-            sent.append(Panel(title, "MB a node has sent", gradient, tuple(lines), xlog=True))
+            sent.append(Panel(title, "kB a node has sent", gradient, tuple(lines), xlog=True))
             lines = [_levels(method, grid) for method, grid in by.items()]
             ends.append(Panel(title, "γ", gradient, tuple(lines), xlog=True))
     columns = max(1, len(next(iter(found.values()))) // 2) if found else 1
@@ -291,7 +291,7 @@ def a9a_figures(found: dict[str, Grids]) -> list[Figure]:
 
 def _curve(method: str, grid: Grid, gamma: float, over: str = "rounds") -> Line:
     line = long_band(method, grid.traces[gamma], "gradient_norm", over, per_node=True, style=STYLES[method])
-    return line if over == "rounds" else replace(line, x=line.x * BYTES / 1e6)
+    return line if over == "rounds" else replace(line, x=line.x * BYTES / 1e3)
 
 
 def _levels(method: str, grid: Grid) -> Line:
