@@ -91,8 +91,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="convergence, local-updates, topology, frontier, directed, heterogeneity, table1, cifar10, mnist, "
-            "federated."
+            help="convergence, local-updates, topology, frontier, directed, heterogeneity, relaxed, table1, cifar10, "
+            "mnist, federated."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for the results; NAME if left out.")] = None,

@@ -22,6 +22,8 @@ from stgt.experiments.mnist import mnist
 from stgt.experiments.outcome import Outcome
 from stgt.experiments.paper_figures import convergence, local_updates
 from stgt.experiments.readings import choose_readings
+from stgt.experiments.relaxed import DATA as RELAXED_DATA
+from stgt.experiments.relaxed import relaxed
 from stgt.experiments.relaxed_training import CIFAR10 as RELAXED_CIFAR10
 from stgt.experiments.relaxed_training import MNIST as RELAXED_MNIST
 from stgt.experiments.relaxed_training import run_study
@@ -38,6 +40,7 @@ EXPERIMENTS: dict[str, Callable[..., Outcome]] = {
     "frontier": frontier,
     "directed": directed,
     "heterogeneity": heterogeneity,
+    "relaxed": relaxed,
     "table1": table1,
     "cifar10": cifar10,
     "mnist": mnist,
@@ -45,6 +48,9 @@ EXPERIMENTS: dict[str, Callable[..., Outcome]] = {
     RELAXED_MNIST.name: partial(run_study, RELAXED_MNIST),
     RELAXED_CIFAR10.name: partial(run_study, RELAXED_CIFAR10),
 }
+
+# LIBSVM's data sets that an experiment needs.
+NEEDS = {"heterogeneity": HETEROGENEITY_DATA, "relaxed": (RELAXED_DATA,)}
 
 # The experiments that train on images, and their sizes.
 SCALES = {
@@ -69,8 +75,8 @@ def reproduce(
     Args:
         name: one of `EXPERIMENTS`.
         readings: names of `readings.READINGS`, for the experiments that the paper leaves open; all if left out.
-        data_dir: a folder with LIBSVM's files for `heterogeneity`, CIFAR-10's for `cifar10`, MNIST's for the
-            other trainings.
+        data_dir: a folder with LIBSVM's files for `heterogeneity` and `relaxed`, CIFAR-10's for `cifar10`, MNIST's
+            for the other trainings.
         progress: called with (done, total) from time to time.
         options: others of the experiment's own, such as `scale` of `cifar10`.
     """
@@ -93,9 +99,8 @@ def prepared(
             raise ValueError(f"{option} means nothing to {name}: leave it out.")
     if "scale" in given:
         check_choice(given["scale"], "scale", SCALES[name])
-    if name == "heterogeneity":
-        for data in HETEROGENEITY_DATA:
-            find_libsvm(data, given.get("data_dir"))
+    for data in NEEDS.get(name, ()):
+        find_libsvm(data, given.get("data_dir"))
     if name in SCALES:
         load_images("cifar10" if name.endswith("cifar10") else "mnist", given.get("data_dir"))
     return partial(experiment, **given)

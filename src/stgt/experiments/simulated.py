@@ -42,7 +42,7 @@ class Prediction(NamedTuple):
 
 def predict(made: Made) -> Prediction | None:
     """The exact spectral radius, E‖x̄ − x*‖² and E‖X − 1x̄‖²; None where the exact theory does not reach."""
-    parts = made.algorithm, made.problem, _plain(made.topology)
+    parts = made.algorithm, made.problem, as_plain(made.topology)
     try:
         radius = theory.spectral_radius(*parts)
         if radius >= STABLE_BELOW:
@@ -159,7 +159,7 @@ class SimulatedRun:
 def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun:
     """Simulates a run and predicts it."""
     made = make(run)
-    where = _plain(made.topology)
+    where = as_plain(made.topology)
     options = {"metrics": ["residual"], "progress": progress, **_start(run, made)}
     trace = simulate(made.algorithm, made.problem, where, run.rounds, run.seeds, **options)
     return SimulatedRun(run, made, replace(trace, topology=made.topology), predict(made))
@@ -169,7 +169,7 @@ def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun
 def first_rounds(one: SimulatedRun) -> Trace:
     """The first rounds of a run's first seed in double precision, in which a run that diverges stays finite longer."""
     options = {"metrics": ["residual"], "dtype": "float64", **_start(one.run, one.made)}
-    return simulate(one.made.algorithm, one.made.problem, _plain(one.made.topology), EARLY, 1, **options)
+    return simulate(one.made.algorithm, one.made.problem, as_plain(one.made.topology), EARLY, 1, **options)
 
 
 def simulate_runs(runs: Sequence[RunSpec], progress: Progress | None = None) -> list[SimulatedRun]:
@@ -216,7 +216,7 @@ def _start(run: RunSpec, made: Made) -> dict[str, Any]:
     return {"x0": made.problem.optimum, "state0": _at_optimum(made, made.problem.optimum)}
 
 
-def _plain(topology: Topology) -> Topology:
+def as_plain(topology: Topology) -> Topology:
     """The same schedule as plain matrices, if it is small: then all graphs share one compiled program."""
     if topology.period is None or topology.has_server or topology.n > DENSE_UP_TO:
         return topology
