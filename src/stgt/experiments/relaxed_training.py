@@ -179,8 +179,17 @@ CIFAR10 = Study(
         ),
         "LED, outer": _grid({"LED, β = 0.25, outer μ = 0.6": (0.1,), "LED, β = 0.25, outer μ = 0.9": (0.025, 0.05)}),
     },
-    chosen={},
-    scales={"small": (40, 8, 2), "grid": (15, 15, 1)},
+    chosen={
+        "FedAvg": ("FedAvg", 0.1),
+        "Scaffold": ("Scaffold", 0.2),
+        "ST-GT": ("ST-GT", 0.1),
+        "DiLoCo": ("DiLoCo, μ = 0.6", 0.1),
+        "relaxed ST-GT": ("ST-GT, β = 0.25", 0.2),
+        "LED": ("LED, β = 0.25", 0.1),
+        "relaxed ST-GT, outer": ("ST-GT, β = 0.25, outer μ = 0.6", 0.1),
+        "LED, outer": ("LED, β = 0.25, outer μ = 0.6", 0.1),
+    },
+    scales={"small": (30, 6, 2), "grid": (15, 15, 1)},
 )
 
 
