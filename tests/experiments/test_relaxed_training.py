@@ -64,7 +64,8 @@ def test_claims_follow_the_numbers():
     good = {"relaxed ST-GT": 0.8, "LED": 0.795, "relaxed ST-GT, outer": 0.9, "LED, outer": 0.95, "DiLoCo": 0.7}
     sent = {"LED": 1.0, "LED, outer": 1.0}
     holds = verdicts(MNIST, good, sent)[1]
-    assert holds == dict.fromkeys(["D1", "D2", "D3", "D4", "D5"], True)
+    assert holds == {**dict.fromkeys(["D1", "D2", "D3", "D4", "D5"], True), "D6": False}
+    assert verdicts(MNIST, {**good, "LED, outer, one-peer": 0.895}, sent)[1]["D6"] is True
     assert verdicts(MNIST, {**good, "FedAvg": 0.797}, sent)[1]["D1"] is False
     assert verdicts(MNIST, {**good, "LED": 0.78}, sent)[1]["D2"] is False
     assert verdicts(MNIST, good, {**sent, "LED": 2.0})[1]["D2"] is False
