@@ -100,11 +100,11 @@ class Outer(Algorithm):
     exchanges_again = _handed_on("exchanges_again")
     gossips = _handed_on("gossips")
     coin = _handed_on("coin")
-    talks = _handed_on("talks")
+    talks = _handed_on("talks")  # pyright: ignore[reportIncompatibleMethodOverride]
     oracle = _handed_on("oracle")
-    oracle_options = _handed_on("oracle_options")
-    starts_warm = _handed_on("starts_warm")
-    tracks = _handed_on("tracks")
+    oracle_options = _handed_on("oracle_options")  # pyright: ignore[reportIncompatibleMethodOverride]
+    starts_warm = _handed_on("starts_warm")  # pyright: ignore[reportIncompatibleMethodOverride]
+    tracks = _handed_on("tracks")  # pyright: ignore[reportIncompatibleMethodOverride]
     invariant = _handed_on("invariant")
     row_stochastic = _handed_on("row_stochastic")
     least_eigenvalue = _handed_on("least_eigenvalue")
