@@ -46,7 +46,7 @@ def push_pull(R: Any, C: Any = None) -> Topology:
     (periods, (n, others)) = zip(*((len(stack), stack.shape[1]) for stack in (pull, push)), strict=True)
     if n != others:
         raise ValueError(f"R has {n} nodes and C has {others}: give matrices of one size.")
-    _check_root(pull.any(axis=0), push.any(axis=0))
+    _check_root(*(np.asarray(stack.any(axis=0)) for stack in (pull, push)))
     heard = [(stack != 0).sum(axis=2) - (np.diagonal(stack, axis1=1, axis2=2) != 0) for stack in (pull, push)]
     return Topology(
         f"push_pull({n} nodes)",
