@@ -42,6 +42,14 @@ def test_the_page_on_theory_runs(capsys):
     assert names["limit"] > names["scaffold"].gamma
 
 
+def test_the_page_on_networks_runs(capsys):
+    (block,) = python_blocks("relaxed.md")
+    exec(block, {})
+    found = [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
+    assert found == re.search(r"# (.*)$", block, flags=re.M)[1].split(" and ")
+    assert float(found[1]) < 1 < float(found[0])
+
+
 @pytest.mark.thorough
 def test_the_page_on_own_problems_runs(tmp_path):
     """In a process of its own, as a user would; its ten lines are ten."""
