@@ -44,7 +44,7 @@ def check_sending(
 
 
 def check_divided(algorithm: Algorithm, optimizer: torch.optim.Optimizer) -> None:
-    """A ValueError if the method divides by the stepsize behind an optimiser whose steps are no multiples of it, or if it
+    """A ValueError if the method divides by the stepsize behind an optimiser whose steps are no multiples of it, or
     makes its own step of the gradients, so that the optimiser's would be lost."""
     if "end" not in algorithm.reads and not is_plain(optimizer):
         raise ValueError(
