@@ -152,7 +152,7 @@ BAD = {
     "not a list": ({"algorithms": stgt.STGT(gamma=0.1)}, "give a list of them"),
     "no method": ({"algorithms": []}, "algorithms is empty"),
     "a class": ({"algorithms": [stgt.STGT]}, "give an instance"),
-    "a grid of nothing": ({"grid": {"beta": [1.0]}}, "grid has beta: ST-GT has none of these"),
+    "a grid of nothing": ({"grid": {"eta_s": [1.0]}}, "grid has eta_s: ST-GT has none of these"),
     "a list": ({"grid": [0.1]}, "give a dict of lists"),
     "a target of words": ({"target": "low"}, "target='low': give a number"),
     "no problem": ({"problem": None}, "problem=None: give a Problem"),

@@ -254,7 +254,7 @@ def test_the_words_of_a_repr():
     assert repr(run(rounds=1)) == "Trace(ST-GT, ring(6), 1 seed, 1 round)"
     assert repr(trace.standing) == "Standing(2 runs after 12 rounds: x, c)"
     assert repr(run(metrics=["loss", {"own": lambda mean: 0.0}]).measured) == "Measured(loss, own)"
-    assert repr(stgt.STGT(gamma=0.1)) == "STGT(gamma=0.1, tau=1, adjoint=False)"
+    assert repr(stgt.STGT(gamma=0.1)) == "STGT(gamma=0.1, tau=1, beta=1.0, adjoint=False)"
     assert repr(T.from_matrix(W).structure) == "Dense(matrices=float64[1, 3, 3])"
 
 
