@@ -10,7 +10,7 @@ import pytest
 
 import stgt
 from stgt.engines.html import POINTS
-from stgt.hyper import in_full
+from stgt.hyper import in_full, is_told_by
 
 T = stgt.topology
 PROBLEM = stgt.problems.ridge(n=6, p=2)
@@ -273,3 +273,12 @@ def test_a_dataclass_of_ones_own_is_brief_too_and_may_have_its_own_words():
     assert repr(Named(gamma=0.1)) == "named"
     # What is compared between nodes leaves nothing out.
     assert in_full(mine).endswith(f"Mine(gamma=0.1, tau=1, shares={tuple(range(100))})")
+
+
+def test_words_from_before_a_field_was_there_still_tell():
+    older = "STGT(gamma=None, tau=1, adjoint=False)"
+    assert is_told_by(older, stgt.STGT())
+    assert is_told_by(in_full(stgt.STGT(beta=0.5)), stgt.STGT(beta=0.5))
+    assert not is_told_by(older, stgt.STGT(beta=0.5))
+    assert not is_told_by(older, stgt.STGT(adjoint=True))
+    assert not is_told_by(older, stgt.KGT())

@@ -1,6 +1,8 @@
 """A run that is stopped and goes on: from the server's checkpoint and the clients' own files."""
 
+import json
 import shutil
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -10,7 +12,7 @@ from flwr.app import Array, ArrayRecord
 from quadratics import CLIENTS, FatefulGrid, RestartGrid
 
 import stgt
-from stgt.flower import Strategy
+from stgt.flower import Strategy, checkpoint, fit, memory
 from stgt.flower.fit import worker_fields
 
 SAMPLED = stgt.topology.server(CLIENTS, sampled=3)
@@ -215,3 +217,23 @@ def test_a_client_s_state_of_another_run_is_told_to_the_server(other, what, tmp_
     strategy = Strategy(PLUS, everybody, checkpoint=tmp_path / "server")
     with pytest.raises(ValueError, match=f"the client keeps the state of another {what}: .* another state_dir"):
         quadratics.start(strategy, FatefulGrid(quadratics.app_of(state_dir=tmp_path)), 3)
+
+
+def test_files_from_before_an_option_was_there_go_on_at_its_default(tmp_path, monkeypatch):
+    """What a file says of a method may lack options that the method has now; another value is another method."""
+    now = fit.as_text
+
+    def before(method):
+        told = json.loads(now(method))
+        del told["beta"]
+        return json.dumps(told, sort_keys=True)
+
+    with monkeypatch.context() as older:
+        for module in (checkpoint, memory):
+            older.setattr(module, "as_text", before)
+        go_on(PLUS, 3, tmp_path)
+    _, found = go_on(PLUS, ROUNDS, tmp_path)
+    np.testing.assert_array_equal(found, undisturbed(PLUS))
+    assert fit.is_of(before(PLUS), PLUS)
+    assert not fit.is_of(before(PLUS), replace(PLUS, beta=0.5))
+    assert not fit.is_of(before(PLUS), replace(PLUS, gamma_c=0.1))

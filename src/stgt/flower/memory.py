@@ -17,7 +17,7 @@ from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import hear, readable
 from stgt.algorithms.declare import VECTORS
 from stgt.flower.arrays import load_arrays, save_arrays
-from stgt.flower.fit import as_text, unsent, worker_fields
+from stgt.flower.fit import as_text, is_of, unsent, worker_fields
 from stgt.flower.ledger import NOTHING, QUIET, Arrays, Reply, View, local_of, state_of
 from stgt.flower.records import fingerprint, from_record, to_record
 
@@ -76,7 +76,7 @@ class Memory:
         if note is None:
             return False
         for key, value in self.mark.items():
-            if note[key] != value:
+            if note[key] != value and not (key == "algorithm" and is_of(str(note[key]), self.algorithm)):
                 raise ValueError(
                     f"the client keeps the state of another {key}: start a new run, and use another state_dir."
                 )

@@ -323,10 +323,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _parts(self) -> list[Part]:
         return [*self._chunks(), *([self.buffers] if self.buffers.mixes else [])]
 
+    @property
+    def _shared_algorithm(self) -> Algorithm:
+        """The algorithm as far as all nodes must have the same: tau may differ where nobody divides by it."""
+        return self.algorithm if "gamma" in self.algorithm.reads else replace(self.algorithm, tau=1)
+
     def _signature(self) -> dict[str, Any]:
         """What all nodes must agree on; each entry's name says what to change."""
         return {
-            "algorithm": in_full(self.algorithm if "gamma" in self.algorithm.reads else replace(self.algorithm, tau=1)),
+            "algorithm": in_full(self._shared_algorithm),
             "topology": f"{self.topology.name}, seed {self.topology.seed}",
             "weights": self._schedule.digest(),
             "optimizer": "plain SGD" if self._steps.plain else type(self.base).__name__,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from stgt.hyper import is_told_by
+
 if TYPE_CHECKING:
     from stgt.torch.optimizer import DistributedOptimizer
 
@@ -55,7 +57,8 @@ def unlike(opt: DistributedOptimizer, told: dict[str, Any], what: str, otherwise
         return f"{what} was written by {told['nodes']} nodes, but {opt.nodes} run: start as many."
     mine = standing(opt)["signature"]
     for name, value in told["signature"].items():
-        if value != mine.get(name):
+        same = is_told_by(value, opt._shared_algorithm) if name == "algorithm" else value == mine.get(name)
+        if not same:
             return f"{what} was written with another {name}: give the same, or {otherwise}."
     if told["node"] != opt.rank:
         return f"{what} was written by rank {told['node']}, and this is rank {opt.rank}: give each node its own."
