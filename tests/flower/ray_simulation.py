@@ -41,7 +41,7 @@ def main(path: str) -> None:
     @server.main()
     def run(grid, context):
         for name, rounds in (("first", ROUNDS), ("again", AGAIN)):  # the second time, clients remember the first
-            strategy = Strategy(METHOD, TOPOLOGY)
+            strategy = Strategy(METHOD, TOPOLOGY, min_clients=federation.CLIENTS)  # all are there when it begins
             found[name] = models(
                 lambda *args, strategy=strategy, **options: strategy.start(grid, *args, **options), rounds
             )
