@@ -152,7 +152,7 @@ def test_a_spec_names_the_method_inside():
 
 
 BAD_SPECS = {
-    "wrong name inside": ({"name": "Outer", "method": {"name": "STTG"}}, "'STTG'"),
+    "wrong name inside": ({"name": "Outer", "method": {"name": "LEDD"}}, "algorithm.method.name='LEDD': choose from"),
     "wrong option inside": ({"name": "Outer", "method": {"name": "STGT", "gossips": 2}}, "algorithm.method.gossips"),
     "bad value inside": ({"name": "Outer", "method": {"name": "STGT", "beta": 2}}, "beta=2"),
     "no method": ({"name": "Outer"}, "algorithm.method was left out: Outer needs it."),

@@ -34,7 +34,7 @@ class Named(BaseModel):
 
 def make_algorithm(given: Named) -> Algorithm:
     """The algorithm that is named; one that it wraps may stand among its arguments."""
-    return algorithm_of({"name": given.name, **given.arguments}, lambda name, _: _find(ALGORITHMS, name))
+    return algorithm_of({"name": given.name, **given.arguments}, lambda *asked: _find(ALGORITHMS, *asked))
 
 
 def algorithm_of(
@@ -70,13 +70,14 @@ def _with_topologies(value: Any, n: int) -> Any:
     return make_topology(value, n) if isinstance(value, Mapping) and "name" in value else value
 
 
-def _find(registry: Registry, name: str) -> Callable[..., Any]:
+def _find(registry: Registry, name: str, table: str | None = None) -> Callable[..., Any]:
+    table = table or registry.kind
     if name in TAKES_OBJECTS:
         raise ValueError(
-            f"{registry.kind}.name={name!r} takes what a file cannot hold: register a function of your own that calls "
+            f"{table}.name={name!r} takes what a file cannot hold: register a function of your own that calls "
             "it, and import its script."
         )
-    return registry.find(name, f"{registry.kind}.name")
+    return registry.find(name, f"{table}.name")
 
 
 def call(function: Callable[..., Any], arguments: dict[str, Any], table: str, name: str) -> Any:

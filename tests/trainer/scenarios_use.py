@@ -339,6 +339,7 @@ def mistake(kind: str):
         "gossips": lambda: wrap(algorithm=stgt.FlexGT(tau=2, gossips=2)),
         "LED AdamW": lambda: wrap(torch.optim.AdamW(model.parameters()), stgt.LED(tau=2)),
         "ProxSkip AdamW": lambda: wrap(torch.optim.AdamW(model.parameters()), stgt.ProxSkip(tau=2)),
+        "LED momentum 1": lambda: wrap(torch.optim.SGD(model.parameters(), lr=0.1, momentum=1.0), stgt.LED(tau=2)),
         "GTAdam momentum": lambda: wrap(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), stgt.GTAdam()),
         "Outer LED AdamW": lambda: wrap(torch.optim.AdamW(model.parameters()), stgt.Outer(stgt.LED(tau=2))),
         "DiLoCo sampled": lambda: wrap(algorithm=stgt.DiLoCo(tau=2), graph=stgt.topology.server(8, sampled=4)),

@@ -21,6 +21,7 @@ MISTAKES = {
     "gossips": "FlexGT (first) mixes 2 times a round: the trainer mixes once.",
     "LED AdamW": "LED takes (start − end)/(lr·tau) for a mean of gradients, which it is not behind AdamW",
     "ProxSkip AdamW": "ProxSkip takes (start − end)/(lr·tau) for a mean of gradients, which it is not behind AdamW",
+    "LED momentum 1": "LED divides by lr (1 − dampening)/(1 − momentum), and SGD has momentum=1",
     "GTAdam momentum": "GTAdam makes its own step of the gradients, and would throw that of SGD away",
     "Outer LED AdamW": "LED + outer momentum takes (start − end)/(lr·tau)",
     "DiLoCo sampled": "DiLoCo keeps 'm' at the server, and a node that was not called does not hear it",

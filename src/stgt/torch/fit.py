@@ -56,6 +56,12 @@ def check_divided(algorithm: Algorithm, optimizer: torch.optim.Optimizer) -> Non
             f"{algorithm.label} takes (start − end)/(lr·tau) for a mean of gradients, which it is not behind "
             f"{type(optimizer).__name__}: use SGD, with momentum or without, or STGT, which sums the gradients up."
         )
+    for group in optimizer.param_groups if "gamma" in algorithm.reads else ():
+        if not (group["momentum"] < 1 and group["dampening"] < 1):
+            raise ValueError(
+                f"{algorithm.label} divides by lr (1 − dampening)/(1 − momentum), and SGD has momentum="
+                f"{group['momentum']:g} and dampening={group['dampening']:g}: give it both below 1."
+            )
 
 
 def is_plain(optimizer: torch.optim.Optimizer) -> bool:

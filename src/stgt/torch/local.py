@@ -19,8 +19,8 @@ from stgt.torch.flat import PIECE, Block, Stretch
 
 
 def gain(group: dict[str, Any]) -> float:
-    """How far a gradient moves the model in all, in multiples of lr: (1 − dampening)/(1 − momentum) for SGD, else 1."""
-    return (1.0 - group.get("dampening", 0.0)) / (1.0 - group.get("momentum", 0.0))
+    """How far a gradient moves the model in all, in multiples of lr, behind SGD."""
+    return (1.0 - group["dampening"]) / (1.0 - group["momentum"])
 
 
 class _Views:
@@ -55,6 +55,7 @@ class Steps:
         self.keeps_start = "start" in reads or (plain and "direction" in reads)
         self.keeps_first = "first" in reads
         self.sums = not plain and "direction" in reads
+        self.divides = not plain and "gamma" in reads
         self._scratch: dict[Any, Tensor] = {}
         self.corrected = False  # do the gradients hold the corrections now?
         self._last: list[tuple[Any, int]] = []  # the last step's gradients, and their versions
@@ -84,7 +85,7 @@ class Steps:
         for block, stretches in zip(self.blocks, self._stretches, strict=True):
             group = groups[block.group]
             rate, decay = float(group["lr"]), float(group.get("weight_decay", 0.0)) if self.plain else 0.0
-            block.travelled += rate if self.plain else rate * gain(group)
+            block.travelled += rate * gain(group) if self.divides else rate
             gradients, used = block.gradients(), 0
             for views in stretches:
                 g = gradients[used : used + len(views.xs)]
