@@ -12,23 +12,13 @@ from stgt.experiments import load_spec
 from stgt.experiments.cell import Cell
 from stgt.experiments.heterogeneity import APART, METHODS, PARTITIONS, heterogeneity
 from stgt.experiments.outcome import write_outcome
-from stgt.problems import datasets
 
-ROWS, COLUMNS = 1000, 4
+ROWS = 1000
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A small a9a: three features of noise, and one that says the label seven times out of eight."""
-    monkeypatch.setitem(datasets.LIBSVM, "a9a", (ROWS, COLUMNS))
-    rng = np.random.default_rng(0)
-    lines = []
-    for i in range(ROWS):
-        label = 1 if i % 2 else -1
-        values = [*rng.normal(size=3).round(3), label if i % 8 else -label]
-        lines.append(f"{label} " + " ".join(f"{k + 1}:{value}" for k, value in enumerate(values)))
-    (tmp_path / "a9a").write_text("\n".join(lines) + "\n")
-    return tmp_path
+def folder(small_a9a):
+    return small_a9a(ROWS)
 
 
 @pytest.fixture

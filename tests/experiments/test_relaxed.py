@@ -15,24 +15,14 @@ from stgt.experiments.relaxed import exact_figures, relaxed
 from stgt.experiments.relaxed_a9a import METHODS, Grid
 from stgt.experiments.relaxed_exact import GRAPHS, Graph, Point
 from stgt.experiments.reproduce import EXPERIMENTS, prepared
-from stgt.problems import datasets
 
-ROWS, COLUMNS = 320, 4
+ROWS = 320
 CURVATURE, TAU = 0.7, 5
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A small a9a: three features of noise, and one that says the label seven times out of eight."""
-    monkeypatch.setitem(datasets.LIBSVM, "a9a", (ROWS, COLUMNS))
-    rng = np.random.default_rng(0)
-    lines = []
-    for i in range(ROWS):
-        label = 1 if i % 2 else -1
-        values = [*rng.normal(size=3).round(3), label if i % 8 else -label]
-        lines.append(f"{label} " + " ".join(f"{k + 1}:{value}" for k, value in enumerate(values)))
-    (tmp_path / "a9a").write_text("\n".join(lines) + "\n")
-    return tmp_path
+def folder(small_a9a):
+    return small_a9a(ROWS)
 
 
 # -- closed forms ------------------------------------------------------------------------------------------------------
