@@ -38,6 +38,8 @@ def test_a_skipped_round_is_one_in_which_the_node_stood_still(world, base):
         ("ScaffoldPlus", "server", {}),
         ("Scaffold", "server-all", {}),
         ("ProxSkip", "static", {}),
+        ("LED", "static", {}),
+        ("Outer-STGT", "static", {}),
         ("DPSGD", "directed", {}),
         ("FedAvg", "server", {}),
         ("STGT", "static", {"early": True}),
