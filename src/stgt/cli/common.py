@@ -1,0 +1,69 @@
+"""What all commands share: the application, its console, options, and words for numbers."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from stgt.flags import in_flags
+
+if TYPE_CHECKING:
+    from click import Context
+
+
+class Commands(TyperGroup):
+    """The commands, whose errors speak of the flags of the one that was called."""
+
+    def invoke(self, ctx: Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ValueError as error:
+            called = self.commands[str(ctx.invoked_subcommand)]
+            raise ValueError(in_flags(str(error), called)) from error
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Decentralised and federated optimisation with local updates.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console(markup=False, emoji=False)  # brackets in names, paths and sentences are just brackets
+
+
+Imports = Annotated[
+    list[Path] | None,
+    typer.Option("--import", help="Python script that registers methods, topologies or problems; repeat for more."),
+]
+
+
+def import_scripts(scripts: list[Path] | None) -> None:
+    """Has the user's scripts register what they define."""
+    from stgt.registry import import_script
+
+    for script in scripts or ():
+        import_script(script)
+
+
+def say(line: str) -> None:
+    """A line at once and in one piece, above a bar if there is one."""
+    console.print(line, soft_wrap=True)
+
+
+def number(value: float | None) -> str:
+    """Four digits, or "none"."""
+    return "none" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def plus_minus(value: float, half_width: float) -> str:
+    """(1.32 ± 0.02)e-02: both numbers with one exponent."""
+    if not math.isfinite(value) or value <= 0:
+        return "not finite"
+    exponent = math.floor(math.log10(value))
+    return f"({value / 10**exponent:.2f} ± {half_width / 10**exponent:.2f})e{exponent:+03d}"

@@ -1,0 +1,61 @@
+"""`train`: image classifiers in several processes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from stgt.cli.common import Imports, app, console, import_scripts, say
+from stgt.progress import bar
+
+
+@app.command()
+def train(
+    spec: Annotated[Path, typer.Argument(help=escape("TOML file with one run, or several as [[runs]]."))],
+    out: Annotated[Path, typer.Option(help="Folder for curves, checkpoints and models; an unfinished one goes on.")],
+    nodes: Annotated[int, typer.Option(help="How many processes, each a node.", min=1)] = 8,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set.")] = None,
+    download: Annotated[bool, typer.Option(help="Fetch the data set into --data-dir if it is not there.")] = False,
+    max_restarts: Annotated[int, typer.Option(help="How often to go on after a process has died.", min=0)] = 0,
+    scripts: Imports = None,
+) -> None:
+    """Train image classifiers in several processes of this machine; for more machines see `torchrun -m stgt.train`.
+
+    Exit code 2: the input can be mended; 3: a process was killed or lost; 4: numbers were not finite; 1: anything else.
+    """
+    from stgt.experiments.training.aftermath import StoppedTrainingError
+    from stgt.experiments.training.launch import launch
+    from stgt.experiments.training.record import left_out
+    from stgt.experiments.training.spec import load_training
+    from stgt.experiments.training.stability import cautions
+    from stgt.files import read_table
+
+    import_scripts(scripts)
+    runs = load_training(spec)
+    for sentence in (*cautions(runs), *left_out()):
+        print(f"warning: {sentence}", file=sys.stderr, flush=True)
+    options = {"data_dir": data_dir, "download": download, "max_restarts": max_restarts, "scripts": scripts or ()}
+    try:
+        with bar("rounds", console) as tick:
+            launch(runs, nodes, out, progress=tick, say=say, **options)
+    except StoppedTrainingError as error:
+        print(f"stgt: {error}", file=sys.stderr)
+        raise typer.Exit(error.code) from None
+    table = Table("run", "rounds", "training loss", "test accuracy", "own models", "MB a node sent")
+    for run in runs.runs:
+        row = read_table(out / run.folder / "curve.csv")[-1]
+        table.add_row(
+            run.name,
+            f"{float(row['round']):.0f}",
+            f"{float(row['train_loss']):.4f}",
+            f"{float(row['test_accuracy']):.2%}",
+            f"{float(row['own_accuracy']):.2%}",
+            f"{float(row['bytes_sent']) / 1e6:.1f}",
+        )
+    console.print(table)
+    say(f"wrote curve.csv, curve.png and model.safetensors of each run below {out}")
