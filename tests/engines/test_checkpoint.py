@@ -20,6 +20,7 @@ import stgt
 from bits import assert_same_bits
 from catalogue import logistic, quadratic
 from stgt.engines import drive, trace
+from stgt.engines.checkpoint import Checkpoint
 
 PARTS = (stgt.STGT(gamma=0.05, tau=2), logistic(4), stgt.topology.random_matching(4))
 ROUNDS = 21
@@ -318,13 +319,19 @@ def test_what_a_graph_is_known_by_is_worked_out_once(path, monkeypatch):
 
 
 def test_without_a_number_of_rounds_it_is_saved_from_time_to_time(path, monkeypatch):
-    """Every SAVE_INTERVAL seconds: never in a run this short, and always if that is 0."""
+    """Every `interval` seconds: never in a run this short, and always if that is 0 and saving may take all the time.
+
+    Each time `kept` is told, and at the end too.
+    """
     seen: list[bool] = []
-    options = {"checkpoint": path, "callback": lambda r, state: seen.append(path.exists())}
-    run(**options)
+    kept: list[tuple[int, bool]] = []
+    options = {"callback": lambda r, state: seen.append(path.exists())}
+    run(checkpoint=path, **options)
     assert not any(seen)
     path.unlink()
-    monkeypatch.setattr(drive, "SAVE_INTERVAL", 0.0)
+    monkeypatch.setattr(drive, "SAVING", np.inf)
     seen.clear()
-    run(**options)
+    often = Checkpoint(path, 0.0, lambda traces: kept.append((traces[0].rounds, traces[0].interrupted)))
+    run(checkpoint=often, **options)
     assert seen == [False] + [True] * (ROUNDS - 1)
+    assert kept == [(r, r < ROUNDS) for r in range(1, ROUNDS + 1)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,47 @@ from stgt.engines.trace import Trace
 from stgt.files import check_writable
 
 STALE = 3600  # seconds after which a half-written file is nobody's any more
+INTERVAL = 30.0  # seconds between two checkpoints, where no number of rounds is given
 
 
-def checkpoint_path(given: Any) -> Path:
-    """The path, if a file can be written there; a ValueError before the run and not after it.
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A file that a run saves itself to as it goes.
+
+    Attributes:
+        path: of the file.
+        interval: seconds between two savings, where no number of rounds is given.
+        kept: called with the traces that were saved, each time; the last ones are not `interrupted` if the run is done.
+    """
+
+    path: Path
+    interval: float = INTERVAL
+    kept: Callable[[list[Trace]], object] | None = None
+
+    def keep(self, traces: list[Trace]) -> None:
+        """Saves them; a full disk costs the checkpoint and not the run."""
+        try:
+            save(traces, self.path)
+        except ValueError as error:
+            warnings.warn(f"checkpoint: {error} The run goes on; what was saved before is still there.", stacklevel=2)
+        if self.kept is not None:
+            self.kept(traces)
+
+
+def as_checkpoint(given: Any) -> Checkpoint | None:
+    """What was given as `checkpoint=`, if a file can be written there; a ValueError before the run and not after it.
 
     What a killed process left half written beside it goes.
     """
+    if given is None:
+        return None
+    if isinstance(given, Checkpoint):
+        _checked(given.path)
+        return given
+    return Checkpoint(_checked(given))
+
+
+def _checked(given: Any) -> Path:
     if not isinstance(given, str | Path):
         raise ValueError(f"checkpoint={given!r}: give the path of a file, such as 'run.stgt'.")
     path = Path(given).expanduser()
@@ -36,7 +72,7 @@ def checkpoint_path(given: Any) -> Path:
     return path
 
 
-def found(path: Path, count: int, rounds: int, resumed: list[Trace] | None) -> list[Trace]:
+def found_at(path: Path, count: int, rounds: int, resumed: list[Trace] | None) -> list[Trace]:
     """A checkpoint of so many runs, which are to make `rounds` rounds in all, and are those `resumed`, if given."""
     traces = load(path)
     if len(traces) != count:
@@ -59,11 +95,3 @@ def found(path: Path, count: int, rounds: int, resumed: list[Trace] | None) -> l
 
 def _equal(one: np.ndarray, other: np.ndarray, rounds: int) -> bool:
     return np.array_equal(one[:, :rounds], other[:, :rounds], equal_nan=True)
-
-
-def keep(traces: list[Trace], path: Path) -> None:
-    """Saves a checkpoint; a full disk costs the checkpoint and not the run."""
-    try:
-        save(traces, path)
-    except ValueError as error:
-        warnings.warn(f"checkpoint: {error} The run goes on; what was saved before is still there.", stacklevel=2)

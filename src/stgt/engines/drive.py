@@ -23,7 +23,7 @@ from stgt.progress import Bar
 
 CHUNK = 256  # rounds that are made between two looks at them, at most
 PACE = 0.2  # seconds that a stretch of rounds takes, about: so long does an interrupt wait, or a bar
-SAVE_INTERVAL = 30.0  # seconds between two checkpoints, where no number of rounds is given
+SAVING = 0.05  # of the time, at most, that goes into checkpoints where no number of rounds is given
 
 
 class Engine(Protocol):
@@ -84,10 +84,13 @@ class Interrupt:
     cut: bool = False
 
 
-def drive(job: Job, engine: Engine, interrupt: Interrupt, save: Save | None = None) -> list[Result]:
-    """Makes the rounds of a job; an interrupt ends it early. `save` is given the results so far from time to time."""
+def drive(
+    job: Job, engine: Engine, interrupt: Interrupt, save: Save | None = None, interval: float = 0.0
+) -> list[Result]:
+    """Makes the rounds of a job; an interrupt ends it early. `save` is given the results so far from time to time,
+    after `interval` seconds where the job has no number of rounds for it."""
     record = _Record(job, engine)
-    end, size, saved = job.first + job.rounds, 1, time.perf_counter()
+    end, size, due = job.first + job.rounds, 1, time.perf_counter() + interval
     while record.made < end and not interrupt.asked:
         last = min(end, record.made + size, _next(record.made, CHUNK), _left_out_from(engine.diverged_at))
         if last <= record.made:
@@ -98,9 +101,10 @@ def drive(job: Job, engine: Engine, interrupt: Interrupt, save: Save | None = No
         pace = record.make(last)
         size = int(np.clip(PACE / pace, 1, CHUNK))
         _tell(job, record, end, pace)
-        if save is not None and record.made < end and _is_due(job, record.made, saved):
+        if save is not None and record.made < end and _is_due(job, record.made, due):
+            began = time.perf_counter()
             save(record.results(interrupted=True))
-            saved = time.perf_counter()
+            due = time.perf_counter() + max(interval, (time.perf_counter() - began) / SAVING)
     interrupt.cut |= record.made < end
     results = record.results(interrupted=record.made < end)
     if job.logger is not None and record.made == end:
@@ -133,8 +137,8 @@ def _longest(job: Job, save: Save | None) -> int:
     return (job.every or 1) if wanted else CHUNK
 
 
-def _is_due(job: Job, made: int, saved: float) -> bool:
-    return made % job.every == 0 if job.every else time.perf_counter() - saved >= SAVE_INTERVAL
+def _is_due(job: Job, made: int, due: float) -> bool:
+    return made % job.every == 0 if job.every else time.perf_counter() >= due
 
 
 def _next(made: int, every: int) -> int:

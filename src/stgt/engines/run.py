@@ -12,7 +12,7 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_choice, check_count
-from stgt.engines import checkpoint as checkpoint_file
+from stgt.engines.checkpoint import Checkpoint, as_checkpoint, found_at
 from stgt.engines.costs import counts
 from stgt.engines.drive import Engine, Interrupt, Result, drive, interrupts
 from stgt.engines.job import Callback, Job, prepare
@@ -141,7 +141,7 @@ def run_together(
     *,
     engine: str | None = None,
     resume: Any = None,
-    checkpoint: Path | str | None = None,
+    checkpoint: Path | str | Checkpoint | None = None,
     **options: Any,
 ) -> list[Trace]:
     """Runs algorithms that share a compiled program, until all rounds are made or `interrupt` is asked for."""
@@ -149,9 +149,9 @@ def run_together(
         engine = ENGINES[check_choice(engine, "engine", ENGINES)]
     before = None if resume is None else as_traces(resume, len(algorithms))
     rounds = check_count(rounds, "rounds", 0) + (before[0].rounds if before else 0)
-    path = None if checkpoint is None else checkpoint_file.checkpoint_path(checkpoint)
-    if path is not None and path.exists():
-        before = checkpoint_file.found(path, len(algorithms), rounds, before)
+    kept = as_checkpoint(checkpoint)
+    if kept is not None and kept.path.exists():
+        before = found_at(kept.path, len(algorithms), rounds, before)
     again = resume is None
     if before:
         check_parts_again(algorithms, problem, topology, before)
@@ -171,10 +171,10 @@ def run_together(
         found = [_trace(job, engine, which, result) for which, result in enumerate(results)]
         return [longer(*pair) for pair in zip(before, found, strict=True)] if before else found
 
-    keep = None if path is None else lambda results: checkpoint_file.keep(finished(results), path)
-    traces = finished(drive(job, made, interrupt, keep))
-    if path is not None:
-        checkpoint_file.keep(traces, path)
+    if kept is None:
+        return finished(drive(job, made, interrupt))
+    traces = finished(drive(job, made, interrupt, lambda results: kept.keep(finished(results)), kept.interval))
+    kept.keep(traces)
     return traces
 
 
