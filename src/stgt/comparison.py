@@ -75,13 +75,16 @@ class Comparison:
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row for every run, losers included; `best` marks the method's best one."""
-        return as_frame(
-            [
-                {**self._row(label, trace), "best": self._is_best(label, trace)}
-                for label, traces in self.runs.items()
-                for trace in traces
-            ]
-        )
+        return as_frame(self.rows)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """What `to_pandas` has, as dicts."""
+        return [
+            {**self._row(label, trace), "best": self._is_best(label, trace)}
+            for label, traces in self.runs.items()
+            for trace in traces
+        ]
 
     def _is_best(self, label: str, trace: Trace) -> bool:
         return trace.standing is self.best[label].standing  # which may have a note more
@@ -107,10 +110,11 @@ class Comparison:
         """What is counted, with the clock if that is judged."""
         return ("gradients", "messages", "floats", *(["seconds"] if self.rule.cost == "seconds" else []))
 
-    def _cells(self) -> list[list[str]]:
+    def cells(self, rows: list[dict[str, Any]] | None = None) -> list[list[str]]:
+        """A head and a line for each row, those of `table` if left out, in words."""
         shown = [name for name in self._costs if name != "messages" or self.rule.cost == "messages"]
         head = ["method", "chosen", self.rule.metric, "rounds", *shown, ""]
-        rows = [
+        lines = [
             [
                 row["method"],
                 row["chosen"],
@@ -119,12 +123,13 @@ class Comparison:
                 *(f"{row[name]:.3g}" if name == "seconds" else f"{row[name]:,.0f}" for name in shown),
                 row["remark"],
             ]
-            for row in self.table
+            for row in (self.table if rows is None else rows)
         ]
-        return [head, *rows]
+        return [head, *lines]
 
     @property
-    def _caption(self) -> str:
+    def caption(self) -> str:
+        """What best means here, and of how much it was chosen."""
         runs = sum(len(traces) for traces in self.runs.values())
         seeds = len(next(iter(self.best.values())).seeds)
         amount = f"{many(runs, 'run')} of {many(seeds, 'seed')}"
@@ -133,16 +138,16 @@ class Comparison:
         return words if len(made) == 1 else f"Interrupted: the methods made different numbers of rounds. {words}"
 
     def __repr__(self) -> str:
-        cells = self._cells()
+        cells = self.cells()
         widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
         ]
-        return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:], self._caption])
+        return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:], self.caption])
 
     def _repr_html_(self) -> str:
-        head, *rows = self._cells()
-        return element("div", table(head, rows), line(said(self._caption), faint=True))
+        head, *rows = self.cells()
+        return element("div", table(head, rows), line(said(self.caption), faint=True))
 
 
 def compare(
@@ -202,7 +207,7 @@ def compare(
     if not pairs:
         raise ValueError("algorithms is empty: give at least one, such as [stgt.STGT(tau=10), stgt.DPSGD(tau=10)].")
     for algorithm, where in pairs:
-        _check_measured(rule.metric, options.get("metrics"), algorithm, problem, where)
+        check_measured(rule.metric, options.get("metrics"), algorithm, problem, where)
     batches = [combinations(algorithm, _fitting(algorithm, grid)) for algorithm, _ in pairs]
     names = distinct(labels(pairs))
     logger = as_logger(options.pop("logger", None))
@@ -227,7 +232,7 @@ def _pair(given: Any, topology: Topology) -> tuple[Algorithm, Topology]:
     return algorithm, check_topology_object(where)
 
 
-def _check_measured(name: str, metrics: Any, algorithm: Algorithm, problem: Problem, topology: Topology) -> None:
+def check_measured(name: str, metrics: Any, algorithm: Algorithm, problem: Problem, topology: Topology) -> None:
     """A ValueError, before the runs, if what they are to be judged by is not measured."""
     measured, absent = choose_metrics(metrics, algorithm, problem, topology)
     if name in absent:

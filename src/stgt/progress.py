@@ -25,9 +25,38 @@ class Bar:
         self._bar.update(self._task, description=f"{self._words}: {pace:,.0f} rounds/s{error}")
 
 
+class PartBar(Bar):
+    """One of several bars, gone when its part is done; the first bar counts them all."""
+
+    def __init__(self, bar: Any, words: str, tick: Progress):
+        super().__init__(bar, words)
+        self._tick = tick
+
+    def __call__(self, done: float, total: float) -> None:
+        super().__call__(done, total)
+        self._tick(done, total)
+        if done >= total:
+            self._bar.update(self._task, visible=False)
+
+
+@contextmanager
+def bars(words: str, weights: Iterable[float], console: Any = None) -> Iterator[Callable[[int, str], PartBar]]:
+    """A bar for a whole job and, below, one for each part that is being worked on: made when it begins, by (number,
+    words)."""
+    with _shown(console) as shown:
+        ticks = split_progress(Bar(shown, words), weights)
+        yield lambda number, said: PartBar(shown, f"  {said}", ticks[number])
+
+
 @contextmanager
 def bar(words: str, console: Any = None) -> Iterator[Bar]:
     """Shows a bar while it lasts, and nothing where there is no terminal."""
+    with _shown(console) as shown:
+        yield Bar(shown, words)
+
+
+@contextmanager
+def _shown(console: Any) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
@@ -35,7 +64,7 @@ def bar(words: str, console: Any = None) -> Iterator[Bar]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     console = console or Console(markup=False, emoji=False, stderr=True)
     with RichProgress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        yield Bar(shown, words)
+        yield shown
 
 
 @contextmanager

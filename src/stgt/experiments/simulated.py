@@ -160,7 +160,7 @@ def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun
     """Simulates a run and predicts it."""
     made = make(run)
     where = as_plain(made.topology)
-    options = {"metrics": ["residual"], "progress": progress, **_start(run, made)}
+    options = {"metrics": ["residual"], "progress": progress, **start(run, made)}
     trace = simulate(made.algorithm, made.problem, where, run.rounds, run.seeds, **options)
     return SimulatedRun(run, made, replace(trace, topology=made.topology), predict(made))
 
@@ -168,7 +168,7 @@ def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun
 @interrupts_as_ever()
 def first_rounds(one: SimulatedRun) -> Trace:
     """The first rounds of a run's first seed in double precision, in which a run that diverges stays finite longer."""
-    options = {"metrics": ["residual"], "dtype": "float64", **_start(one.run, one.made)}
+    options = {"metrics": ["residual"], "dtype": "float64", **start(one.run, one.made)}
     return simulate(one.made.algorithm, one.made.problem, as_plain(one.made.topology), EARLY, 1, **options)
 
 
@@ -207,7 +207,7 @@ def decided_by(*runs: SimulatedRun) -> str:
     return "runs that grow" if any(one.growing for one in runs) else "95 % intervals"
 
 
-def _start(run: RunSpec, made: Made) -> dict[str, Any]:
+def start(run: RunSpec, made: Made) -> dict[str, Any]:
     """Where a run starts, as options of `simulate`."""
     if run.x0 == "zero":
         return {}

@@ -1,0 +1,258 @@
+"""`run`, `sweep`, `compare`: a spec file becomes a folder of results; `show` looks into one."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from stgt.cli.common import Imports, app, console, import_scripts
+from stgt.progress import bars
+
+if TYPE_CHECKING:
+    from stgt.comparison import Comparison
+    from stgt.experiments.study import Folder, Plan
+
+SpecFile = Annotated[Path | None, typer.Argument(help="TOML file; left out with --resume.", show_default=False)]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results; runs/SPEC if left out.")]
+Resume = Annotated[Path | None, typer.Option(help="Go on with the run in this folder, to the same bits.")]
+Force = Annotated[bool, typer.Option(help="Begin anew in a folder that holds a run already.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="An entry of the spec to change, such as algorithm.gamma=0.1; repeat for more."),
+]
+DataDir = Annotated[Path | None, typer.Option(help="Folder with LIBSVM's files, if the problem needs one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for a script.")]
+Workers = Annotated[int | None, typer.Option(help="How many runs at once; the number of cores if left out.", min=1)]
+Ray = Annotated[
+    str | None,
+    typer.Option(help="Run on a Ray cluster: its address, such as auto or ray://host:10001; local starts one here."),
+]
+
+
+@app.command()
+def run(
+    spec: SpecFile = None,
+    out: Out = None,
+    resume: Resume = None,
+    force: Force = False,
+    sets: Sets = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+    workers: Workers = None,
+    scripts: Imports = None,
+) -> None:
+    """Run what a spec file says, into a folder with metrics.csv, the last state and a figure.
+
+    A run that is killed or stopped by Ctrl-C goes on with --resume, to the same bits.
+
+    Examples:
+
+      stgt run study.toml --set rounds=100 --out runs/short
+
+      stgt run --resume runs/short
+    """
+    _study("run", spec, out, resume, force, sets, data_dir, as_json, scripts, workers)
+
+
+@app.command()
+def sweep(
+    spec: SpecFile = None,
+    out: Out = None,
+    resume: Resume = None,
+    force: Force = False,
+    sets: Sets = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+    workers: Workers = None,
+    ray: Ray = None,
+    scripts: Imports = None,
+) -> None:
+    """Run every combination of a spec's grid, over the cores of this machine or a Ray cluster.
+
+    Examples:
+
+      stgt sweep study.toml --set 'grid.gamma=[0.01, 0.03, 0.1]'
+
+      stgt sweep study.toml --ray auto
+    """
+    _study("sweep", spec, out, resume, force, sets, data_dir, as_json, scripts, workers, ray)
+
+
+@app.command()
+def compare(
+    spec: SpecFile = None,
+    out: Out = None,
+    resume: Resume = None,
+    force: Force = False,
+    sets: Sets = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+    workers: Workers = None,
+    ray: Ray = None,
+    scripts: Imports = None,
+) -> None:
+    """Compare the methods of a spec, each at the best of its grid, by a rule that is said.
+
+    Examples:
+
+      stgt compare examples/study/spec.toml
+
+      stgt report runs/spec -o report.html
+    """
+    _study("compare", spec, out, resume, force, sets, data_dir, as_json, scripts, workers, ray)
+
+
+@app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(help="Folder that `stgt run`, `sweep` or `compare` wrote.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show what a run has found, finished or not.
+
+    Example:
+
+      stgt show runs/study
+    """
+    from stgt.experiments.study import Folder, load_comparison
+
+    opened = Folder.open(folder)
+    _print(opened, load_comparison(opened), as_json)
+
+
+def _study(
+    kind: str,
+    spec: Path | None,
+    out: Path | None,
+    resume: Path | None,
+    force: bool,
+    sets: list[str] | None,
+    data_dir: Path | None,
+    as_json: bool,
+    scripts: list[Path] | None,
+    workers: int | None,
+    ray: str | None = None,
+) -> None:
+    from stgt.experiments.study import execute, load_comparison, write_results
+
+    talk = Console(stderr=True, markup=False, emoji=False) if as_json else console
+    import_scripts(scripts)
+    if resume is not None:
+        planned, folder = _resumed(kind, spec, resume, sets, data_dir, scripts)
+    else:
+        planned, folder = _new(kind, spec, out, force, sets, data_dir, scripts)
+    seeds = len(folder.record["seeds"])
+    talk.print(
+        f"{kind} {folder.name}: {len({one.method for one in planned.batches})} methods, {planned.runs} runs of {seeds} "
+        f"seeds, into {folder.path}",
+        soft_wrap=True,
+    )
+    elsewhere = None
+    if ray is not None:
+        from stgt.experiments.study.on_ray import RayCluster
+
+        elsewhere = RayCluster(ray, talk.print, scripts or ())
+    numbers = {id(batch): number for number, batch in enumerate(planned.batches)}
+    with bars(kind, [batch.work for batch in planned.batches], talk) as part:
+        finished = execute(
+            planned,
+            folder,
+            lambda batch: part(numbers[id(batch)], batch.method),
+            workers=workers,
+            elsewhere=elsewhere,
+        )
+    found = load_comparison(folder)
+    if finished:
+        written = write_results(folder, found)
+        folder.end(finished=True)
+        for path in written:
+            talk.print(f"wrote {path}", soft_wrap=True)
+    _print(folder, found, as_json)
+    if not finished:
+        print(f"stgt: stopped, and kept; go on with: stgt {kind} --resume {folder.path}", file=sys.stderr)
+        raise typer.Exit(130)
+    talk.print(f"A page to look at: stgt report {folder.path} -o report.html", soft_wrap=True)
+
+
+def _new(
+    kind: str,
+    spec: Path | None,
+    out: Path | None,
+    force: bool,
+    sets: list[str] | None,
+    data_dir: Path | None,
+    scripts: list[Path] | None,
+) -> tuple[Plan, Folder]:
+    from stgt.experiments import load_spec
+    from stgt.experiments.study import Folder, plan
+
+    if spec is None:
+        raise ValueError("spec was left out: give a TOML file, or resume=FOLDER to go on with a run.")
+    planned = plan(kind, load_spec(spec, sets or ()), data_dir)
+    where = out or Path("runs") / spec.stem
+    return planned, Folder.create(where, planned, force=force, scripts=scripts or (), data_dir=data_dir)
+
+
+def _resumed(
+    kind: str,
+    spec: Path | None,
+    resume: Path,
+    sets: list[str] | None,
+    data_dir: Path | None,
+    scripts: list[Path] | None,
+) -> tuple[Plan, Folder]:
+    from stgt.experiments.study import Folder, plan
+
+    if spec is not None:
+        raise ValueError(f"resume goes on with what {resume} holds: leave {spec} out.")
+    folder = Folder.open(resume)
+    if folder.kind != kind:
+        raise ValueError(f"resume {resume} holds a {folder.kind}: use `stgt {folder.kind} --resume {resume}`.")
+    used = folder.record.get("scripts", [])
+    if used and not scripts:
+        raise ValueError(f"import was left out: {resume} was run with a script of your own; give --import {used[0]}.")
+    where = data_dir or (Path(folder.record["data_dir"]) if folder.record.get("data_dir") else None)
+    planned = plan(kind, folder.longer_spec(sets or ()), where)
+    folder.ask_for(planned)
+    return planned, folder
+
+
+def _print(folder: Folder, found: Comparison, as_json: bool) -> None:
+    from stgt.experiments.study.result import progress_of
+
+    rows = found.rows if folder.kind == "sweep" else found.table
+    if as_json:
+        answer = {
+            "folder": str(folder.path),
+            "kind": folder.kind,
+            "status": folder.state,
+            "rule": str(found.rule),
+            "ranking": found.ranking,
+            "rows": [{key: _plain(value) for key, value in row.items()} for row in found.rows],
+        }
+        print(json.dumps(answer, ensure_ascii=False))
+        return
+    head, *lines = found.cells(rows)
+    table = Table(title=f"{folder.name}: {progress_of(folder)}", title_justify="left", box=box.SIMPLE_HEAD)
+    for i, name in enumerate(head[:-1]):
+        table.add_column(name, justify="left" if i < 2 else "right", no_wrap=i > 0, overflow="fold")
+    for line in lines:
+        table.add_row(*line[:-1])
+    console.print(table)
+    console.print(found.caption, soft_wrap=True)
+    remarks = [f"{method}, {chosen}: {remark}." for method, chosen, *_, remark in lines if remark]
+    notes = [note for trace in found.best.values() for note in trace.notes]
+    for sentence in dict.fromkeys([*remarks, *notes]):
+        console.print(f"note: {sentence}", soft_wrap=True)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no number that is not finite."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,110 @@
+"""Makes the batches of a study side by side, each kept as it goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from stgt.engines.checkpoint import Checkpoint
+from stgt.engines.drive import Interrupt, interrupts
+from stgt.engines.resume import check_parts_again
+from stgt.engines.run import run_together
+from stgt.engines.store import load
+from stgt.engines.trace import Trace
+from stgt.experiments.study.folder import METRICS, STATE, Folder
+from stgt.experiments.study.metrics import MetricsFile
+from stgt.experiments.study.plan import Batch, Plan
+from stgt.progress import Progress
+
+INTERVAL = 1.0  # seconds between two savings
+Kept = Callable[[list[Trace]], object]
+
+
+class Elsewhere(Protocol):
+    """Workers that are not threads of this process, such as a cluster's."""
+
+    workers: int
+
+    def make(self, batch: Batch, state: Any, kept: Kept, interrupt: Interrupt, progress: Progress) -> None:
+        """Makes a batch, going on from the file `state` if it is there; it is written, then `kept` is told, each time."""
+        ...
+
+
+def execute(
+    plan: Plan,
+    folder: Folder,
+    progress: Callable[[Batch], Progress],
+    *,
+    workers: int | None = None,
+    elsewhere: Elsewhere | None = None,
+) -> bool:
+    """Makes all that is still to be made; returns whether it is finished, and not interrupted.
+
+    Args:
+        plan, folder: what to make, and where it is kept.
+        progress: gives the callback of a batch, when that begins.
+        workers: how many batches at once; the number of cores if left out.
+        elsewhere: who makes the batches, if it is not this process.
+    """
+    alone = plan.rule.cost == "seconds"  # a method has the machine for itself where the clock is judged
+    at_once = 1 if alone else elsewhere.workers if elsewhere is not None else workers or os.cpu_count() or 1
+    with folder.alone(), interrupts() as interrupt:
+        folder.write(status="running")
+
+        def make(batch: Batch) -> None:
+            if interrupt.asked:
+                interrupt.cut = True
+                return
+            try:
+                _make(batch, folder, interrupt, progress(batch), elsewhere)
+            except BaseException:
+                interrupt.asked = True  # the others end where they are, and are kept
+                raise
+
+        try:
+            with ThreadPoolExecutor(max(1, min(at_once, len(plan.batches)))) as pool:
+                list(pool.map(make, plan.batches))
+        except BaseException:
+            folder.end(finished=False)
+            raise
+        if interrupt.cut:
+            folder.end(finished=False)
+        return not interrupt.cut
+
+
+def _make(
+    batch: Batch, folder: Folder, interrupt: Interrupt, progress: Progress, elsewhere: Elsewhere | None
+) -> None:
+    path = folder.batch(batch.folder)
+    path.mkdir(exist_ok=True)
+    state = path / STATE
+    before = load(state) if state.exists() else []
+    if before:
+        check_parts_again(list(batch.algorithms), batch.made.problem, batch.made.topology, before)
+    table = MetricsFile(path / METRICS, batch.method, batch.settings, batch.every)
+    done = bool(before) and before[0].rounds == batch.rounds and not before[0].interrupted
+    table.begin(before, done)
+    if done:
+        progress(1, 1)
+        return
+    if elsewhere is not None:
+        elsewhere.make(batch, state, table.add, interrupt, progress)
+        return
+    run_batch(batch, Checkpoint(state, INTERVAL, table.add), interrupt, progress)
+
+
+def run_batch(batch: Batch, checkpoint: Checkpoint, interrupt: Interrupt, progress: Progress | None) -> None:
+    """Makes a batch in this process."""
+    run_together(
+        list(batch.algorithms),
+        batch.made.problem,
+        batch.made.topology,
+        batch.rounds,
+        batch.seeds,
+        interrupt,
+        checkpoint=checkpoint,
+        progress=progress,
+        **batch.options,
+    )

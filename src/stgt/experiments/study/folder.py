@@ -1,0 +1,239 @@
+"""A study on disk: what was asked for, how far it is, and the states and measurements of its batches.
+
+Every file is written whole or not at all, but for metrics.csv, to which rows are added: its last one may be cut off if
+the process is killed. All that is needed to go on lies in run.json and the state.stgt of each batch.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from stgt.engines.store import load
+from stgt.engines.trace import Trace
+from stgt.experiments.spec import Spec
+from stgt.experiments.study.plan import KINDS, Plan
+from stgt.files import output_folder, write_text
+
+RECORD, SPEC, LOCK = "run.json", "spec.toml", ".lock"
+STATE, METRICS = "state.stgt", "metrics.csv"
+RESULTS = ("summary.csv", "curves.png", "curves.pdf")
+FORMAT = 1
+VERSIONS = ("stgt", "numpy", "scipy", "jax", "jaxlib")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A study's folder, with what its run.json says."""
+
+    path: Path
+    record: dict[str, Any]
+
+    @staticmethod
+    def create(path: Path, plan: Plan, *, force: bool, scripts: Sequence[Path] = (), data_dir: Path | None) -> Folder:
+        """A new one; a ValueError if there is something that must not be overwritten."""
+        if (path / RECORD).is_file():
+            _make_room(path, force)
+        output_folder(path, force)
+        record = {
+            "format": FORMAT,
+            "kind": plan.kind,
+            "name": plan.spec.name or path.name,
+            "status": "running",
+            "started": _now(),
+            "versions": _versions(),
+            "seeds": sorted({seed for batch in plan.batches for seed in _seeds(batch.seeds)}),
+            "rule": asdict(plan.rule),
+            "network": plan.spec.network.model_dump(exclude_none=True),
+            "data": _checksums(plan.spec),
+            "scripts": [str(script.resolve()) for script in scripts],
+            "data_dir": None if data_dir is None else str(data_dir.resolve()),
+        }
+        made = Folder(path, record)
+        made.ask_for(plan)
+        return made
+
+    def ask_for(self, plan: Plan) -> None:
+        """Writes down what is to be run."""
+        batches = [
+            {name: getattr(one, name) for name in ("folder", "run", "method", "rounds", "settings")}
+            for one in plan.batches
+        ]
+        spec = plan.spec.model_dump(mode="json", exclude_none=True)
+        self.write(batches=batches, spec=spec)
+        write_text(self.path / SPEC, tomli_w.dumps(spec))
+
+    @staticmethod
+    def open(path: Path) -> Folder:
+        """One that is there; a ValueError if it is none, or is damaged."""
+        file = path / RECORD
+        try:
+            record = json.loads(file.read_text(encoding="utf-8"))
+            known = record["kind"] in KINDS and isinstance(record["format"], int)
+            known = known and all(isinstance(one["folder"], str) for one in record["batches"])
+        except OSError as error:
+            raise ValueError(
+                f"{path} is no run ({RECORD} cannot be read: {error.strerror}): give a folder that `stgt run`, `stgt "
+                "sweep` or `stgt compare` wrote."
+            ) from None
+        except (ValueError, KeyError, TypeError):
+            known = False
+        if not known:
+            raise ValueError(f"{file} is damaged: take another copy of the folder, or run it anew.")
+        if record["format"] > FORMAT:
+            raise ValueError(
+                f"{file} has format {record['format']}, and this version of stgt reads up to {FORMAT}: use a newer stgt."
+            )
+        return Folder(path, record)
+
+    @property
+    def kind(self) -> str:
+        return self.record["kind"]
+
+    @property
+    def name(self) -> str:
+        return self.record["name"]
+
+    @property
+    def finished(self) -> bool:
+        return self.record["status"] == "finished"
+
+    @property
+    def spec(self) -> Spec:
+        return Spec.model_validate(self.record["spec"])
+
+    def longer_spec(self, sets: Sequence[str]) -> Spec:
+        """The spec, with more rounds if `sets` asks for them as rounds=…; nothing else may change."""
+        spec = self.spec
+        for entry in sets:
+            key, _, value = entry.partition("=")
+            if key.strip() != "rounds" or not value.strip().isdecimal():
+                raise ValueError(f"set {entry}: a run that goes on is what it was; only rounds=… may be given, for more.")
+            rounds = int(value)
+            most = max(run.rounds for run in spec.runs)
+            if rounds < most:
+                raise ValueError(f"set rounds={rounds}: the run is of {most} rounds already; give more.")
+            spec = spec.model_copy(
+                update={"runs": tuple(run.model_copy(update={"rounds": rounds}) for run in spec.runs)}
+            )
+        return spec
+
+    def batch(self, name: str) -> Path:
+        """Where a batch is kept."""
+        return self.path / Path(name).name
+
+    def states(self) -> Iterator[tuple[dict[str, Any], list[Trace]]]:
+        """What is kept of each batch, with its entry in run.json; none of those that were not begun."""
+        for entry in self.record["batches"]:
+            file = self.batch(entry["folder"]) / STATE
+            if file.exists():
+                yield entry, load(file)
+
+    def write(self, **changes: Any) -> None:
+        """Writes run.json, with the changes."""
+        self.record.update(changes)
+        write_text(self.path / RECORD, json.dumps(self.record, indent=1, ensure_ascii=False) + "\n")
+
+    def end(self, finished: bool) -> None:
+        """Says how it ended."""
+        self.write(status="finished" if finished else "interrupted", ended=_now())
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While it lasts no other process may write into the folder; a ValueError if one does."""
+        with (self.path / LOCK).open("a") as stream:
+            if not _lock(stream):
+                raise ValueError(f"{self.path} is being written by another process: wait for it, or give another folder.")
+            yield
+
+    @property
+    def state(self) -> str:
+        """How it stands, in a word or two: a process that was killed could not say so itself."""
+        if self.record["status"] != "running":
+            return self.record["status"]
+        try:
+            with self.alone():
+                return "killed"
+        except (ValueError, OSError):
+            return "running"
+
+
+def list_folders(below: Path) -> list[Folder]:
+    """The studies in a folder and its folders, the newest first; those that cannot be read are left out."""
+    found = []
+    for file in below.glob(f"**/{RECORD}"):
+        try:
+            found.append(Folder.open(file.parent))
+        except ValueError:
+            continue
+    return sorted(found, key=lambda one: one.record.get("started", ""), reverse=True)
+
+
+def _make_room(path: Path, force: bool) -> None:
+    """Removes an older study, if it may: its batches first, so that what is left can still be told."""
+    old = Folder.open(path)
+    if not force:
+        state = "finished" if old.finished else "unfinished"
+        go_on = "" if old.finished else f", resume={path} to go on with it"
+        raise ValueError(f"out {path} holds a run that is {state}: give another folder{go_on}, or force=True for a new one.")
+    with old.alone():
+        for entry in old.record["batches"]:
+            shutil.rmtree(old.batch(entry["folder"]), ignore_errors=True)
+        for name in (*RESULTS, SPEC):
+            (path / name).unlink(missing_ok=True)
+
+
+def _lock(stream: Any) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # Windows, where a folder is not guarded
+        return True
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    for name in VERSIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _seeds(seeds: int | Sequence[int]) -> Sequence[int]:
+    return range(seeds) if isinstance(seeds, int) else seeds
+
+
+def _checksums(spec: Spec) -> dict[str, str]:
+    """SHA-256 of the files of the user's that the spec names."""
+    words = {
+        value
+        for run in spec.runs
+        for table in (run.problem, run.topology)
+        for value in table.arguments.values()
+        if isinstance(value, str)
+    }
+    files = sorted(Path(word) for word in words if len(word) < 4096 and "\0" not in word and Path(word).is_file())
+    return {str(file): sha256(file.read_bytes()).hexdigest() for file in files}
+
+

@@ -1,0 +1,170 @@
+"""What a spec file asks for, as batches of runs that share a compiled program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stgt.algorithms import Algorithm
+from stgt.comparison import check_measured
+from stgt.engines import Rule
+from stgt.engines.choice import distinct, in_words, labels
+from stgt.engines.run import combinations
+from stgt.experiments.simulated import start
+from stgt.experiments.spec import Made, RunSpec, Spec, make
+from stgt.hyper import other_fields
+from stgt.setting import fitting
+
+KINDS = ("run", "sweep", "compare")
+POINTS = 4  # of a grid, at most, in a batch; it does not depend on the number of workers, as bits would then too
+SHARED = ("problem", "rounds", "seeds", "x0", "target", "metrics")  # what methods that are compared have in common
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Runs of one method that are made together: a task for a worker.
+
+    Attributes:
+        folder: its name in the study's folder.
+        run: the number of the spec's run that it belongs to.
+        method: what the method is called.
+        algorithms: one for each combination of hyper-parameters.
+        settings: what sets each apart from the method's others, in words.
+        made: the problem, the topology and the oracle.
+        options: others of `simulate`.
+        every: rounds between two rows of metrics.csv.
+    """
+
+    folder: str
+    run: int
+    method: str
+    algorithms: tuple[Algorithm, ...]
+    settings: tuple[str, ...]
+    made: Made
+    rounds: int
+    seeds: int | tuple[int, ...]
+    options: dict[str, Any]
+    every: int = 1
+
+    @property
+    def work(self) -> float:
+        """How long it takes, in gradients of a node."""
+        seeds = self.seeds if isinstance(self.seeds, int) else len(self.seeds)
+        return float(len(self.algorithms) * seeds * self.algorithms[0].tau * max(1, self.rounds))
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A study before it is made: its batches, and what is judged by which rule."""
+
+    kind: str
+    spec: Spec
+    batches: tuple[Batch, ...]
+    rule: Rule
+
+    @property
+    def runs(self) -> int:
+        """How many there are, seeds not counted."""
+        return sum(len(batch.algorithms) for batch in self.batches)
+
+
+def plan(kind: str, spec: Spec, data_dir: Path | None = None) -> Plan:
+    """What is to be run; a ValueError, before anything is, names the entry that is wrong."""
+    if kind == "run" and any(run.grid for run in spec.runs):
+        raise ValueError(
+            "grid is for `stgt sweep`, which runs all of it, and `stgt compare`, which picks each method's best: use one "
+            "of these, or leave grid out."
+        )
+    if kind == "sweep" and not any(run.grid for run in spec.runs):
+        raise ValueError("grid was left out: give values to try, such as grid.gamma = [0.01, 0.1], or use `stgt run`.")
+    if kind == "compare":
+        _check_comparable(spec)
+    made = [make(run, data_dir) for run in spec.runs]
+    names = labels([(one.algorithm, one.topology) for one in made])
+    names = distinct([run.label or name for run, name in zip(spec.runs, names, strict=True)])
+    batches = [
+        batch
+        for number, (run, one, name) in enumerate(zip(spec.runs, made, names, strict=True))
+        for batch in _batches(run, one, name, number)
+    ]
+    rule = _rule(spec, made)
+    for batch in batches:
+        check_measured(
+            rule.metric, batch.options["metrics"], batch.algorithms[0], batch.made.problem, batch.made.topology
+        )
+    return Plan(kind, spec, tuple(batches), rule)
+
+
+def _check_comparable(spec: Spec) -> None:
+    first = spec.runs[0]
+    for run in spec.runs[1:]:
+        for name in SHARED:
+            if getattr(run, name) != getattr(first, name):
+                raise ValueError(
+                    f"{name} differs between the runs: methods that are compared share it; use `stgt run`, or give one "
+                    f"{name} for all."
+                )
+
+
+def _rule(spec: Spec, made: list[Made]) -> Rule:
+    """What is judged: what the spec says, else the residual where it is known and measured everywhere, else the loss."""
+    wanted = [name for run in spec.runs for name in run.metrics or ()]
+    known = all(one.problem.solve is not None for one in made) and all(
+        run.metrics is None or {"residual", "lyapunov"} & set(run.metrics) for run in spec.runs
+    )
+    measured = "residual" if known else "loss" if not wanted or "loss" in wanted else wanted[0]
+    return Rule(spec.by or measured, spec.runs[0].target, spec.cost, spec.largest)
+
+
+def _batches(run: RunSpec, made: Made, name: str, which: int) -> Iterator[Batch]:
+    folder = f"{which + 1:02d}-{_slug(name)}"
+    groups = [*_groups(made.algorithm, run.grid)]
+    algorithms = [one for group in groups for one in group]
+    for one in algorithms:
+        fitting(one, made.problem, made.topology, made.oracle)
+    options = {
+        "oracle": made.oracle,
+        "metrics": None if run.metrics is None else list(run.metrics),
+        "engine": run.engine,
+        "dtype": run.dtype,
+        **start(run, made),
+    }
+    parts = [part for group in groups for part in np.array_split(np.arange(len(group)), -(-len(group) // POINTS))]
+    owners = [group for group in groups for _ in range(-(-len(group) // POINTS))]
+    for number, (group, part) in enumerate(zip(owners, parts, strict=True), 1):
+        chosen = tuple(group[i] for i in part)
+        yield Batch(
+            folder=folder if len(parts) == 1 else f"{folder}.{number}",
+            run=which,
+            method=name,
+            algorithms=chosen,
+            settings=tuple(in_words(one, algorithms) for one in chosen),
+            made=made,
+            rounds=run.rounds,
+            seeds=run.seeds,
+            options=options,
+            every=run.every,
+        )
+
+
+def _groups(algorithm: Algorithm, grid: dict[str, list[Any]]) -> Iterator[list[Algorithm]]:
+    """The combinations of a grid, those together that share a program: numbers such as tau shape it."""
+    shaping = {name: values for name, values in grid.items() if name in other_fields(type(algorithm))}
+    others = {name: values for name, values in grid.items() if name not in shaping}
+    for values in product(*shaping.values()):
+        try:
+            shaped = replace(algorithm, **dict(zip(shaping, values, strict=True)))
+            yield combinations(shaped, others)
+        except ValueError as error:
+            raise ValueError(f"grid: {error}") from None
+
+
+def _slug(name: str) -> str:
+    """A name for a folder, on any system."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40].strip("-") or "run"
