@@ -7,6 +7,8 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
+LONGEST_WORD = 100  # letters that are compared with those of the words there are
+
 
 def check_count(value: Any, name: str, least: int = 1) -> int:
     """A whole number of at least `least`, as an int."""
@@ -43,7 +45,7 @@ def check_number(
         if _is_flag(value):
             raise TypeError
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name}={value!r}: give a number{_range(above, least, most, below)}.") from None
     if not (math.isfinite(number) and above < number < below and least <= number <= most):
         raise ValueError(f"{name}={number:g}: give a finite number{_range(above, least, most, below)}.")
@@ -61,8 +63,20 @@ def check_choice(value: Any, name: str, allowed: Iterable[str]) -> str:
     """One of a few words."""
     words = list(allowed)
     if not isinstance(value, str) or value not in words:
-        raise ValueError(f"{name}={value!r}: choose from {', '.join(repr(word) for word in words)}.")
+        choices = ", ".join(repr(word) for word in words)
+        raise ValueError(f"{name}={value!r}: choose from {choices}{did_you_mean(value, words)}")
     return value
+
+
+def did_you_mean(given: Any, allowed: Iterable[str]) -> str:
+    """The end of a sentence that lists what is allowed: a full stop, or a question if one of them is much like it."""
+    from difflib import get_close_matches  # only where something is wrong
+
+    if not isinstance(given, str):
+        return "."
+    words = {word.lower(): word for word in allowed}
+    close = get_close_matches(given.lower()[:LONGEST_WORD], words, n=1)
+    return f"; did you mean {words[close[0]]!r}?" if close else "."
 
 
 def _is_flag(value: Any) -> bool:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from stgt.checks import did_you_mean
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -49,7 +51,7 @@ class Registry:
         known = self.names() if installed else list(self._known)
         raise ValueError(
             f"{argument}={name!r}: choose from {', '.join(map(repr, known))}; one of your own is known once its "
-            "script has registered it."
+            f"script has registered it{did_you_mean(name, known)}"
         )
 
     def name_of(self, thing: Callable[..., Any]) -> str:

@@ -39,7 +39,7 @@ def refused(*arguments, **options) -> str:
     assert result.stdout == ""
     (sentence,) = result.stderr.splitlines()
     assert sentence.startswith("stgt: ")
-    assert sentence.endswith(".")
+    assert sentence.endswith((".", "?"))
     return sentence
 
 

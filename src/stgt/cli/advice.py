@@ -26,12 +26,12 @@ def check(
     scripts: Imports = None,
 ) -> None:
     """Say before a run whether it is stable, its error in the long run, the largest safe gamma, and what it sends."""
-    from stgt.experiments import load_spec, make
+    from stgt.experiments import load_spec, make_all
     from stgt.theory import check as look
 
     import_scripts(scripts)
-    for run in load_spec(spec).runs:
-        made = make(run, data_dir)
+    given = load_spec(spec)
+    for run, made in zip(given.runs, make_all(given, spec, data_dir), strict=True):
         with bar(f"{made.algorithm.label} on {made.topology.name}", console) as tick:
             advice = look(*made.objects, target=run.target, progress=tick)
         console.print(_advice_table(f"{made.algorithm.label} on {made.topology.name}: {advice.basis}", advice, run))

@@ -3,7 +3,7 @@
 from stgt.experiments.outcome import Claim, Outcome, divergences, write_outcome
 from stgt.experiments.reproduce import EXPERIMENTS, reproduce
 from stgt.experiments.ridge_demo import demo, summary
-from stgt.experiments.spec import RunSpec, Spec, load_spec, make
+from stgt.experiments.spec import RunSpec, Spec, load_spec, make, make_all
 from stgt.specs import spec_text
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "divergences",
     "load_spec",
     "make",
+    "make_all",
     "reproduce",
     "spec_text",
     "summary",

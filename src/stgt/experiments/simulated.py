@@ -176,7 +176,7 @@ def simulate_runs(runs: Sequence[RunSpec], progress: Progress | None = None) -> 
     """All runs, two at a time; runs that differ in their labels only are run once."""
     keys = [run.model_copy(update={"label": "", "reading": ""}) for run in runs]
     different = {key.model_dump_json(): key for key in keys}
-    work = [run.rounds * run.seeds * run.algorithm.arguments.get("tau", 1) for run in different.values()]
+    work = [run.rounds * run.seed_count * run.algorithm.arguments.get("tau", 1) for run in different.values()]
     ticks = split_progress(progress, work)
     # One thread of linear algebra for each: more would wait for each other.
     with threadpool_limits(1, "blas"):

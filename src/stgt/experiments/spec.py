@@ -2,54 +2,129 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from stgt import problems
 from stgt.algorithms import Algorithm
-from stgt.checks import check_count
+from stgt.checks import did_you_mean
+from stgt.engines.run import combinations
+from stgt.experiments.problem_data import problem_of
+from stgt.oracles import Oracle
 from stgt.problems.base import Problem
-from stgt.specs import Named, make_algorithm, make_problem, make_topology, read_spec
+from stgt.problems.tables import is_file
+from stgt.setting import fitting
+from stgt.specs import (
+    EntryError,
+    Named,
+    in_file,
+    make_algorithm,
+    make_oracle,
+    make_topology,
+    read_spec,
+)
+from stgt.specs.making import with_schedule
 from stgt.topology import Topology
+
+MOST_ROUNDS, MOST_SEEDS = 10**9, 10**6
+Whole = Annotated[int, Field(strict=True)]
+Real = Annotated[float, Field(strict=True)]
+Metric = Literal["residual", "loss", "gradient_norm", "consensus", "tracking", "sum_c", "lyapunov"]
 
 
 class RunSpec(BaseModel):
     """One algorithm on one problem over one topology."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    label: str = ""
-    reading: str = ""
-    algorithm: Named
-    problem: Named
-    topology: Named
-    rounds: int = Field(default=700, ge=0)
-    seeds: int = Field(default=20, ge=1)
-    x0: Literal["zero", "optimum"] = "zero"
-    target: float | None = Field(default=None, gt=0)
+    label: str = Field("", description="What the run is called in tables and legends.")
+    reading: str = Field("", description="Which reading of the paper it belongs to.")
+    algorithm: Named = Field(description="The method and its hyper-parameters.")
+    problem: Named = Field(description="What is minimised.")
+    topology: Named = Field(description="Who hears whom.")
+    oracle: Named | None = Field(None, description="Where gradients come from; the problem's own if left out.")
+    rounds: Whole = Field(700, ge=0, le=MOST_ROUNDS, description="Communication rounds.")
+    seeds: int | tuple[int, ...] = Field(20, description="How many seeds, 0, 1, …, or a list of them.")
+    metrics: tuple[Metric, ...] | None = Field(None, min_length=1, description="What to measure; all if left out.")
+    engine: Literal["jax", "numpy", "simulator", "reference"] | None = Field(
+        None, description="jax (or simulator), compiled, if left out; numpy (or reference), plain."
+    )
+    dtype: Literal["float32", "float64"] | None = Field(None, description="Precision; the engine's own if left out.")
+    every: Whole = Field(1, ge=1, le=MOST_ROUNDS, description="Rounds between two rows of metrics.csv.")
+    x0: Literal["zero", "optimum"] = Field("zero", description="Where a run starts.")
+    target: Real | None = Field(None, gt=0, description="An error to reach.")
+    grid: dict[str, list[Any]] = Field({}, description="Values to try, by hyper-parameter.")
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seeds(cls, given: Any) -> Any:
+        one = [given] if isinstance(given, int) else given
+        if not isinstance(one, list | tuple) or not one or any(type(seed) is not int for seed in one):
+            raise ValueError("give a whole number of at least 1, or a list of seeds.")
+        if one is given and not all(0 <= seed < 2**32 for seed in one):
+            raise ValueError("give seeds from 0 to 2**32 - 1.")
+        if one is given and len(set(one)) < len(one):
+            raise ValueError("give each seed once.")
+        if one is not given and not 1 <= given <= MOST_SEEDS:
+            raise ValueError(f"give a whole number from 1 to {MOST_SEEDS}, or a list of seeds.")
+        return given
+
+    @field_validator("grid", mode="after")
+    @classmethod
+    def _grid(cls, given: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        for name, values in given.items():
+            if not values:
+                raise ValueError(f"{name} has an empty list; give at least one value.")
+        return given
+
+    @property
+    def seed_count(self) -> int:
+        """How many seeds it has."""
+        return self.seeds if isinstance(self.seeds, int) else len(self.seeds)
+
+
+class Network(BaseModel):
+    """What a modelled clock takes: left out, it is 0 for times and without limit for the bandwidth."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    gradient: Real | None = Field(None, ge=0, description="Seconds that a node computes a gradient.")
+    latency: Real | None = Field(None, ge=0, description="Seconds of latency a round.")
+    bandwidth: Real | None = Field(None, gt=0, description="Bits a second of a node's link.")
 
 
 class Spec(BaseModel):
     """What an experiment ran: its options and its runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    experiment: str = ""
-    options: dict[str, Any] = {}
-    runs: tuple[RunSpec, ...] = Field(min_length=1)
+    name: str = Field("", description="What it is called, on pages.")
+    experiment: str = Field("", description="Which of the library's experiments wrote it.")
+    options: dict[str, Any] = Field({}, description="The options of that experiment.")
+    by: Metric | None = Field(None, description="compare: what to judge by; residual, or loss where x* is not known.")
+    cost: Literal["rounds", "gradients", "messages", "floats", "seconds"] = Field(
+        "rounds", description="compare: what reaching the target is to cost as little of as possible."
+    )
+    largest: Annotated[bool, Field(strict=True)] = Field(False, description="compare: is a larger value better?")
+    network: Network | None = Field(None, description="For modelled time.")
+    runs: tuple[RunSpec, ...] = Field(min_length=1, description="The runs.")
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """The objects that a `RunSpec` names."""
+    """The objects that a `RunSpec` names.
+
+    Attributes:
+        algorithm, problem, topology: its parts.
+        oracle: None if the spec gives none.
+        grid: the values to try of the hyper-parameters that the algorithm has.
+    """
 
     algorithm: Algorithm
     problem: Problem
     topology: Topology
+    oracle: Oracle | None = None
+    grid: dict[str, list[Any]] = field(default_factory=dict)
 
     @property
     def objects(self) -> tuple[Algorithm, Problem, Topology]:
@@ -57,43 +132,110 @@ class Made:
 
 
 def make(run: RunSpec, data_dir: Path | None = None) -> Made:
-    """The algorithm, problem and topology of a run; a ValueError names the entry to change."""
-    problem = _problem(json.dumps(run.problem.model_dump(), sort_keys=True), data_dir)
+    """The objects of a run; a ValueError names the entry to change."""
+    problem = problem_of(run.problem, data_dir)
     topology = make_topology(run.topology.model_dump(), problem.n)
-    return Made(make_algorithm(run.algorithm), problem, topology)
+    algorithm = make_algorithm(run.algorithm)
+    oracle = None if run.oracle is None else make_oracle(run.oracle)
+    return Made(algorithm, problem, topology, oracle, _grid(run, algorithm))
 
 
-def load_spec(path: Path) -> Spec:
-    """Reads a TOML file: the tables [algorithm], [problem], [topology] of one run, or several runs as [[runs]]."""
-    return read_spec(path, Spec)
+def make_all(spec: Spec, path: Path, data_dir: Path | None = None) -> list[Made]:
+    """The objects of all runs of a spec, checked to fit together.
+
+    Args:
+        spec: what `load_spec` has read.
+        path: of its file, which a ValueError names beside the entry.
+        data_dir: folder with LIBSVM's files.
+    """
+    found = []
+    for index, run in enumerate(spec.runs):
+        with in_file(path, spec.runs, index):
+            found.append(_fitting(make(run, data_dir)))
+    names = {field.name for made in found for field in fields(made.algorithm)}
+    for index, run in enumerate(spec.runs):
+        for name in run.grid:
+            if name not in names:
+                with in_file(path, spec.runs, index):
+                    known = ", ".join(sorted(names))
+                    raise EntryError(("grid", name), f" is not known: choose from {known}{did_you_mean(name, names)}")
+    return found
 
 
-@lru_cache(maxsize=8)
-def _problem(text: str, data_dir: Path | None) -> Problem:
-    arguments = json.loads(text)
-    name = arguments.pop("name")
-    if name == "logistic" and "features" not in arguments:
-        chosen = arguments.pop("data", None)
-        if not isinstance(chosen, str):
-            raise ValueError("problem.data was left out: logistic needs the name of a data set, such as data = 'a9a'.")
-        rows = arguments.pop("rows", None)
-        features, labels = _data(chosen, None if rows is None else check_count(rows, "problem.rows", 2), data_dir)
-        arguments = {"features": features, "labels": labels, **arguments}
-    return make_problem(name, arguments)
+def load_spec(path: Path, sets: Iterable[str] = ()) -> Spec:
+    """Reads a TOML file: the tables [algorithm], [problem], [topology] of one run, or several runs as [[runs]].
+
+    Args:
+        path: of the file; paths in it are relative to its folder, and absolute in what is returned.
+        sets: "key=value" each, instead of what the file says; see `stgt.specs.read_spec`.
+    """
+    spec = read_spec(path, Spec, sets)
+    if spec.cost != "rounds" and any(run.target is None for run in spec.runs):
+        raise ValueError(f"spec {path}: cost={spec.cost!r} without a target: give target = …, an error to reach.")
+    folder = path.resolve().parent
+    return spec.model_copy(update={"runs": tuple(_absolute(run, folder) for run in spec.runs)})
 
 
-@lru_cache(maxsize=4)
-def _data(name: str, rows: int | None, data_dir: Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """A data set, or `rows` of its rows: half of each label, drawn at random, always the same."""
-    features, labels = problems.load_libsvm(name, data_dir)
-    if rows is None:
-        return features, labels
-    half, rng = rows // 2, np.random.default_rng(0)
-    members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    fewest = min(len(member) for member in members)
-    if half > fewest:
-        raise ValueError(
-            f"problem.rows={rows}: {name} has {fewest} rows of its rarer label; give at most {2 * fewest}."
+def _absolute(run: RunSpec, folder: Path) -> RunSpec:
+    """The run with the paths of its files resolved."""
+    problem, topology = run.problem.model_dump(), run.topology.model_dump()
+    if is_file(problem.get("data")):
+        problem["data"] = str(folder / problem["data"])
+    return run.model_copy(
+        update={"problem": Named(**problem), "topology": Named(**_with_absolute_files(topology, folder))}
+    )
+
+
+def _with_absolute_files(value: Any, folder: Path) -> Any:
+    """A topology's table, with the files of those that are given by a file resolved."""
+    if isinstance(value, list):
+        return [_with_absolute_files(one, folder) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: str(folder / one) if key in ("edges", "W") and isinstance(one, str) else _with_absolute_files(one, folder)
+        for key, one in value.items()
+    }
+
+
+def _grid(run: RunSpec, algorithm: Algorithm) -> dict[str, list[Any]]:
+    """The values to try of what the algorithm has; an EntryError if one of them cannot be."""
+    names = [field.name for field in fields(algorithm)]
+    grid = {
+        name: [with_schedule(value, f"grid.{name}") for value in values]
+        for name, values in run.grid.items()
+        if name in names
+    }
+    if run.grid and not grid:
+        first = next(iter(run.grid))
+        words = f": {algorithm.label} has {', '.join(names)}{did_you_mean(first, names)}"
+        raise EntryError(("grid", first), words)
+    for name, values in grid.items():
+        try:
+            combinations(algorithm, {name: values})
+        except ValueError as error:
+            raise EntryError(("grid", name), f": {error}") from None
+    return grid
+
+
+def _fitting(made: Made) -> Made:
+    """What was made, if its parts fit together; an EntryError names what does not."""
+    algorithm = made.algorithm
+    if algorithm.gamma is None:
+        if "gamma" not in made.grid:
+            raise EntryError(("algorithm", "gamma"), " was left out: give it, or a list of values in [grid].")
+        algorithm = combinations(algorithm, {"gamma": made.grid["gamma"][:1]})[0]
+    if made.problem.n != made.topology.n:
+        raise EntryError(
+            ("topology",), f" has {made.topology.n} nodes, but the problem has {made.problem.n}: make them equal."
         )
-    chosen = np.sort(np.concatenate([rng.choice(member, half, replace=False) for member in members]))
-    return features[chosen], labels[chosen]
+    if made.oracle is not None:
+        try:
+            made.oracle.check(made.problem)
+        except ValueError as error:
+            raise EntryError(("oracle",), f": {error}") from None
+    try:
+        fitting(algorithm, made.problem, made.topology, made.oracle)
+    except ValueError as error:
+        raise EntryError(("algorithm",), f": {error}") from None
+    return made

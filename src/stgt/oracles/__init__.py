@@ -4,5 +4,26 @@ from stgt.oracles.stochastic import Exact, Minibatch, Noisy, Oracle, ProblemNois
 from stgt.oracles.variance_reduced import SAGA, SVRG
 
 ORACLES: dict[str, type[Oracle]] = {"saga": SAGA, "svrg": SVRG}  # those that an algorithm may ask for by name
+NAMED_ORACLES: dict[str, type[Oracle]] = {
+    kind.__name__: kind for kind in (Exact, Noisy, ProblemNoise, Minibatch, SAGA, SVRG)
+}  # those that a spec may name
 
-__all__ = ["ORACLES", "SAGA", "SVRG", "Exact", "Minibatch", "Noisy", "Oracle", "ProblemNoise", "default_oracle"]
+
+def list_oracles() -> list[str]:
+    """The names of all oracles, sorted."""
+    return sorted(NAMED_ORACLES)
+
+
+__all__ = [
+    "NAMED_ORACLES",
+    "ORACLES",
+    "SAGA",
+    "SVRG",
+    "Exact",
+    "Minibatch",
+    "Noisy",
+    "Oracle",
+    "ProblemNoise",
+    "default_oracle",
+    "list_oracles",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -83,9 +84,9 @@ class TrainingSpec(BaseModel):
     runs: tuple[Training, ...] = Field(min_length=1)
 
 
-def load_training(path: Path) -> TrainingSpec:
-    """Reads a TOML file: one run, or several as [[runs]]."""
-    spec = read_spec(path, TrainingSpec)
+def load_training(path: Path, sets: Iterable[str] = ()) -> TrainingSpec:
+    """Reads a TOML file: one run, or several as [[runs]]; `sets` as for `stgt.specs.read_spec`."""
+    spec = read_spec(path, TrainingSpec, sets)
     folders = [run.folder for run in spec.runs]
     for run in spec.runs:
         if folders.count(run.folder) > 1:
