@@ -144,6 +144,11 @@ def _study(
 
     talk = Console(stderr=True, markup=False, emoji=False) if as_json else console
     import_scripts(scripts)
+    elsewhere = None
+    if ray is not None:
+        from stgt.experiments.study.on_ray import RayCluster
+
+        elsewhere = RayCluster(ray, talk.print, scripts or ())
     if resume is not None:
         planned, folder = _resumed(kind, spec, resume, sets, data_dir, scripts)
     else:
@@ -154,11 +159,6 @@ def _study(
         f"seeds, into {folder.path}",
         soft_wrap=True,
     )
-    elsewhere = None
-    if ray is not None:
-        from stgt.experiments.study.on_ray import RayCluster
-
-        elsewhere = RayCluster(ray, talk.print, scripts or ())
     numbers = {id(batch): number for number, batch in enumerate(planned.batches)}
     with bars(kind, [batch.work for batch in planned.batches], talk) as part:
         finished = execute(
@@ -194,8 +194,8 @@ def _new(
     from stgt.experiments.study import Folder, plan
 
     if spec is None:
-        raise ValueError("spec was left out: give a TOML file, or resume=FOLDER to go on with a run.")
-    planned = plan(kind, load_spec(spec, sets or ()), data_dir)
+        raise ValueError("spec was left out: give a TOML file, or --resume FOLDER to go on with a run.")
+    planned = plan(kind, load_spec(spec, sets or ()), spec, data_dir)
     where = out or Path("runs") / spec.stem
     return planned, Folder.create(where, planned, force=force, scripts=scripts or (), data_dir=data_dir)
 
@@ -209,17 +209,18 @@ def _resumed(
     scripts: list[Path] | None,
 ) -> tuple[Plan, Folder]:
     from stgt.experiments.study import Folder, plan
+    from stgt.experiments.study.folder import SPEC
 
     if spec is not None:
         raise ValueError(f"resume goes on with what {resume} holds: leave {spec} out.")
     folder = Folder.open(resume)
     if folder.kind != kind:
-        raise ValueError(f"resume {resume} holds a {folder.kind}: use `stgt {folder.kind} --resume {resume}`.")
+        raise ValueError(f"resume {resume} is of `stgt {folder.kind}`: use `stgt {folder.kind} --resume {resume}`.")
     used = folder.record.get("scripts", [])
     if used and not scripts:
         raise ValueError(f"import was left out: {resume} was run with a script of your own; give --import {used[0]}.")
     where = data_dir or (Path(folder.record["data_dir"]) if folder.record.get("data_dir") else None)
-    planned = plan(kind, folder.longer_spec(sets or ()), where)
+    planned = plan(kind, folder.longer_spec(sets or ()), resume / SPEC, where)
     folder.ask_for(planned)
     return planned, folder
 
@@ -247,9 +248,10 @@ def _print(folder: Folder, found: Comparison, as_json: bool) -> None:
         table.add_row(*line[:-1])
     console.print(table)
     console.print(found.caption, soft_wrap=True)
-    remarks = [f"{method}, {chosen}: {remark}." for method, chosen, *_, remark in lines if remark]
     notes = [note for trace in found.best.values() for note in trace.notes]
-    for sentence in dict.fromkeys([*remarks, *notes]):
+    remarks = [f"{method}, {chosen}: {remark}." for method, chosen, *_, remark in lines if remark]
+    failing = tuple(f"{method}," for method in found.best if any(note.startswith(f"{method} at its") for note in notes))
+    for sentence in dict.fromkeys([*(one for one in remarks if not one.startswith(failing)), *notes]):
         console.print(f"note: {sentence}", soft_wrap=True)
 
 

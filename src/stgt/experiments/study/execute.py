@@ -74,9 +74,7 @@ def execute(
         return not interrupt.cut
 
 
-def _make(
-    batch: Batch, folder: Folder, interrupt: Interrupt, progress: Progress, elsewhere: Elsewhere | None
-) -> None:
+def _make(batch: Batch, folder: Folder, interrupt: Interrupt, progress: Progress, elsewhere: Elsewhere | None) -> None:
     path = folder.batch(batch.folder)
     path.mkdir(exist_ok=True)
     state = path / STATE

@@ -55,7 +55,7 @@ class Folder:
             "versions": _versions(),
             "seeds": sorted({seed for batch in plan.batches for seed in _seeds(batch.seeds)}),
             "rule": asdict(plan.rule),
-            "network": plan.spec.network.model_dump(exclude_none=True),
+            "network": {} if plan.spec.network is None else plan.spec.network.model_dump(exclude_none=True),
             "data": _checksums(plan.spec),
             "scripts": [str(script.resolve()) for script in scripts],
             "data_dir": None if data_dir is None else str(data_dir.resolve()),
@@ -119,7 +119,9 @@ class Folder:
         for entry in sets:
             key, _, value = entry.partition("=")
             if key.strip() != "rounds" or not value.strip().isdecimal():
-                raise ValueError(f"set {entry}: a run that goes on is what it was; only rounds=… may be given, for more.")
+                raise ValueError(
+                    f"set {entry}: a run that goes on is what it was; only rounds=… may be given, for more."
+                )
             rounds = int(value)
             most = max(run.rounds for run in spec.runs)
             if rounds < most:
@@ -154,7 +156,9 @@ class Folder:
         """While it lasts no other process may write into the folder; a ValueError if one does."""
         with (self.path / LOCK).open("a") as stream:
             if not _lock(stream):
-                raise ValueError(f"{self.path} is being written by another process: wait for it, or give another folder.")
+                raise ValueError(
+                    f"{self.path} is being written by another process: wait for it, or give another folder."
+                )
             yield
 
     @property
@@ -186,7 +190,9 @@ def _make_room(path: Path, force: bool) -> None:
     if not force:
         state = "finished" if old.finished else "unfinished"
         go_on = "" if old.finished else f", resume={path} to go on with it"
-        raise ValueError(f"out {path} holds a run that is {state}: give another folder{go_on}, or force=True for a new one.")
+        raise ValueError(
+            f"out {path} holds a run that is {state}: give another folder{go_on}, or force=True for a new one."
+        )
     with old.alone():
         for entry in old.record["batches"]:
             shutil.rmtree(old.batch(entry["folder"]), ignore_errors=True)
@@ -235,5 +241,3 @@ def _checksums(spec: Spec) -> dict[str, str]:
     }
     files = sorted(Path(word) for word in words if len(word) < 4096 and "\0" not in word and Path(word).is_file())
     return {str(file): sha256(file.read_bytes()).hexdigest() for file in files}
-
-

@@ -90,6 +90,7 @@ def _connected(address: str) -> Any:
     try:
         for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
             os.environ.setdefault(name, "0")
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
         import ray
     except ImportError:
         raise ValueError("ray is not installed: pip install 'stgt[ray]', or leave ray out.") from None

@@ -17,7 +17,7 @@ from stgt.engines import Rule
 from stgt.engines.choice import distinct, in_words, labels
 from stgt.engines.run import combinations
 from stgt.experiments.simulated import start
-from stgt.experiments.spec import Made, RunSpec, Spec, make
+from stgt.experiments.spec import Made, RunSpec, Spec, make_all
 from stgt.hyper import other_fields
 from stgt.setting import fitting
 
@@ -74,8 +74,16 @@ class Plan:
         return sum(len(batch.algorithms) for batch in self.batches)
 
 
-def plan(kind: str, spec: Spec, data_dir: Path | None = None) -> Plan:
-    """What is to be run; a ValueError, before anything is, names the entry that is wrong."""
+def plan(kind: str, spec: Spec, path: Path, data_dir: Path | None = None) -> Plan:
+    """What is to be run; a ValueError, before anything is, names the file `path` and the entry that is wrong."""
+    try:
+        return _plan(kind, spec, path, data_dir)
+    except ValueError as error:
+        words = str(error)
+        raise ValueError(words if words.startswith(f"spec {path}") else f"spec {path}: {words}") from None
+
+
+def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
     if kind == "run" and any(run.grid for run in spec.runs):
         raise ValueError(
             "grid is for `stgt sweep`, which runs all of it, and `stgt compare`, which picks each method's best: use one "
@@ -85,7 +93,7 @@ def plan(kind: str, spec: Spec, data_dir: Path | None = None) -> Plan:
         raise ValueError("grid was left out: give values to try, such as grid.gamma = [0.01, 0.1], or use `stgt run`.")
     if kind == "compare":
         _check_comparable(spec)
-    made = [make(run, data_dir) for run in spec.runs]
+    made = make_all(spec, path, data_dir)
     names = labels([(one.algorithm, one.topology) for one in made])
     names = distinct([run.label or name for run, name in zip(spec.runs, names, strict=True)])
     batches = [
@@ -124,7 +132,7 @@ def _rule(spec: Spec, made: list[Made]) -> Rule:
 
 def _batches(run: RunSpec, made: Made, name: str, which: int) -> Iterator[Batch]:
     folder = f"{which + 1:02d}-{_slug(name)}"
-    groups = [*_groups(made.algorithm, run.grid)]
+    groups = [*_groups(made.algorithm, made.grid)]
     algorithms = [one for group in groups for one in group]
     for one in algorithms:
         fitting(one, made.problem, made.topology, made.oracle)

@@ -22,7 +22,9 @@ def load_comparison(folder: Folder) -> Comparison:
     for entry, traces in folder.states():
         runs.setdefault(entry["method"], []).extend(traces)
     if not runs:
-        raise ValueError(f"{folder.path} holds no measurement yet: go on with `stgt {folder.kind} --resume {folder.path}`.")
+        raise ValueError(
+            f"{folder.path} holds no measurement yet: go on with `stgt {folder.kind} --resume {folder.path}`."
+        )
     best = {label: noted(rule, label, rule.choose(traces)) for label, traces in runs.items()}
     return Comparison(rule, runs, best)
 

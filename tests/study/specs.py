@@ -1,0 +1,51 @@
+"""Small specs for studies, on either engine, and the command line in a process of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+TEXT = """
+name = "a small study"
+rounds = {rounds}
+seeds = 2
+engine = "{engine}"
+[problem]
+name = "ridge"
+n = 6
+p = 3
+noise = 0.1
+[topology]
+name = "random_matching"
+seed = 3
+[algorithm]
+tau = 3
+{shared}
+[[runs]]
+algorithm = {{name = "STGT"}}
+[[runs]]
+algorithm = {{name = "ProxSkip", tau = 1, p = 0.5}}
+[[runs]]
+algorithm = {{name = "ScaffoldPlus"}}
+topology = {{name = "server", sampled = 2}}
+"""
+SHARED = {
+    "run": "gamma = 0.1",
+    "sweep": "[grid]\ngamma = [0.02, 0.05, 0.1, 0.15, 0.2]",
+    "compare": "[grid]\ngamma = [0.05, 0.1, 0.2]",
+}
+FAST = "import stgt.experiments.study.execute as e; e.INTERVAL = {interval}; from stgt.cli import main; main()"
+
+
+def write_spec(folder: Path, kind: str, engine: str = "numpy", rounds: int = 40) -> Path:
+    path = folder / "study.toml"
+    path.write_text(TEXT.format(rounds=rounds, engine=engine, shared=SHARED[kind]))
+    return path
+
+
+def command(*arguments: object, interval: float = 0.02) -> list[str]:
+    """The command line, with states that are saved often."""
+    return [sys.executable, "-c", FAST.format(interval=interval), *map(str, arguments)]
+
+
+def stgt(*arguments: object, **options) -> subprocess.CompletedProcess:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False, **options)
