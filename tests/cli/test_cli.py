@@ -111,7 +111,7 @@ def test_help_prints_brackets(application, arguments, words):
 def test_no_help_is_read_as_markup():
     """What is in brackets is either escaped or printed as it stands."""
     for command in COMMANDS.values():
-        for text in (command.help, *(parameter.help for parameter in command.params)):
+        for text in (command.help, command.epilog or "", *(parameter.help for parameter in command.params)):
             assert Text.from_markup(text).plain == text.replace("\\[", "[")
 
 

@@ -17,3 +17,7 @@ def main() -> None:
     except ValueError as error:
         print(f"stgt: {error}", file=sys.stderr)
         sys.exit(2)
+    except OSError as error:  # a full disk, a folder that is gone
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"stgt: {where}{error.strerror or error}; what was written before is kept.", file=sys.stderr)
+        sys.exit(1)

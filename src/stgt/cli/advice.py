@@ -25,7 +25,12 @@ def check(
     data_dir: Annotated[Path | None, typer.Option(help="Folder with LIBSVM's files, if the problem needs one.")] = None,
     scripts: Imports = None,
 ) -> None:
-    """Say before a run whether it is stable, its error in the long run, the largest safe gamma, and what it sends."""
+    """Say before a run whether it is stable, its error in the long run, the largest safe gamma, and what it sends.
+
+    Examples:
+        stgt check spec.toml
+        stgt check spec.toml --import my_methods.py --data-dir DATA
+    """
     from stgt.experiments import load_spec, make_all
     from stgt.theory import check as look
 

@@ -27,14 +27,45 @@ class Commands(TyperGroup):
             raise ValueError(in_flags(str(error), called)) from error
 
 
+EXIT_CODES = """Exit codes:
+
+0    done
+
+1    something failed
+
+2    input that can be mended
+
+3    a process was killed or lost
+
+4    numbers are not finite
+
+130  stopped by Ctrl-C; what was done is kept"""
+
 app = typer.Typer(
     cls=Commands,
-    help="Decentralised and federated optimisation with local updates.",
+    help="Decentralised and federated optimisation with local updates. `stgt COMMAND --help` has examples.",
+    epilog=EXIT_CODES,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 console = Console(markup=False, emoji=False)  # brackets in names, paths and sentences are just brackets
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        console.print(f"stgt {version('stgt')}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What stands before the command."""
 
 
 Imports = Annotated[
@@ -49,6 +80,20 @@ def import_scripts(scripts: list[Path] | None) -> None:
 
     for script in scripts or ():
         import_script(script)
+
+
+def complete_topologies(incomplete: str) -> list[str]:
+    """The topologies whose names begin so, for the shell."""
+    from stgt.topology import list_topologies
+
+    return [name for name in list_topologies() if name.startswith(incomplete)]
+
+
+def complete_reproductions(incomplete: str) -> list[str]:
+    """The experiments whose names begin so, for the shell."""
+    from stgt.experiments import EXPERIMENTS
+
+    return [name for name in EXPERIMENTS if name.startswith(incomplete)]
 
 
 def say(line: str) -> None:

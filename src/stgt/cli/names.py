@@ -7,7 +7,12 @@ from stgt.cli.common import Imports, app, console, import_scripts
 
 @app.command(name="list")
 def list_names(scripts: Imports = None) -> None:
-    """Name the algorithms, topologies and problems there are."""
+    """Name the algorithms, topologies and problems there are.
+
+    Examples:
+        stgt list
+        stgt list --import my_methods.py
+    """
     from stgt.algorithms import list_algorithms
     from stgt.problems import list_problems
     from stgt.topology import list_topologies

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
+from typer.core import TyperArgument, TyperCommand
 
-from stgt.cli.common import app, console, plus_minus
+from stgt.cli.common import app, complete_reproductions, console, plus_minus
 from stgt.progress import bar
+
+if TYPE_CHECKING:
+    from click import Context, HelpFormatter
 
 
 @app.command()
@@ -18,7 +22,12 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo"),
     force: Annotated[bool, typer.Option(help="Overwrite what the folder holds.")] = False,
 ) -> None:
-    """Compare ST-GT, FlexGT and Scaffold on the paper's ridge problem, over 20 seeds."""
+    """Compare ST-GT, FlexGT and Scaffold on the paper's ridge problem, over 20 seeds.
+
+    Examples:
+        stgt demo
+        stgt demo --out picture --force
+    """
     from stgt.experiments import demo as run
     from stgt.experiments import summary
     from stgt.experiments.ridge_demo import TITLE
@@ -49,15 +58,19 @@ def demo(
         raise typer.Exit(1)
 
 
-@app.command()
+class Reproduce(TyperCommand):
+    """The command whose help names the experiments there are: they are loaded only when it is asked for."""
+
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        for parameter in self.params:
+            if isinstance(parameter, TyperArgument):
+                parameter.help = f"One of {', '.join(complete_reproductions(''))}."
+        super().format_help(ctx, formatter)
+
+
+@app.command(cls=Reproduce)
 def reproduce(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="convergence, local-updates, topology, frontier, directed, heterogeneity, relaxed, table1, cifar10, "
-            "mnist, federated."
-        ),
-    ],
+    name: Annotated[str, typer.Argument(help="Which experiment.", autocompletion=complete_reproductions)],
     out: Annotated[Path | None, typer.Option(help="Folder for the results; NAME if left out.")] = None,
     force: Annotated[bool, typer.Option(help="Overwrite what the folder holds.")] = False,
     readings: Annotated[
@@ -68,7 +81,12 @@ def reproduce(
     rounds: Annotated[int | None, typer.Option(help="Rounds to train, instead of the scale's own.", min=1)] = None,
     batch: Annotated[int | None, typer.Option(help="Images a batch, for cifar10.", min=1)] = None,
 ) -> None:
-    """Run one of the paper's experiments: figures, results.csv, the spec it ran, and claims.json."""
+    """Run one of the paper's experiments: figures, results.csv, the spec it ran, and claims.json.
+
+    Examples:
+        stgt reproduce convergence --reading printed --out figure-1
+        stgt reproduce mnist --data-dir DATA --scale small
+    """
     from stgt.experiments import divergences, write_outcome
     from stgt.experiments.reproduce import prepared, works_in
     from stgt.files import output_folder

@@ -54,10 +54,8 @@ def run(
     A run that is killed or stopped by Ctrl-C goes on with --resume, to the same bits.
 
     Examples:
-
-      stgt run study.toml --set rounds=100 --out runs/short
-
-      stgt run --resume runs/short
+        stgt run study.toml --set rounds=100 --out runs/short
+        stgt run --resume runs/short
     """
     _study("run", spec, out, resume, force, sets, data_dir, as_json, scripts, workers)
 
@@ -78,10 +76,8 @@ def sweep(
     """Run every combination of a spec's grid, over the cores of this machine or a Ray cluster.
 
     Examples:
-
-      stgt sweep study.toml --set 'grid.gamma=[0.01, 0.03, 0.1]'
-
-      stgt sweep study.toml --ray auto
+        stgt sweep study.toml --set 'grid.gamma=[0.01, 0.03, 0.1]'
+        stgt sweep study.toml --ray auto
     """
     _study("sweep", spec, out, resume, force, sets, data_dir, as_json, scripts, workers, ray)
 
@@ -102,10 +98,8 @@ def compare(
     """Compare the methods of a spec, each at the best of its grid, by a rule that is said.
 
     Examples:
-
-      stgt compare examples/study/spec.toml
-
-      stgt report runs/spec -o report.html
+        stgt compare examples/study/spec.toml --out runs/wine
+        stgt compare --resume runs/wine
     """
     _study("compare", spec, out, resume, force, sets, data_dir, as_json, scripts, workers, ray)
 
@@ -117,9 +111,8 @@ def show(
 ) -> None:
     """Show what a run has found, finished or not.
 
-    Example:
-
-      stgt show runs/study
+    Examples:
+        stgt show runs/study
     """
     from stgt.experiments.study import Folder, load_comparison
 

@@ -26,7 +26,10 @@ def train(
 ) -> None:
     """Train image classifiers in several processes of this machine; for more machines see `torchrun -m stgt.train`.
 
-    Exit code 2: the input can be mended; 3: a process was killed or lost; 4: numbers were not finite; 1: anything else.
+    Examples:
+        stgt train examples/mnist.toml --out runs/mnist --data-dir DATA --download
+        stgt train spec.toml --out runs/own --nodes 4 --import my_methods.py
+    The same line again goes on where it was stopped.
     """
     from stgt.experiments.training.aftermath import StoppedTrainingError
     from stgt.experiments.training.launch import launch

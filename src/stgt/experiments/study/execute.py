@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from stgt.engines.checkpoint import Checkpoint
 from stgt.engines.drive import Interrupt, interrupts
@@ -27,8 +28,8 @@ class Elsewhere(Protocol):
 
     workers: int
 
-    def make(self, batch: Batch, state: Any, kept: Kept, interrupt: Interrupt, progress: Progress) -> None:
-        """Makes a batch, going on from the file `state` if it is there; it is written, then `kept` is told, each time."""
+    def make(self, batch: Batch, state: Path, kept: Kept, interrupt: Interrupt, progress: Progress) -> None:
+        """Makes a batch, going on from the file `state` if it is there; `kept` is told each time after it was written."""
         ...
 
 

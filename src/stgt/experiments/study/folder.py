@@ -93,7 +93,7 @@ class Folder:
             raise ValueError(f"{file} is damaged: take another copy of the folder, or run it anew.")
         if record["format"] > FORMAT:
             raise ValueError(
-                f"{file} has format {record['format']}, and this version of stgt reads up to {FORMAT}: use a newer stgt."
+                f"{file} has format {record['format']}, and this version of stgt reads up to {FORMAT}: use a newer one."
             )
         return Folder(path, record)
 

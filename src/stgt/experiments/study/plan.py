@@ -86,7 +86,7 @@ def plan(kind: str, spec: Spec, path: Path, data_dir: Path | None = None) -> Pla
 def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
     if kind == "run" and any(run.grid for run in spec.runs):
         raise ValueError(
-            "grid is for `stgt sweep`, which runs all of it, and `stgt compare`, which picks each method's best: use one "
+            "grid is for `stgt sweep`, which runs it all, and `stgt compare`, which picks each method's best: use one "
             "of these, or leave grid out."
         )
     if kind == "sweep" and not any(run.grid for run in spec.runs):
@@ -121,7 +121,7 @@ def _check_comparable(spec: Spec) -> None:
 
 
 def _rule(spec: Spec, made: list[Made]) -> Rule:
-    """What is judged: what the spec says, else the residual where it is known and measured everywhere, else the loss."""
+    """What is judged: what the spec says, else the residual where it is measured everywhere, else the loss."""
     wanted = [name for run in spec.runs for name in run.metrics or ()]
     known = all(one.problem.solve is not None for one in made) and all(
         run.metrics is None or {"residual", "lyapunov"} & set(run.metrics) for run in spec.runs

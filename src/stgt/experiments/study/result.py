@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stgt.comparison import Comparison
 from stgt.engines import Rule, Trace
@@ -13,7 +13,9 @@ from stgt.experiments.study.folder import RESULTS, Folder
 from stgt.files import write_table
 from stgt.progress import Progress, split_progress
 from stgt.report import Network, Study
-from stgt.theory import Advice, check
+
+if TYPE_CHECKING:
+    from stgt.theory import Advice
 
 
 def load_comparison(folder: Folder) -> Comparison:
@@ -92,6 +94,8 @@ def _made(folder: Folder, method: str) -> Made | str:
 def _advice(trace: Trace, made: Any, progress: Progress) -> Advice | str:
     if isinstance(made, str):
         return made
+    from stgt.theory import check  # it takes as long to load as a short run
+
     try:
         return check(trace.algorithm, made.problem, made.topology, progress=progress)
     except ValueError as error:
