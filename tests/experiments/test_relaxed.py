@@ -14,7 +14,7 @@ from stgt.experiments import relaxed_exact as exact
 from stgt.experiments.relaxed import exact_figures, relaxed
 from stgt.experiments.relaxed_a9a import METHODS, Grid
 from stgt.experiments.relaxed_exact import GRAPHS, Graph, Point
-from stgt.experiments.reproduce import EXPERIMENTS, prepared
+from stgt.experiments.reproductions import EXPERIMENTS, prepared
 
 ROWS = 320
 CURVATURE, TAU = 0.7, 5

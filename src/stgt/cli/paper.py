@@ -88,7 +88,7 @@ def reproduce(
         stgt reproduce mnist --data-dir DATA --scale small
     """
     from stgt.experiments import divergences, write_outcome
-    from stgt.experiments.reproduce import prepared, works_in
+    from stgt.experiments.reproductions import prepared, works_in
     from stgt.files import output_folder
 
     experiment = prepared(name, readings, data_dir, scale=scale, rounds=rounds, batch=batch)

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from stgt import theory
 from stgt.engines import Trace, simulate
 from stgt.engines.drive import interrupts_as_ever, side_by_side
+from stgt.experiments.beginning import start
 from stgt.experiments.outcome import finite, lost_at
 from stgt.experiments.spec import Made, RunSpec, make
 from stgt.progress import Progress, split_progress
@@ -207,31 +208,9 @@ def decided_by(*runs: SimulatedRun) -> str:
     return "runs that grow" if any(one.growing for one in runs) else "95 % intervals"
 
 
-def start(run: RunSpec, made: Made) -> dict[str, Any]:
-    """Where a run starts, as options of `simulate`."""
-    if run.x0 == "zero":
-        return {}
-    if made.problem.optimum is None:
-        raise ValueError(f"x0 = 'optimum', but {made.problem.name} has no known optimum: use 'zero'.")
-    return {"x0": made.problem.optimum, "state0": _at_optimum(made, made.problem.optimum)}
-
-
 def as_plain(topology: Topology) -> Topology:
     """The same schedule as plain matrices, if it is small: then all graphs share one compiled program."""
     if topology.period is None or topology.has_server or topology.n > DENSE_UP_TO:
         return topology
     matrices = np.stack([topology.matrix(r) for r in range(topology.period)])
     return replace(topology, structure=Dense(matrices))
-
-
-def _at_optimum(made: Made, optimum: np.ndarray) -> dict[str, np.ndarray]:
-    """The fixed point of the corrections: c_i = −∇f_i(x*) for a tracker, own_i = ∇f_i(x*) for Scaffold.
-
-    A tracker that starts at x* without it would first have to learn it.
-    """
-    gradients = made.problem.gradients(optimum)
-    gradients = gradients - gradients.mean(axis=0)  # 0 but for rounding, and what is conserved must be
-    fields = made.algorithm.init(gradients, gradients, gradients)
-    if "own" in fields:
-        return {"own": gradients}
-    return {"c": -gradients} if "c" in fields else {}

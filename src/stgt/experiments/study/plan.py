@@ -16,7 +16,7 @@ from stgt.comparison import check_measured
 from stgt.engines import Rule
 from stgt.engines.choice import distinct, in_words, labels
 from stgt.engines.run import combinations
-from stgt.experiments.simulated import start
+from stgt.experiments.beginning import start
 from stgt.experiments.spec import Made, RunSpec, Spec, make_all
 from stgt.hyper import other_fields
 from stgt.setting import fitting
