@@ -27,6 +27,7 @@ OVER = {
     "seconds": "seconds of this computer, all seeds together",
 }
 WIDTH, HEIGHT = 3.5, 2.9  # inches of one panel
+HIGHEST = 1e280  # on a logarithmic axis
 MANY_DECADES = 100  # on an axis, whose ticks stand at every fiftieth then
 
 
@@ -154,6 +155,9 @@ def _panel(axes: Any, panel: Panel) -> None:
         axes.set_xticks([])
         axes.set_yticks([])
     elif panel.ylog:
+        values = np.concatenate([line.y for line in panel.lines])
+        if values.max(initial=0.0) > HIGHEST:  # margins above it would leave the numbers
+            axes.set_ylim(values[values > 0].min(), HIGHEST)
         axes.set_yscale("log", nonpositive="mask")
         low, high = np.log10(axes.get_ylim())
         if high - low > MANY_DECADES:

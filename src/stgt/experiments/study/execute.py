@@ -29,7 +29,7 @@ class Elsewhere(Protocol):
     workers: int
 
     def make(self, batch: Batch, state: Path, kept: Kept, interrupt: Interrupt, progress: Progress) -> None:
-        """Makes a batch, going on from the file `state` if it is there; after each time it was written `kept` is told."""
+        """Makes a batch, going on from the file `state` if it is there; `kept` is told whenever it was written."""
         ...
 
 

@@ -1,0 +1,285 @@
+"""Studies: what their folders hold, what protects them, and how they go on."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from specs import command, write_spec
+from typer.testing import CliRunner
+
+import stgt
+from stgt.cli import app
+from stgt.experiments import load_spec
+from stgt.experiments.study import Folder, load_comparison, plan
+
+TREE = {
+    "run": ["01-st-gt", "02-proxskip", "03-scaffold"],
+    "sweep": [f"{name}.{part}" for name in ("01-st-gt", "02-proxskip", "03-scaffold") for part in (1, 2)],
+}
+
+
+def cli(*arguments: object):
+    """The command line in this process; what it prints has no line breaks of the terminal's."""
+    found = CliRunner().invoke(app, [str(one) for one in arguments], env={"COLUMNS": "200"})
+    if isinstance(found.exception, Exception) and not isinstance(found.exception, ValueError):
+        raise found.exception
+    return found
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open() as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("swept")
+    found = cli("sweep", write_spec(folder, "sweep"), "--out", folder / "out", "--workers", 1)
+    assert found.exit_code == 0, found.output
+    return folder / "out"
+
+
+def test_a_folder_has_what_was_run_and_found(swept):
+    assert {path.name for path in swept.iterdir() if path.is_dir()} == {
+        f"{name}.{part}" for name in ("01-st-gt", "02-proxskip", "03-scaffold") for part in (1, 2)
+    }
+    record = json.loads((swept / "run.json").read_text())
+    assert (record["kind"], record["status"], record["seeds"]) == ("sweep", "finished", [0, 1])
+    assert record["versions"]["stgt"] == stgt.__version__
+    assert load_spec(swept / "spec.toml") == Folder.open(swept).spec, "what was run can be read and run again"
+    assert (swept / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert len(table(swept / "summary.csv")) == 15
+
+
+def test_the_table_has_what_the_library_finds(swept):
+    """A row for each setting, seed and round, in the same bits as `stgt.sweep` has them."""
+    spec = load_spec(swept / "spec.toml")
+    made = plan("sweep", spec, swept / "spec.toml").batches[0]
+    gammas = [one.gamma for one in made.algorithms]
+    assert gammas == [0.02, 0.05, 0.1], "a grid of five is two batches, whatever the number of workers"
+    traces = stgt.sweep(
+        made.algorithms[0], made.made.problem, made.made.topology, 40, 2, grid={"gamma": gammas}, engine="numpy"
+    )
+    rows = table(swept / "01-st-gt.1" / "metrics.csv")
+    assert [(row["setting"], int(row["seed"]), int(row["round"])) for row in rows] == [
+        (f"gamma={gamma:g}", seed, r) for r in range(41) for gamma in gammas for seed in (0, 1)
+    ]
+    assert {row["method"] for row in rows} == {"ST-GT"}
+    for name in ("residual", "consensus", "floats"):
+        found = np.array([float(row[name]) for row in rows]).reshape(41, 3, 2)
+        np.testing.assert_array_equal(found, np.stack([trace[name] for trace in traces]).transpose(2, 0, 1))
+
+
+def test_rows_can_be_thinned(tmp_path):
+    found = cli("run", write_spec(tmp_path, "run"), "--out", tmp_path / "out", "--set", "every=15")
+    assert found.exit_code == 0, found.output
+    rounds = {int(row["round"]) for row in table(tmp_path / "out" / "01-st-gt" / "metrics.csv")}
+    assert rounds == {0, 15, 30, 40}, "and the end"
+
+
+def test_tau_can_be_swept(tmp_path):
+    """What shapes the program makes a batch of its own."""
+    spec = write_spec(tmp_path, "compare")
+    batches = plan("compare", load_spec(spec, ["grid.tau=[1, 4]", "runs.1.algorithm.p=0.3"]), spec).batches
+    assert [batch.settings for batch in batches if batch.method == "ST-GT"] == [
+        tuple(f"gamma={gamma}, tau={tau}" for gamma in ("0.05", "0.1", "0.2")) for tau in (1, 4)
+    ]
+
+
+def test_the_number_of_workers_changes_no_bit(swept, tmp_path):
+    found = cli("sweep", write_spec(tmp_path, "sweep"), "--out", tmp_path / "out", "--workers", 3)
+    assert found.exit_code == 0
+    tables = sorted(path.relative_to(swept) for path in swept.glob("*/metrics.csv"))
+    assert len(tables) == 6
+    for name in tables:
+        assert (tmp_path / "out" / name).read_bytes() == (swept / name).read_bytes()
+
+
+def test_a_comparison_is_the_librarys(tmp_path):
+    spec = write_spec(tmp_path, "compare")
+    assert cli("compare", spec, "--out", tmp_path / "out").exit_code == 0
+    found = load_comparison(Folder.open(tmp_path / "out"))
+    made = [batch for batch in plan("compare", load_spec(spec), spec).batches]
+    methods = [(batch.made.algorithm, batch.made.topology) for batch in made]
+    grid = {"gamma": [0.05, 0.1, 0.2]}
+    options = {"grid": grid, "engine": "numpy"}
+    direct = stgt.compare(methods, made[0].made.problem, made[0].made.topology, 40, 2, **options)
+    assert found.ranking == direct.ranking
+    assert [row["chosen"] for row in found.table] == [row["chosen"] for row in direct.table]
+    assert [row["error"] for row in found.table] == [row["error"] for row in direct.table]
+
+
+def test_what_is_compared_has_one_problem(tmp_path):
+    spec = write_spec(tmp_path, "compare")
+    found = cli("compare", spec, "--set", "runs.1.rounds=7", "--out", tmp_path / "out")
+    assert "rounds differs between the runs" in str(found.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_is_not_overwritten(swept, tmp_path):
+    before = (swept / "run.json").read_bytes()
+    spec = write_spec(tmp_path, "sweep")
+    found = cli("sweep", spec, "--out", swept)
+    assert f"--out {swept} holds a run that is finished" in str(found.exception)
+    assert (swept / "run.json").read_bytes() == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    assert "is not empty" in str(cli("sweep", spec, "--out", tmp_path / "mine").exception)
+
+
+def test_force_begins_anew(tmp_path):
+    out = tmp_path / "out"
+    assert cli("run", write_spec(tmp_path, "run"), "--out", out).exit_code == 0
+    assert cli("sweep", write_spec(tmp_path, "sweep", rounds=5), "--out", out, "--force").exit_code == 0
+    assert {path.name for path in out.iterdir() if path.is_dir()} == set(TREE["sweep"]), "nothing of the old one is left"
+    assert Folder.open(out).kind == "sweep"
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path):
+    """To what it would have been, had it been asked for at once."""
+    spec = write_spec(tmp_path, "run")
+    assert cli("run", spec, "--out", tmp_path / "long", "--set", "rounds=60").exit_code == 0
+    assert cli("run", spec, "--out", tmp_path / "short").exit_code == 0
+    assert cli("run", "--resume", tmp_path / "short", "--set", "rounds=60").exit_code == 0
+    for name in TREE["run"]:
+        one, other = (tmp_path / which / name / "metrics.csv" for which in ("short", "long"))
+        assert one.read_bytes() == other.read_bytes()
+    assert load_spec(tmp_path / "short" / "spec.toml") == load_spec(tmp_path / "long" / "spec.toml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "rounds=5"], "the run is of 40 rounds already; give more"),
+        (["--set", "algorithm.gamma=0.2"], "only rounds=… may be given"),
+        (["other.toml"], "leave other.toml out"),
+    ],
+)
+def test_what_goes_on_stays_what_it_is(swept, arguments, words):
+    assert words in str(cli("sweep", "--resume", swept, *arguments).exception)
+
+
+def test_another_command_does_not_go_on_with_it(swept):
+    found = cli("run", "--resume", swept)
+    assert f"--resume {swept} is of `stgt sweep`: use `stgt sweep --resume {swept}`" in str(found.exception)
+
+
+def test_changed_data_are_noticed(tmp_path):
+    """A run that has begun does not go on with other data."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(40, 3))
+    rows[:, 2] = rows[:, 0] > 0
+    np.savetxt(tmp_path / "data.csv", rows, delimiter=",", header="a,b,y", comments="")
+    (tmp_path / "own.toml").write_text(
+        'rounds = 5\nseeds = 1\nengine = "numpy"\nalgorithm = {name = "STGT", gamma = 0.1}\n'
+        'problem = {name = "logistic", data = "data.csv", n = 4, l2 = 0.1}\ntopology = {name = "ring"}\n'
+    )
+    assert cli("run", tmp_path / "own.toml", "--out", tmp_path / "out").exit_code == 0
+    (digest,) = json.loads((tmp_path / "out" / "run.json").read_text())["data"].values()
+    assert len(digest) == 64
+    np.savetxt(tmp_path / "data.csv", rows * 1.01, delimiter=",", header="a,b,y", comments="")
+    found = cli("run", "--resume", tmp_path / "out", "--set", "rounds=9")
+    assert "another one" in str(found.exception)
+
+
+def test_a_method_of_ones_own_goes_on_with_its_script(tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text(
+        "from dataclasses import dataclass\nimport stgt\n\n\n@stgt.register\n@dataclass(frozen=True, kw_only=True)\n"
+        "class Mine(stgt.DPSGD):\n    pass\n"
+    )
+    spec = write_spec(tmp_path, "run")
+    out = tmp_path / "out"
+    given = ["--set", "runs.0.algorithm.name=Mine", "--import", script]
+    assert cli("run", spec, "--out", out, *given).exit_code == 0
+    assert f"--import {script}" in str(cli("run", "--resume", out, "--set", "rounds=50").exception)
+    assert cli("run", "--resume", out, "--set", "rounds=50", "--import", script).exit_code == 0
+
+
+def test_show_and_json(swept):
+    shown = cli("show", swept)
+    assert "a small study: finished" in shown.output
+    assert shown.output.count("gamma=0.05") >= 3
+    answer = json.loads(cli("show", swept, "--json").output)
+    assert (answer["kind"], answer["status"], len(answer["rows"])) == ("sweep", "finished", 15)
+    best = min(answer["rows"], key=lambda row: row["error"])
+    assert answer["ranking"][0] == best["method"]
+
+
+def test_json_is_all_that_a_script_reads(tmp_path):
+    """What is for people goes to stderr."""
+    found = cli("run", write_spec(tmp_path, "run", rounds=3), "--out", tmp_path / "out", "--json")
+    assert json.loads(found.stdout)["folder"] == str(tmp_path / "out")
+    assert "3 methods" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda folder: (folder / "run.json").write_text("{"), "run.json is damaged"),
+        (lambda folder: (folder / "run.json").write_text('{"kind": "run"}'), "run.json is damaged"),
+        (lambda folder: (folder / "run.json").unlink(), "is no run"),
+        (lambda folder: (folder / "01-st-gt" / "state.stgt").write_bytes(b"x"), "is damaged, cut off, or no trace"),
+    ],
+)
+def test_a_damaged_folder_is_a_sentence(tmp_path, change, words):
+    assert cli("run", write_spec(tmp_path, "run", rounds=3), "--out", tmp_path / "out").exit_code == 0
+    change(tmp_path / "out")
+    for arguments in (["show", tmp_path / "out"], ["run", "--resume", tmp_path / "out"]):
+        assert words in str(cli(*arguments).exception)
+
+
+def test_a_divergence_is_a_result(tmp_path):
+    found = cli("run", write_spec(tmp_path, "run", rounds=300), "--out", tmp_path / "out", "--set", "algorithm.gamma=50.0")
+    assert found.exit_code == 0, found.output
+    assert "ST-GT at its best diverges." in found.output
+    assert (tmp_path / "out" / "curves.png").exists()
+    assert json.loads(cli("show", tmp_path / "out", "--json").output)["rows"][0]["error"] is None
+
+
+def running(folder: Path, rounds: int = 100_000) -> subprocess.Popen:
+    """A study that takes minutes, once it has something to show."""
+    spec = write_spec(folder, "run", rounds=rounds)
+    process = subprocess.Popen(
+        command("run", spec, "--out", folder / "out"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    end = time.monotonic() + 60
+    while len([*folder.glob("out/*/state.stgt")]) < 1:
+        assert time.monotonic() < end
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    return process
+
+
+def test_control_c_keeps_what_was_done_and_says_how_to_go_on(tmp_path):
+    process = running(tmp_path)
+    os.kill(process.pid, signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.strip().endswith(f"go on with: stgt run --resume {tmp_path / 'out'}")
+    assert "interrupted after" in " ".join(out.split())
+    assert Folder.open(tmp_path / "out").state == "interrupted"
+    assert "Traceback" not in errors
+
+
+def test_two_processes_do_not_write_one_folder(tmp_path):
+    process = running(tmp_path)
+    try:
+        assert Folder.open(tmp_path / "out").state == "running"
+        assert "being written by another process" in str(cli("run", "--resume", tmp_path / "out").exception)
+        spec = write_spec(tmp_path, "run")
+        assert "being written" in str(cli("run", spec, "--out", tmp_path / "out", "--force").exception)
+    finally:
+        process.kill()
+        process.communicate()
+    assert Folder.open(tmp_path / "out").state == "killed"
