@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stgt.cli.common import Imports, app, console, import_scripts
+from stgt.markup import many
 from stgt.progress import bars
 
 if TYPE_CHECKING:
@@ -146,18 +147,15 @@ def _study(
         planned, folder = _resumed(kind, spec, resume, sets, data_dir, scripts)
     else:
         planned, folder = _new(kind, spec, out, force, sets, data_dir, scripts)
-    seeds = len(folder.record["seeds"])
-    talk.print(
-        f"{kind} {folder.name}: {len({one.method for one in planned.batches})} methods, {planned.runs} runs of {seeds} "
-        f"seeds, into {folder.path}",
-        soft_wrap=True,
-    )
+    methods = len({batch.method for batch in planned.batches})
+    amount = f"{many(methods, 'method')}, {many(planned.runs, 'run')} of {many(len(folder.record['seeds']), 'seed')}"
+    talk.print(f"{kind} {folder.name}: {amount}, into {folder.path}", soft_wrap=True)
     numbers = {id(batch): number for number, batch in enumerate(planned.batches)}
     with bars(kind, [batch.work for batch in planned.batches], talk) as part:
         finished = execute(
             planned,
             folder,
-            lambda batch: part(numbers[id(batch)], batch.method),
+            lambda batch: part(numbers[id(batch)], batch.words),
             workers=workers,
             elsewhere=elsewhere,
         )

@@ -53,6 +53,11 @@ class Batch:
     every: int = 1
 
     @property
+    def words(self) -> str:
+        """What it is called while it is made."""
+        return f"{self.method}, {self.settings[0]}{' …' if len(self.settings) > 1 else ''}"
+
+    @property
     def work(self) -> float:
         """How long it takes, in gradients of a node."""
         seeds = self.seeds if isinstance(self.seeds, int) else len(self.seeds)
