@@ -63,7 +63,10 @@ def test_given_matrices(tmp_path):
         ({"algorithm": {"name": "SGTG"}}, "algorithm.name='SGTG': choose from"),
         ({"problem": {"name": "lasso"}}, "problem.name='lasso': choose from"),
         ({"topology": {"name": "web"}}, "topology.name='web': choose from"),
-        ({"algorithm": {"name": "STGT", "gama": 0.1}}, r"algorithm.gama: STGT takes gamma, tau, beta, adjoint; did you mean 'gamma'\?"),
+        (
+            {"algorithm": {"name": "STGT", "gama": 0.1}},
+            r"algorithm.gama: STGT takes gamma, tau, beta, adjoint; did you mean 'gamma'\?",
+        ),
         ({"algorithm": {"name": "STGT", "gamma": -1.0}}, "gamma=-1"),
         ({"topology": {"name": "server", "sampled": 9}}, "sampled=9"),
         ({"topology": {"name": "circulant"}}, "topology.hops was left out"),
