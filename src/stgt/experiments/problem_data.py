@@ -60,9 +60,7 @@ def _with_data(name: str, arguments: dict[str, Any], taken: Any, data_dir: Path 
     data = arguments.pop("data", None)
     if not isinstance(data, str):
         words = f" was left out: {name} needs" if data is None else f"={data!r}: give"
-        raise EntryError(
-            ("problem", "data"), f"{words} a file, such as data = 'own.csv', or a known set, data = 'a9a'."
-        )
+        raise EntryError(("problem", "data"), f"{words} a file, such as data = 'own.csv', or a set, data = 'a9a'.")
     for key in arguments:
         if key not in (*taken, "rows"):
             known = ["data", *OF_FILES, *OF_DATA, "rows", *(one for one in taken if one not in ("features", "labels"))]
@@ -78,9 +76,7 @@ def _with_data(name: str, arguments: dict[str, Any], taken: Any, data_dir: Path 
         raise about_argument(error, ("problem",), ("data", "rows", *OF_FILES, *OF_DATA)) or error from None
     if table.parts is not None:
         if "partition" in arguments or "partition" not in taken:
-            raise EntryError(
-                ("problem", "partition"), f": node = {options['node']!r} says who holds what; leave it out."
-            )
+            raise EntryError(("problem", "partition"), f": node = {options['node']!r} says it; leave it out.")
         if arguments.pop("n", len(table.parts)) != len(table.parts):
             raise EntryError(
                 ("problem", "n"), f": node = {options['node']!r} names {len(table.parts)} nodes; leave n out."

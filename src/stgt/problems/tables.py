@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from stgt.checks import check_flag, did_you_mean
+from stgt.files import is_number, read_rows, readable
 
 SPARSE = (".libsvm", ".svm", ".txt", ".bz2")
 FORMATS = (".csv", ".npz", *SPARSE)
@@ -71,7 +70,7 @@ def load_table(
         raise ValueError(f"label={label!r}: only a CSV file has columns to choose from; leave it out.")
     if kind in SPARSE and node is not None:
         raise ValueError(f"node={node!r}: a file in LIBSVM's format does not say who holds its rows; leave it out.")
-    with _readable(path):
+    with readable(path, "data"):
         table = _csv(path, label, node) if kind == ".csv" else _npz(path, node) if kind == ".npz" else _libsvm(path)
     return prepared(table, f"data {path}", standardise, intercept)
 
@@ -93,35 +92,14 @@ def prepared(table: DataTable, data: str, standardise: bool, intercept: bool) ->
     return replace(table, features=features, columns=columns)
 
 
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """What a reader raises of a file that is not what its name says, as a sentence."""
-    from zipfile import BadZipFile
-
-    try:
-        yield
-    except OSError as error:
-        if error.strerror is None:  # of a decompressor
-            raise ValueError(f"data {path} is damaged ({error}): give another copy.") from None
-        near = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-        end = did_you_mean(path.name, [name for name in near if name != path.name])
-        raise ValueError(f"data {path} cannot be read ({error.strerror}): give the path of a file{end}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"data {path} is not UTF-8 (byte {error.start}): save it as UTF-8 text.") from None
-    except (BadZipFile, EOFError) as error:
-        raise ValueError(f"data {path} is damaged ({error}): give another copy.") from None
-    except csv.Error as error:
-        raise ValueError(f"data {path} is not CSV ({error}): give a table with a row a line.") from None
-
-
 # -- CSV ----------------------------------------------------------------------------------------------------------
 
 
 def _csv(path: Path, label: str | int | None, node: str | int | None) -> DataTable:
-    lines, rows = read_rows(path)
+    lines, rows = read_rows(path, "data")
     if not rows:
         raise ValueError(f"data {path} is empty: give a row for each sample.")
-    names = [cell.strip() for cell in rows[0]] if not any(_is_number(cell) for cell in rows[0]) else None
+    names = [cell.strip() for cell in rows[0]] if not any(is_number(cell) for cell in rows[0]) else None
     if names is not None:
         lines, rows = lines[1:], rows[1:]
         if not rows:
@@ -146,22 +124,6 @@ def _csv(path: Path, label: str | int | None, node: str | int | None) -> DataTab
     return DataTable(features, labels, tuple(f"{shown[column]!r}" for column in features_at), parts)
 
 
-def read_rows(path: Path) -> tuple[list[int], list[list[str]]]:
-    """The lines of a CSV file that are not blank: their numbers, and their cells; all of one length."""
-    with path.open(encoding="utf-8-sig", newline="") as stream:
-        first = stream.readline()
-        stream.seek(0)
-        delimiter = max(",;\t", key=first.count)
-        reader = csv.reader(stream, delimiter=delimiter)
-        found = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
-    for line, row in found:
-        if len(row) != len(found[0][1]):
-            raise ValueError(
-                f"data {path}: line {line} has {len(row)} cells where the first has {len(found[0][1])}; mend the line."
-            )
-    return [line for line, _ in found], [row for _, row in found]
-
-
 def _column(given: Any, argument: str, names: Sequence[str] | None, width: int, path: Path) -> int:
     """The number of a column that is given by its name or number."""
     if isinstance(given, int) and not isinstance(given, bool):
@@ -179,20 +141,12 @@ def _column(given: Any, argument: str, names: Sequence[str] | None, width: int, 
     return names.index(given)
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
 def _numbers(cells: Sequence[str], lines: Sequence[int], column: str, path: Path) -> np.ndarray:
     """The numbers of a column; a ValueError names the first cell that is none."""
     found = np.empty(len(cells))
     for index, (line, cell) in enumerate(zip(lines, cells, strict=True)):
         _check_there(cell, line, column, path)
-        if not _is_number(cell):
+        if not is_number(cell):
             raise ValueError(
                 f"data {path}: column {column!r} has {cell.strip()[:40]!r} in line {line}; features are numbers: leave "
                 "the column out of the file, or write it as numbers."
@@ -206,7 +160,7 @@ def _numbers(cells: Sequence[str], lines: Sequence[int], column: str, path: Path
 def _words_or_numbers(cells: Sequence[str], lines: Sequence[int], column: str, path: Path) -> np.ndarray:
     for line, cell in zip(lines, cells, strict=True):
         _check_there(cell, line, column, path)
-    if all(_is_number(cell) for cell in cells):
+    if all(is_number(cell) for cell in cells):
         return _numbers(cells, lines, column, path)
     return np.array([cell.strip() for cell in cells])
 
@@ -260,12 +214,10 @@ def _libsvm(path: Path) -> DataTable:
         sparse, labels = load_svmlight_file(str(path))[:2]
     except (ValueError, OverflowError) as error:
         words = " ".join(str(error).split())
-        raise ValueError(
-            f"data {path} is not in LIBSVM's format ({words}): give `label index:value …` a line."
-        ) from None
+        raise ValueError(f"data {path} is not in LIBSVM's format ({words}): give `label index:value` lines.") from None
     rows, p = sparse.shape
     if rows == 0 or p == 0:
-        raise ValueError(f"data {path} has no entries: give `label index:value …` a line.")
+        raise ValueError(f"data {path} has no entries: give `label index:value` lines.")
     if rows * p > MOST_ENTRIES:
         raise ValueError(f"data {path}: {rows} rows of {p} features are more than {MOST_ENTRIES:.0e} entries.")
     features = np.asarray(sparse.todense())

@@ -12,6 +12,7 @@ from stgt.problems.base import Problem
 from stgt.problems.least_squares import LeastSquaresModel
 from stgt.problems.quadratic import Quadratic, QuadraticModel, RidgeModel
 
+QUADRATIC = (QuadraticModel, RidgeModel, LeastSquaresModel)
 LARGEST = 50_000_000  # entries of all Hessians together
 
 
