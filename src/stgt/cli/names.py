@@ -1,18 +1,91 @@
-"""`list`: what there is by name."""
+"""`list` and `schema`: what there is by name, for people and for editors."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.table import Table
 
 from stgt.cli.common import Imports, app, console, import_scripts
 
 
 @app.command(name="list")
-def list_names(scripts: Imports = None) -> None:
-    """Name the algorithms, topologies and problems there are."""
-    from stgt.algorithms import list_algorithms
-    from stgt.problems import list_problems
-    from stgt.topology import list_topologies
+def list_names(
+    what: Annotated[str | None, typer.Argument(help="algorithms, topologies, problems or oracles.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, with a line on each.")] = False,
+    scripts: Imports = None,
+) -> None:
+    """Name the algorithms, topologies, problems and oracles there are.
+
+    `stgt list algorithms` has a line on each.
+    """
+    from stgt.checks import check_choice
 
     import_scripts(scripts)
-    console.print("algorithms:", ", ".join(list_algorithms()))
-    console.print("topologies:", ", ".join(list_topologies()))
-    console.print("problems:", ", ".join(list_problems()))
+    kinds = [check_choice(what, "what", KINDS)] if what else list(KINDS)
+    if as_json:
+        print(json.dumps({kind: KINDS[kind]() for kind in kinds}, indent=2, ensure_ascii=False))
+        return
+    for kind in kinds:
+        if what is None:
+            console.print(f"{kind}:", ", ".join(KINDS[kind]()))
+            continue
+        table = Table("name", "what it is")
+        for name, words in KINDS[kind]().items():
+            table.add_row(name, words)
+        console.print(table)
+
+
+@app.command()
+def schema(
+    kind: Annotated[str, typer.Argument(help="run, for specs of run, sweep, compare and check; or train.")] = "run",
+    scripts: Imports = None,
+) -> None:
+    """Print the JSON schema of spec files, with which an editor completes and checks them.
+
+    `stgt schema > stgt.schema.json`, and `#:schema ./stgt.schema.json` as the first line of a spec.
+    """
+    from stgt.checks import check_choice
+    from stgt.experiments.schema import spec_schema
+
+    import_scripts(scripts)
+    print(json.dumps(spec_schema(check_choice(kind, "kind", ("run", "train"))), indent=2, ensure_ascii=False))
+
+
+def _algorithms() -> dict[str, str]:
+    from stgt.algorithms import list_algorithms
+    from stgt.registry import ALGORITHMS, summary
+
+    return {name: summary(ALGORITHMS.find(name, "name")) for name in list_algorithms()}
+
+
+def _topologies() -> dict[str, str]:
+    from stgt.registry import TOPOLOGIES, summary
+    from stgt.topology import list_topologies
+
+    return {name: summary(TOPOLOGIES.find(name, "name")) for name in list_topologies()}
+
+
+def _problems() -> dict[str, str]:
+    from stgt.problems import list_problems
+    from stgt.registry import PROBLEMS, summary
+
+    return {name: summary(PROBLEMS.find(name, "name")) for name in list_problems()}
+
+
+def _oracles() -> dict[str, str]:
+    from stgt.oracles import NAMED_ORACLES, list_oracles
+    from stgt.registry import summary
+
+    return {name: summary(NAMED_ORACLES[name]) for name in list_oracles()}
+
+
+KINDS: dict[str, Callable[[], dict[str, str]]] = {
+    "algorithms": _algorithms,
+    "topologies": _topologies,
+    "problems": _problems,
+    "oracles": _oracles,
+}  # what can be listed: a line on each, by its name
