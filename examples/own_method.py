@@ -64,7 +64,7 @@ def breathing(n: int) -> stgt.Topology:
 
 
 @stgt.register
-def least_squares(n: int, p: int = 3, noise: float = 0.1, seed: int = 0) -> stgt.Problem:
+def own_least_squares(n: int, p: int = 3, noise: float = 0.1, seed: int = 0) -> stgt.Problem:
     """f_i(x) = ½‖B_i x − d_i‖²/(2p) + 0.1‖x‖², with B_i and d_i standard normal."""
     rng = np.random.default_rng(seed)
     B, d = rng.normal(size=(n, 2 * p, p)), rng.normal(size=(n, 2 * p))
@@ -73,7 +73,7 @@ def least_squares(n: int, p: int = 3, noise: float = 0.1, seed: int = 0) -> stgt
 
 
 if __name__ == "__main__":
-    problem, graph = least_squares(8), breathing(8)
+    problem, graph = own_least_squares(8), breathing(8)
     for method in (OneVector(gamma=0.05, tau=10), stgt.STGT(gamma=0.05, tau=10)):
         steady = stgt.theory.steady_state(method, problem, graph)
         trace = stgt.simulate(method, problem, graph, rounds=400, seeds=20)

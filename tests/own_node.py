@@ -16,7 +16,7 @@ if __name__ == "__main__":
     import_script(sys.argv[1])
     torch.set_num_threads(1)
     rank = init(timeout=60)
-    data = PROBLEMS["least_squares"](2, P, 0.0).data
+    data = PROBLEMS["own_least_squares"](2, P, 0.0).data
     A, b = torch.from_numpy(data["A"][rank]), torch.from_numpy(data["b"][rank])
     model = torch.nn.Module()
     model.x = torch.nn.Parameter(torch.zeros(P, dtype=torch.float64))

@@ -57,7 +57,7 @@ def breathing(n: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("n", [2, 5])
 def test_numpy_and_jax_equal_the_literal_recursion(n):
-    problem, graph = PROBLEMS["least_squares"](n, P, 0.0), TOPOLOGIES["breathing"](n)
+    problem, graph = PROBLEMS["own_least_squares"](n, P, 0.0), TOPOLOGIES["breathing"](n)
     x, c = literal(problem, breathing(n), ROUNDS)
     method = ALGORITHMS["OneVector"](gamma=GAMMA, tau=TAU, beta=BETA)
     for engine in ("numpy", "jax"):
@@ -84,7 +84,7 @@ def test_two_torch_processes_equal_the_literal_recursion(tmp_path):
         _, errors = node.communicate(timeout=120)
         assert node.returncode == 0, errors
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    x, c = literal(PROBLEMS["least_squares"](2, P, 0.0), breathing(2), ROUNDS)
+    x, c = literal(PROBLEMS["own_least_squares"](2, P, 0.0), breathing(2), ROUNDS)
     np.testing.assert_allclose([one["x"] for one in found], x, rtol=0, atol=1e-10)
     np.testing.assert_allclose([one["c"] for one in found], c, rtol=0, atol=1e-10)
 
@@ -92,7 +92,7 @@ def test_two_torch_processes_equal_the_literal_recursion(tmp_path):
 def test_it_is_predicted():
     """The radius of the literal recursion's own matrix, and a long simulation within its interval."""
     n = 4
-    problem, graph = PROBLEMS["least_squares"](n, 2, 0.05), TOPOLOGIES["breathing"](n)
+    problem, graph = PROBLEMS["own_least_squares"](n, 2, 0.05), TOPOLOGIES["breathing"](n)
     method = ALGORITHMS["OneVector"](gamma=GAMMA, tau=TAU, beta=BETA)
     # The noiseless recursion is affine in (x, c): its columns from unit vectors, less where zero goes.
     size = n * 2
@@ -126,7 +126,7 @@ def test_what_sums_to_zero_is_found_where_it_is_not_declared():
     class Silent(ALGORITHMS["OneVector"]):
         keeps = (stgt.Kept("c"),)
 
-    problem, graph = PROBLEMS["least_squares"](4, 2, 0.05), TOPOLOGIES["breathing"](4)
+    problem, graph = PROBLEMS["own_least_squares"](4, 2, 0.05), TOPOLOGIES["breathing"](4)
     declared = ALGORITHMS["OneVector"](gamma=GAMMA, tau=TAU, beta=BETA)
     silent = Silent(gamma=GAMMA, tau=TAU, beta=BETA)
     for predict in (stgt.theory.spectral_radius, lambda *run: stgt.theory.steady_state(*run).residual):
@@ -142,14 +142,14 @@ def test_a_spec_file_finds_it(tmp_path):
     assert "OneVector on schedule(8, period=2): exact" in found.output
     assert re.search(r"stable\s+│ yes", found.output)
     listed = runner.invoke(cli.app, ["list", "--import", str(SCRIPT)])
-    assert all(name in listed.output for name in ("OneVector", "FedAvgM", "breathing", "least_squares"))
+    assert all(name in listed.output for name in ("OneVector", "FedAvgM", "breathing", "own_least_squares"))
 
 
 def test_a_spec_file_that_imports_nothing_is_one_sentence():
     code = f"import sys; from stgt.cli import main; sys.argv = ['stgt', 'check', {str(SPEC)!r}]; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2
-    assert re.fullmatch(r"stgt: problem\.name='least_squares': choose from .*\n", done.stderr)
+    assert re.fullmatch(r"stgt: SPEC \S+: problem\.name='own_least_squares': choose from .*\n", done.stderr)
 
 
 def test_a_server_method_on_flower():
@@ -160,7 +160,7 @@ def test_a_server_method_on_flower():
     from stgt.flower import Strategy, Task, client_app, run_in_process
 
     n, rounds, beta = 6, 8, 0.3
-    problem, server = PROBLEMS["least_squares"](n, P, 0.0), stgt.topology.server(n, sampled=2, seed=3)
+    problem, server = PROBLEMS["own_least_squares"](n, P, 0.0), stgt.topology.server(n, sampled=2, seed=3)
     A, b = problem.data["A"], problem.data["b"]
 
     def new_model() -> torch.nn.Module:

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from stgt.checks import did_you_mean
+
 
 def write_atomically(path: Path, write: Callable[[Path], object], durable: bool = False) -> Path:
     """Has `write` fill a temporary file beside `path`, then puts it in place in one step.
@@ -82,6 +84,54 @@ def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file, as text."""
     with path.open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
+
+
+def read_rows(path: Path, argument: str) -> tuple[list[int], list[list[str]]]:
+    """The lines of a CSV file that are not blank: their numbers and their cells, as many in each.
+
+    Cells are separated by commas, semicolons or tabs; `argument` is what a ValueError calls the file.
+    """
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        first = stream.readline()
+        stream.seek(0)
+        reader = csv.reader(stream, delimiter=max(",;\t", key=first.count))
+        found = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    for line, row in found:
+        if len(row) != len(found[0][1]):
+            raise ValueError(
+                f"{argument} {path}: line {line} has {len(row)} cells where the first has {len(found[0][1])}; mend it."
+            )
+    return [line for line, _ in found], [row for _, row in found]
+
+
+def is_number(cell: str) -> bool:
+    """Does a cell of a table hold a number?"""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+@contextmanager
+def readable(path: Path, argument: str) -> Iterator[None]:
+    """What is raised of a file that is not there, or not what its name says, as a ValueError about the argument."""
+    from zipfile import BadZipFile
+
+    try:
+        yield
+    except OSError as error:
+        if error.strerror is None:  # a decompressor's
+            raise ValueError(f"{argument} {path} is damaged ({error}): give another copy.") from None
+        near = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+        end = did_you_mean(path.name, [name for name in near if name != path.name])
+        raise ValueError(f"{argument} {path} cannot be read ({error.strerror}): give the path of a file{end}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{argument} {path} is not UTF-8 (byte {error.start}): save it as UTF-8 text.") from None
+    except (BadZipFile, EOFError) as error:
+        raise ValueError(f"{argument} {path} is damaged ({error}): give another copy.") from None
+    except csv.Error as error:
+        raise ValueError(f"{argument} {path} is not CSV ({error}): give a table with a row a line.") from None
 
 
 def check_writable(folder: Path) -> None:

@@ -152,5 +152,13 @@ def import_script(path: Path | str) -> None:
         raise ValueError(f"script {given} failed ({type(error).__name__}: {error}): mend the script.") from error
 
 
+def summary(thing: Callable[..., Any]) -> str:
+    """The first sentence of a docstring, in one line; "" if there is none."""
+    import inspect
+
+    words = inspect.getdoc(thing) or ""
+    return " ".join(words.split("\n\n")[0].split()).rstrip(":")
+
+
 def _origin(thing: Callable[..., Any]) -> tuple[str, str]:
     return thing.__module__, thing.__qualname__

@@ -63,7 +63,10 @@ def test_given_matrices(tmp_path):
         ({"algorithm": {"name": "SGTG"}}, "algorithm.name='SGTG': choose from"),
         ({"problem": {"name": "lasso"}}, "problem.name='lasso': choose from"),
         ({"topology": {"name": "web"}}, "topology.name='web': choose from"),
-        ({"algorithm": {"name": "STGT", "gama": 0.1}}, r"algorithm.gama: STGT takes gamma, tau, beta, adjoint\."),
+        (
+            {"algorithm": {"name": "STGT", "gama": 0.1}},
+            r"algorithm.gama: STGT takes gamma, tau, beta, adjoint; did you mean 'gamma'\?",
+        ),
         ({"algorithm": {"name": "STGT", "gamma": -1.0}}, "gamma=-1"),
         ({"topology": {"name": "server", "sampled": 9}}, "sampled=9"),
         ({"topology": {"name": "circulant"}}, "topology.hops was left out"),
@@ -75,17 +78,17 @@ def test_given_matrices(tmp_path):
 def test_a_wrong_entry_is_named(change, words):
     with pytest.raises(ValueError, match=words) as caught:
         make(RunSpec.model_validate({**RUN, **change}))
-    assert str(caught.value).endswith(".")
+    assert str(caught.value).endswith((".", "?"))
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("rounds = ", "is not TOML"),
-        ("rounds = 3", "algorithm: field required"),
-        (TEXT.replace("rounds = 9", "rounds = -1"), "rounds: input should be greater than or equal to 0"),
-        (TEXT.replace("rounds = 9", "round = 9"), "round: extra inputs are not permitted"),
-        (TEXT.replace("target = 0.5", "target = 0"), "target: input should be greater than 0"),
+        ("rounds = 3", "algorithm was left out: give"),
+        (TEXT.replace("rounds = 9", "rounds = -1"), "rounds=-1: give a number of at least 0"),
+        (TEXT.replace("rounds = 9", "round = 9"), "round is not known: choose from .*did you mean 'rounds'"),
+        (TEXT.replace("target = 0.5", "target = 0"), "target=0: give a number above 0"),
     ],
 )
 def test_a_wrong_file_is_one_sentence(tmp_path, text, words):

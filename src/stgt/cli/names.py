@@ -1,23 +1,126 @@
-"""`list`: what there is by name."""
+"""`list` and `schema`: what there is by name, for people and for editors."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
 
 from stgt.cli.common import Imports, app, console, import_scripts
 
 
 @app.command(name="list")
-def list_names(scripts: Imports = None) -> None:
-    """Name the algorithms, topologies and problems there are.
+def list_names(
+    what: Annotated[str | None, typer.Argument(help="algorithms, topologies, problems, oracles or runs.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, with a line on each.")] = False,
+    below: Annotated[Path, typer.Option(help="Folder to look for runs in.")] = Path("runs"),
+    scripts: Imports = None,
+) -> None:
+    """Name the algorithms, topologies, problems and oracles there are, or the runs in a folder.
+
+    `stgt list algorithms` has a line on each.
 
     Examples:
         stgt list
-        stgt list --import my_methods.py
+        stgt list algorithms --import my_methods.py
+        stgt list runs
     """
-    from stgt.algorithms import list_algorithms
-    from stgt.problems import list_problems
-    from stgt.topology import list_topologies
+    from stgt.checks import check_choice
 
     import_scripts(scripts)
-    console.print("algorithms:", ", ".join(list_algorithms()))
-    console.print("topologies:", ", ".join(list_topologies()))
-    console.print("problems:", ", ".join(list_problems()))
+    if what is not None and check_choice(what, "what", (*KINDS, "runs")) == "runs":
+        _list_runs(below, as_json)
+        return
+    kinds = [what] if what else list(KINDS)
+    if as_json:
+        print(json.dumps({kind: KINDS[kind]() for kind in kinds}, indent=2, ensure_ascii=False))
+        return
+    for kind in kinds:
+        if what is None:
+            console.print(f"{kind}:", ", ".join(KINDS[kind]()))
+            continue
+        table = Table("name", "what it is")
+        for name, words in KINDS[kind]().items():
+            table.add_row(name, words)
+        console.print(table)
+
+
+@app.command()
+def schema(
+    kind: Annotated[str, typer.Argument(help="run, for specs of run, sweep, compare and check; or train.")] = "run",
+    scripts: Imports = None,
+) -> None:
+    """Print the JSON schema of spec files, with which an editor completes and checks them.
+
+    Put `#:schema ./stgt.schema.json` into the first line of a spec.
+
+    Examples:
+        stgt schema > stgt.schema.json
+        stgt schema train > train.schema.json
+    """
+    from stgt.checks import check_choice
+    from stgt.experiments.schema import spec_schema
+
+    import_scripts(scripts)
+    print(json.dumps(spec_schema(check_choice(kind, "kind", ("run", "train"))), indent=2, ensure_ascii=False))
+
+
+def _list_runs(below: Path, as_json: bool) -> None:
+    """The studies in a folder, the newest first, and how they stand."""
+    from stgt.experiments.study import list_folders
+
+    names = ("folder", "name", "kind", "state", "begun", "methods")
+    rows = [
+        (str(one.path), one.name, one.kind, one.state, str(one.record.get("started", "")), ", ".join(one.methods))
+        for one in list_folders(below)
+    ]
+    if as_json:
+        print(json.dumps([dict(zip(names, row, strict=True)) for row in rows], ensure_ascii=False))
+        return
+    if not rows:
+        console.print(f"no runs in {below}: `stgt run`, `sweep` and `compare` write them there.")
+        return
+    table = Table(*names)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _algorithms() -> dict[str, str]:
+    from stgt.algorithms import list_algorithms
+    from stgt.registry import ALGORITHMS, summary
+
+    return {name: summary(ALGORITHMS.find(name, "name")) for name in list_algorithms()}
+
+
+def _topologies() -> dict[str, str]:
+    from stgt.registry import TOPOLOGIES, summary
+    from stgt.topology import list_topologies
+
+    return {name: summary(TOPOLOGIES.find(name, "name")) for name in list_topologies()}
+
+
+def _problems() -> dict[str, str]:
+    from stgt.problems import list_problems
+    from stgt.registry import PROBLEMS, summary
+
+    return {name: summary(PROBLEMS.find(name, "name")) for name in list_problems()}
+
+
+def _oracles() -> dict[str, str]:
+    from stgt.oracles import NAMED_ORACLES, list_oracles
+    from stgt.registry import summary
+
+    return {name: summary(NAMED_ORACLES[name]) for name in list_oracles()}
+
+
+KINDS: dict[str, Callable[[], dict[str, str]]] = {
+    "algorithms": _algorithms,
+    "topologies": _topologies,
+    "problems": _problems,
+    "oracles": _oracles,
+}  # what can be listed: a line on each, by its name

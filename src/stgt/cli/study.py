@@ -134,7 +134,7 @@ def _study(
     workers: int | None,
     ray: str | None = None,
 ) -> None:
-    from stgt.experiments.study import execute, load_comparison, write_results
+    from stgt.experiments.study import LostWorkersError, execute, load_comparison, write_results
 
     talk = Console(stderr=True, markup=False, emoji=False) if as_json else console
     import_scripts(scripts)
@@ -151,14 +151,13 @@ def _study(
     amount = f"{many(methods, 'method')}, {many(planned.runs, 'run')} of {many(len(folder.record['seeds']), 'seed')}"
     talk.print(f"{kind} {folder.name}: {amount}, into {folder.path}", soft_wrap=True)
     numbers = {id(batch): number for number, batch in enumerate(planned.batches)}
+    options = {"workers": workers, "elsewhere": elsewhere}
     with bars(kind, [batch.work for batch in planned.batches], talk) as part:
-        finished = execute(
-            planned,
-            folder,
-            lambda batch: part(numbers[id(batch)], batch.words),
-            workers=workers,
-            elsewhere=elsewhere,
-        )
+        try:
+            finished = execute(planned, folder, lambda batch: part(numbers[id(batch)], batch.words), **options)
+        except LostWorkersError as error:
+            print(f"stgt: {error} Go on with: stgt {kind} --resume {folder.path}", file=sys.stderr)
+            raise typer.Exit(3) from None
     found = load_comparison(folder)
     if finished:
         written = write_results(folder, found)

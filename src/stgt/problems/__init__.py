@@ -3,9 +3,11 @@
 from stgt.problems.base import Problem
 from stgt.problems.custom import from_loss
 from stgt.problems.datasets import load_libsvm
+from stgt.problems.least_squares import least_squares
 from stgt.problems.logistic import logistic
 from stgt.problems.partition import by_label, dirichlet, iid, partition
 from stgt.problems.quadratic import Quadratic, ridge
+from stgt.problems.tables import load_table
 from stgt.registry import PROBLEMS
 
 
@@ -21,8 +23,10 @@ __all__ = [
     "dirichlet",
     "from_loss",
     "iid",
+    "least_squares",
     "list_problems",
     "load_libsvm",
+    "load_table",
     "logistic",
     "partition",
     "ridge",

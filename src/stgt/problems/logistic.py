@@ -11,6 +11,7 @@ import numpy as np
 
 from stgt.checks import check_count, check_number
 from stgt.problems.base import Problem, check_array
+from stgt.problems.partition import given_parts, needed
 from stgt.problems.partition import partition as split
 from stgt.registry import register
 
@@ -73,7 +74,7 @@ def logistic(
 
     Args:
         features: (samples, p).
-        labels: (samples,), of two different values; the larger becomes +1.
+        labels: (samples,), numbers or words of two different values; the larger, or later in the alphabet, becomes +1.
         n: number of nodes (left out if `partition` is a list).
         partition: "iid", "label" (`classes` labels a node), "dirichlet" (`alpha`), or the index array of each node.
         l2: adds (l2/2)‖x‖², and makes the problem strongly convex.
@@ -93,11 +94,9 @@ def logistic(
     nonconvex = check_number(nonconvex, "nonconvex", least=0)
     batch = None if batch is None else check_count(batch, "batch")
     if isinstance(partition, str):
-        if n is None:
-            raise ValueError("n was left out: give the number of nodes, or a list of index arrays as partition.")
-        parts = split(signs, n, partition, classes=classes, alpha=alpha, seed=seed)
+        parts = split(signs, needed(n), partition, classes=classes, alpha=alpha, seed=seed)
     else:
-        parts = _given(partition, n, samples)
+        parts = given_parts(partition, n, samples)
     n = len(parts)
     counts = np.array([len(part) for part in parts])
     width = int(counts.max()) if width is None else check_count(width, "width", int(counts.max()))
@@ -123,29 +122,13 @@ def logistic(
 
 
 def _signs(labels: Any, samples: int) -> np.ndarray:
-    labels = check_array(labels, "labels", (samples,), f"one label for each of the {samples} rows of features")
-    values = np.unique(labels)
+    sized = isinstance(labels, np.ndarray | list | tuple) and len(labels) == samples
+    if not sized or not all(isinstance(label, str) for label in labels):
+        labels = check_array(labels, "labels", (samples,), f"one label for each of the {samples} rows of features")
+    values, index = np.unique(labels, return_inverse=True)
     if len(values) != 2:
         raise ValueError(f"labels has {len(values)} different values: logistic regression needs exactly two.")
-    return np.where(labels == values[1], 1.0, -1.0)
-
-
-def _given(parts: Sequence[Any], n: int | None, samples: int) -> list[np.ndarray]:
-    if n is not None and n != len(parts):
-        raise ValueError(f"n={n}, but partition lists {len(parts)} nodes: leave n out or make them equal.")
-    if len(parts) == 0:
-        raise ValueError("partition is an empty list: give the index array of each node.")
-    arrays = [np.asarray(part) for part in parts]
-    for node, part in enumerate(arrays):
-        if part.ndim != 1 or len(part) == 0:
-            raise ValueError(f"partition[{node}] is empty: each node must hold at least one sample.")
-        if not np.issubdtype(part.dtype, np.integer):
-            raise ValueError(f"partition[{node}] holds {part.dtype} numbers: give whole numbers, indices of samples.")
-        if part.min() < 0 or part.max() >= samples:
-            raise ValueError(
-                f"partition[{node}] points outside the {samples} samples: indices go from 0 to {samples - 1}."
-            )
-    return arrays
+    return np.where(index == 1, 1.0, -1.0)
 
 
 def _newton(data: dict[str, np.ndarray], p: int, l2: float) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,12 @@ def dirichlet(labels: Any, n: int, alpha: float = 0.5, seed: int = 0) -> list[np
     )
 
 
+def in_order(labels: Any, n: int) -> list[np.ndarray]:
+    """Samples sorted by label and cut into n parts whose sizes differ by one at most: node 0 holds the smallest."""
+    labels, n, _ = _start(labels, n, 0)
+    return _finish(np.array_split(np.argsort(labels, kind="stable"), n), "sorted")
+
+
 def partition(
     labels: Any,
     n: int,
@@ -92,6 +99,34 @@ def partition(
     if how == "label":
         return by_label(labels, n, classes, seed, concentration)
     return dirichlet(labels, n, alpha, seed) if how == "dirichlet" else iid(labels, n, seed)
+
+
+def given_parts(parts: Any, n: int | None, samples: int) -> list[np.ndarray]:
+    """A partition that is given as the index array of each node, checked."""
+    if not isinstance(parts, Sequence | np.ndarray):
+        raise ValueError(f"partition={parts!r}: give the name of a partition, or the index array of each node.")
+    if n is not None and n != len(parts):
+        raise ValueError(f"n={n}, but partition lists {len(parts)} nodes: leave n out or make them equal.")
+    if len(parts) == 0:
+        raise ValueError("partition is an empty list: give the index array of each node.")
+    arrays = [np.asarray(part) for part in parts]
+    for node, part in enumerate(arrays):
+        if part.ndim != 1 or len(part) == 0:
+            raise ValueError(f"partition[{node}] is empty: each node must hold at least one sample.")
+        if not np.issubdtype(part.dtype, np.integer):
+            raise ValueError(f"partition[{node}] holds {part.dtype} numbers: give whole numbers, indices of samples.")
+        if part.min() < 0 or part.max() >= samples:
+            raise ValueError(
+                f"partition[{node}] points outside the {samples} samples: indices go from 0 to {samples - 1}."
+            )
+    return arrays
+
+
+def needed(n: int | None) -> int:
+    """The number of nodes, which only a given partition can do without."""
+    if n is None:
+        raise ValueError("n was left out: give the number of nodes, or a list of index arrays as partition.")
+    return n
 
 
 def _uneven(members: np.ndarray, holders: int, concentration: float, rng: np.random.Generator) -> list[np.ndarray]:

@@ -2,12 +2,231 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-FORMATS = (".csv", ".npz", ".libsvm", ".svm", ".txt", ".bz2")
+import numpy as np
+
+from stgt.checks import check_flag, did_you_mean
+from stgt.files import is_number, read_rows, readable
+
+SPARSE = (".libsvm", ".svm", ".txt", ".bz2")
+FORMATS = (".csv", ".npz", *SPARSE)
+MOST_ENTRIES = 5 * 10**8  # of the features, 4 GB
+MISSING = ("", "na", "nan", "null", "none", "?")
+
+
+@dataclass(frozen=True, eq=False)
+class DataTable:
+    """Rows of data.
+
+    Attributes:
+        features: (rows, p), finite numbers.
+        labels: (rows,), numbers, or words where they are some.
+        columns: the names of the features, for sentences.
+        parts: the rows of each node, where the data say who holds them.
+    """
+
+    features: np.ndarray
+    labels: np.ndarray
+    columns: tuple[str, ...]
+    parts: list[np.ndarray] | None = None
 
 
 def is_file(data: Any) -> bool:
-    """Is this the path of a file of data, not the name of a known set?"""
-    return isinstance(data, str) and (Path(data).suffix.lower() in FORMATS or "/" in data)
+    """Is this the path of a file, and not the name of a known set?"""
+    return isinstance(data, str) and (bool(Path(data).suffix) or "/" in data or "\\" in data)
+
+
+def load_table(
+    data: Path | str,
+    label: str | int | None = None,
+    node: str | int | None = None,
+    standardise: bool = False,
+    intercept: bool = False,
+) -> DataTable:
+    """Reads features and labels from a file; what is missing, not finite or no number is refused, by row and column.
+
+    Args:
+        data: .csv, with a header or without, its cells separated by commas, semicolons or tabs; .npz with the arrays
+            `features` (rows, p) and `labels` (rows,); or LIBSVM's format, in .libsvm, .svm, .txt or .bz2.
+        label: of a CSV file, the column with the labels, by its name or its number from 0; the last if left out.
+        node: the column of a CSV file, or the array of an npz file, that says which node holds the row.
+        standardise: give every column of the features mean 0 and variance 1.
+        intercept: add a column of ones.
+
+    Returns:
+        The rows. Nodes are in the order of what `node` says: by number, or else by the alphabet.
+    """
+    path = Path(data)
+    standardise, intercept = check_flag(standardise, "standardise"), check_flag(intercept, "intercept")
+    kind = path.suffix.lower()
+    if kind not in FORMATS:
+        raise ValueError(f"data {path}: give a file that ends in {', '.join(FORMATS)}.")
+    if kind != ".csv" and label is not None:
+        raise ValueError(f"label={label!r}: only a CSV file has columns to choose from; leave it out.")
+    if kind in SPARSE and node is not None:
+        raise ValueError(f"node={node!r}: a file in LIBSVM's format does not say who holds its rows; leave it out.")
+    with readable(path, "data"):
+        table = _csv(path, label, node) if kind == ".csv" else _npz(path, node) if kind == ".npz" else _libsvm(path)
+    return prepared(table, f"data {path}", standardise, intercept)
+
+
+def prepared(table: DataTable, data: str, standardise: bool, intercept: bool) -> DataTable:
+    """The table with its features standardised, and with a column of ones, where that is asked for."""
+    features, columns = table.features, table.columns
+    if standardise:
+        spread = features.std(axis=0)
+        constant = np.flatnonzero(np.ptp(features, axis=0) == 0)
+        if len(constant):
+            raise ValueError(
+                f"standardise=true: column {columns[constant[0]]} of {data} has one value in all rows; leave it out "
+                "of the file, and give intercept = true for a column of ones."
+            )
+        features = (features - features.mean(axis=0)) / spread
+    if intercept:
+        features, columns = np.column_stack([features, np.ones(len(features))]), (*columns, "intercept")
+    return replace(table, features=features, columns=columns)
+
+
+# -- CSV ----------------------------------------------------------------------------------------------------------
+
+
+def _csv(path: Path, label: str | int | None, node: str | int | None) -> DataTable:
+    lines, rows = read_rows(path, "data")
+    if not rows:
+        raise ValueError(f"data {path} is empty: give a row for each sample.")
+    names = [cell.strip() for cell in rows[0]] if not any(is_number(cell) for cell in rows[0]) else None
+    if names is not None:
+        lines, rows = lines[1:], rows[1:]
+        if not rows:
+            raise ValueError(f"data {path} has a header and no rows: give a row for each sample.")
+    width = len(names or rows[0])
+    shown = names or [str(column) for column in range(width)]
+    labels_at = _column(label, "label", names, width, path) if label is not None else width - 1
+    node_at = _column(node, "node", names, width, path) if node is not None else None
+    if node_at == labels_at:
+        raise ValueError(f"node={node!r}: column {shown[labels_at]} holds the labels; give another.")
+    features_at = [column for column in range(width) if column not in (labels_at, node_at)]
+    if not features_at:
+        raise ValueError(f"data {path} has no column beside the labels: give features.")
+    columns = list(zip(*rows, strict=True))
+
+    def numbers(column: int) -> np.ndarray:
+        return _numbers(columns[column], lines, shown[column], path)
+
+    features = np.column_stack([numbers(column) for column in features_at])
+    labels = _words_or_numbers(columns[labels_at], lines, shown[labels_at], path)
+    parts = None if node_at is None else _parts(_words_or_numbers(columns[node_at], lines, shown[node_at], path))
+    return DataTable(features, labels, tuple(f"{shown[column]!r}" for column in features_at), parts)
+
+
+def _column(given: Any, argument: str, names: Sequence[str] | None, width: int, path: Path) -> int:
+    """The number of a column that is given by its name or number."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        if 0 <= given < width:
+            return given
+        raise ValueError(f"{argument}={given}: {path} has columns 0 to {width - 1}.")
+    if names is None:
+        raise ValueError(f"{argument}={given!r}: {path} has no header; give a column's number, 0 to {width - 1}.")
+    if given not in names:
+        raise ValueError(
+            f"{argument}={given!r}: the columns of {path} are {', '.join(map(repr, names))}{did_you_mean(given, names)}"
+        )
+    if names.count(given) > 1:
+        raise ValueError(f"{argument}={given!r}: several columns of {path} are called so; give the column's number.")
+    return names.index(given)
+
+
+def _numbers(cells: Sequence[str], lines: Sequence[int], column: str, path: Path) -> np.ndarray:
+    """The numbers of a column; a ValueError names the first cell that is none."""
+    found = np.empty(len(cells))
+    for index, (line, cell) in enumerate(zip(lines, cells, strict=True)):
+        _check_there(cell, line, column, path)
+        if not is_number(cell):
+            raise ValueError(
+                f"data {path}: column {column!r} has {cell.strip()[:40]!r} in line {line}; features are numbers: leave "
+                "the column out of the file, or write it as numbers."
+            )
+        found[index] = float(cell)
+        if not math.isfinite(found[index]):
+            raise ValueError(f"data {path}: column {column!r} has {cell.strip()} in line {line}; give a finite number.")
+    return found
+
+
+def _words_or_numbers(cells: Sequence[str], lines: Sequence[int], column: str, path: Path) -> np.ndarray:
+    for line, cell in zip(lines, cells, strict=True):
+        _check_there(cell, line, column, path)
+    if all(is_number(cell) for cell in cells):
+        return _numbers(cells, lines, column, path)
+    return np.array([cell.strip() for cell in cells])
+
+
+def _check_there(cell: str, line: int, column: str, path: Path) -> None:
+    if cell.strip().lower() in MISSING:
+        words = f"nothing but {cell.strip()!r}" if cell.strip() else "nothing"
+        raise ValueError(
+            f"data {path}: column {column!r} has {words} in line {line}; fill the cell, or leave the row out."
+        )
+
+
+def _parts(holders: np.ndarray) -> list[np.ndarray]:
+    """The rows of each holder, in the order of their numbers or names."""
+    return [np.flatnonzero(holders == holder) for holder in np.unique(holders)]
+
+
+# -- arrays and LIBSVM --------------------------------------------------------------------------------------------
+
+
+def _npz(path: Path, node: Any) -> DataTable:
+    arrays = {}
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            for name in ("features", "labels", *([] if node is None else [node])):
+                if name not in found.files:
+                    what = "node" if name == node else "data"
+                    have = ", ".join(map(repr, found.files)) or "none"
+                    raise ValueError(f"{what}={name!r}: no array of {path}, which has {have}.")
+                arrays[name] = found[name]
+    except ValueError as error:
+        if str(error).startswith(("node=", "data=")):
+            raise
+        raise ValueError(f"data {path} is no npz file of plain arrays ({error}): write it with np.savez.") from None
+    features, labels = arrays["features"], arrays["labels"]
+    if features.ndim != 2 or 0 in features.shape or features.dtype.kind not in "biuf":
+        raise ValueError(f"data {path}: features has shape {features.shape} and type {features.dtype}; give (rows, p).")
+    for name, array in arrays.items():
+        if name != "features" and array.shape != (len(features),):
+            raise ValueError(f"data {path}: {name} has shape {array.shape}; give ({len(features)},), one for each row.")
+        _check_finite(array, f"data {path}: {name}")
+    columns = tuple(str(column) for column in range(features.shape[1]))
+    return DataTable(features.astype(np.float64), labels, columns, None if node is None else _parts(arrays[node]))
+
+
+def _libsvm(path: Path) -> DataTable:
+    from sklearn.datasets import load_svmlight_file
+
+    path.open("rb").close()  # a path that is not there is one thing, a format that is wrong another
+    try:
+        sparse, labels = load_svmlight_file(str(path))[:2]
+    except (ValueError, OverflowError) as error:
+        words = " ".join(str(error).split())
+        raise ValueError(f"data {path} is not in LIBSVM's format ({words}): give `label index:value` lines.") from None
+    rows, p = sparse.shape
+    if rows == 0 or p == 0:
+        raise ValueError(f"data {path} has no entries: give `label index:value` lines.")
+    if rows * p > MOST_ENTRIES:
+        raise ValueError(f"data {path}: {rows} rows of {p} features are more than {MOST_ENTRIES:.0e} entries.")
+    features = np.asarray(sparse.todense())
+    _check_finite(features, f"data {path}: features")
+    _check_finite(labels, f"data {path}: labels")
+    return DataTable(features, labels, tuple(str(column + 1) for column in range(p)))
+
+
+def _check_finite(array: np.ndarray, name: str) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"{name} holds {array[at]} at {at}; all entries must be finite numbers.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -122,6 +122,20 @@ def _named_entry(entry: str, look: Callable[[], Any]) -> Any:
         raise EntryError(entry.split("."), str(error)[len(entry) :]) from None
 
 
+def about_argument(error: ValueError, table: Sequence[str], arguments: Iterable[str]) -> EntryError | None:
+    """A sentence that begins with one of the arguments as one about the table's entry."""
+    words = " ".join(str(error).split())
+    begins = re.match(r"\w+", words)
+    if begins is None or begins.group() not in arguments:
+        return None
+    return EntryError([*table, begins.group()], words[begins.end() :])
+
+
+def unknown_argument(table: Sequence[str], key: str, name: str, taken: Sequence[str]) -> EntryError:
+    """That what is named does not take an argument."""
+    return EntryError([*table, key], f": {name} takes {', '.join(taken) or 'no arguments'}{did_you_mean(key, taken)}")
+
+
 def call(function: Callable[..., Any], arguments: dict[str, Any], table: str, name: str) -> Any:
     """`function(**arguments)`; an EntryError names the entry of the table that is wrong.
 
@@ -131,8 +145,7 @@ def call(function: Callable[..., Any], arguments: dict[str, Any], table: str, na
     taken = [key for key, one in allowed.items() if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
     unknown = sorted(set(arguments) - set(taken))
     if unknown and not any(one.kind is one.VAR_KEYWORD for one in allowed.values()):
-        words = f": {name} takes {', '.join(taken) or 'no arguments'}{did_you_mean(unknown[0], taken)}"
-        raise EntryError([*where, unknown[0]], words)
+        raise unknown_argument(where, unknown[0], name, taken)
     missing = [key for key in taken if allowed[key].default is inspect.Parameter.empty and key not in arguments]
     if missing:
         raise EntryError([*where, missing[0]], f" was left out: {name} needs it.")
@@ -141,11 +154,7 @@ def call(function: Callable[..., Any], arguments: dict[str, Any], table: str, na
     except EntryError:
         raise
     except ValueError as error:
-        words = " ".join(str(error).split())
-        begins = re.match(r"\w+", words)
-        if begins and begins.group() in taken:
-            raise EntryError([*where, begins.group()], words[begins.end() :]) from None
-        raise EntryError(where, f": {words}") from None
+        raise about_argument(error, where, taken) or EntryError(where, f": {error}") from None
     except (TypeError, OverflowError) as error:
         raise EntryError(where, f": {name} does not take these values ({error}).") from None
     except MemoryError:

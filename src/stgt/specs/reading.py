@@ -165,7 +165,7 @@ def _value(text: str) -> Any:
 
 
 def _check_values(value: Any, entry: tuple[Any, ...] = ()) -> None:
-    """An EntryError at what no entry of a spec can be: a date, what is not finite, a number or a nesting beyond TOML."""
+    """An EntryError at what no entry can be: a date, what is not finite, a number or a nesting too large."""
     if isinstance(value, dict | list):
         if len(entry) > DEEPEST:
             raise EntryError(entry[:3], f" has tables or lists within each other: give at most {DEEPEST}.")

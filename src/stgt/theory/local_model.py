@@ -9,8 +9,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from stgt.problems.base import Problem
+from stgt.problems.least_squares import LeastSquaresModel
 from stgt.problems.quadratic import Quadratic, QuadraticModel, RidgeModel
 
+QUADRATIC = (QuadraticModel, RidgeModel, LeastSquaresModel)
 LARGEST = 50_000_000  # entries of all Hessians together
 
 
@@ -39,7 +41,11 @@ def local_model(problem: Problem, *, noiseless: bool = False) -> LocalModel:
 
     `noiseless=True` leaves noise out, as variance reduction does in the long run.
     """
-    if isinstance(problem.model, QuadraticModel | RidgeModel) and problem.batch is None and not noiseless:
+    if (
+        isinstance(problem.model, QuadraticModel | RidgeModel | LeastSquaresModel)
+        and problem.batch is None
+        and not noiseless
+    ):
         H = problem_hessians(problem, np.zeros(problem.p))
         return _model(problem, True, H, problem.sigma2)
     size = problem.n * problem.p**2

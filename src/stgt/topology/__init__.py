@@ -5,6 +5,7 @@ from stgt.topology.base import Topology, check_matrix
 from stgt.topology.base_graph import base_graph
 from stgt.topology.circulant import circulant, complete, exponential, ring
 from stgt.topology.directed import push_pull
+from stgt.topology.edges import from_edges
 from stgt.topology.given import any_of, from_matrix, schedule, sequence
 from stgt.topology.graphs import erdos_renyi, from_networkx, grid, random_regular, star, torus
 from stgt.topology.sampled import random_matching, relay, server, unreliable
@@ -26,6 +27,7 @@ __all__ = [
     "de_bruijn",
     "erdos_renyi",
     "exponential",
+    "from_edges",
     "from_matrix",
     "from_networkx",
     "grid",

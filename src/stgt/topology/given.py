@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from stgt.checks import check_count, check_seed
 from stgt.registry import register
 from stgt.topology.base import Topology, check_matrix
+from stgt.topology.edges import read_matrix
 from stgt.topology.structure import AnyOf, Computed, Turns, structure_from_matrices
 
 ROUNDING = 1e-10  # a matrix this close to its transpose is meant to be symmetric, a sum this close to one to be one
@@ -24,13 +26,15 @@ def from_matrix(W: Any, row_stochastic: bool = False) -> Topology:
     """A static topology with the given weights: node i applies w_ij to what it hears from node j.
 
     Args:
-        W: a square, non-negative matrix whose rows and columns sum to one.
+        W: a square, non-negative matrix whose rows and columns sum to one; or the path of a file that holds it: .csv,
+            .npy, or .npz with one array.
         row_stochastic: leave the column sums unchecked.
 
     Returns:
         A static topology; its flags are found from W.
     """
-    matrix = check_matrix(W, row_stochastic=row_stochastic)
+    given = read_matrix(Path(W)) if isinstance(W, str | Path) else W
+    matrix = check_matrix(given, row_stochastic=row_stochastic)
     return _from_stack(f"from_matrix({len(matrix)} nodes)", matrix[None])
 
 

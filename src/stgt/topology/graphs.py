@@ -40,7 +40,7 @@ def from_networkx(graph: nx.Graph, weights: str = "metropolis") -> Topology:
         raise ValueError(f"graph is a {type(graph).__name__}: give a networkx Graph or DiGraph.")
     kind = "digraph" if graph.is_directed() else "graph"
     edges = graph.number_of_edges()
-    return _topology(graph, weights, graph.name or f"{kind}({graph.number_of_nodes()} nodes, {edges} edges)")
+    return topology_of_graph(graph, weights, graph.name or f"{kind}({graph.number_of_nodes()} nodes, {edges} edges)")
 
 
 @register
@@ -61,7 +61,7 @@ def grid(rows: int, cols: int, torus: bool = False, weights: str = "metropolis")
 
     rows, cols = check_count(rows, "rows"), check_count(cols, "cols")
     name = f"{'torus' if torus else 'grid'}({rows}, {cols}{_rule(weights)})"
-    return _topology(nx.grid_2d_graph(rows, cols, periodic=bool(torus)), weights, name)
+    return topology_of_graph(nx.grid_2d_graph(rows, cols, periodic=bool(torus)), weights, name)
 
 
 @register
@@ -93,7 +93,7 @@ def star(n: int, weights: str = "metropolis") -> Topology:
 
     n = check_count(n, "n")
     check_room(f"star({n})", 1, n, n)
-    return _topology(nx.star_graph(n - 1), weights, f"star({n}{_rule(weights)})")
+    return topology_of_graph(nx.star_graph(n - 1), weights, f"star({n}{_rule(weights)})")
 
 
 @register
@@ -116,7 +116,7 @@ def erdos_renyi(n: int, probability: float, seed: int = 0, weights: str = "metro
     check_room(f"erdos_renyi({n}, {probability:g})", 1, n, int(n * probability))
     graph = nx.fast_gnp_random_graph(n, probability, seed=seed)
     name = f"erdos_renyi({n}, {probability:g}, seed {seed}{_rule(weights)})"
-    return _topology(graph, weights, name, "give a larger probability or another seed")
+    return topology_of_graph(graph, weights, name, "give a larger probability or another seed")
 
 
 @register
@@ -142,14 +142,14 @@ def random_regular(n: int, degree: int, seed: int = 0, weights: str = "metropoli
     graph = nx.empty_graph(n)
     graph.add_edges_from(nx.random_regular_graph(degree, n, seed=seed).edges)
     name = f"random_regular({n}, {degree}, seed {seed}{_rule(weights)})"
-    return _topology(graph, weights, name, "give a larger degree or another seed")
+    return topology_of_graph(graph, weights, name, "give a larger degree or another seed")
 
 
 def _rule(weights: str) -> str:
     return "" if weights == RULES[0] else f", {weights}"
 
 
-def _topology(graph: Any, weights: str, name: str, advice: str = "join them with edges") -> Topology:
+def topology_of_graph(graph: Any, weights: str, name: str, advice: str = "join them with edges") -> Topology:
     from scipy.sparse import csgraph
 
     check_choice(weights, "weights", RULES)
@@ -170,7 +170,7 @@ def _topology(graph: Any, weights: str, name: str, advice: str = "join them with
     other = indegree.max() if directed or weights == "uniform" else np.maximum(indegree[rows], indegree[heard.indices])
     heard.data = (0.5 if weights == "lazy" else 1.0) / (1.0 + other) * np.ones(len(rows))
     symmetric = not directed or (heard != heard.T).nnz == 0
-    lists = Gather(*_lists(heard)) if symmetric else Gather(*_lists(heard), *_lists(heard.T.tocsr()))
+    lists = Gather(*lists_of(heard)) if symmetric else Gather(*lists_of(heard), *lists_of(heard.T.tocsr()))
     return Topology(name, n, structure_from_lists(lists), symmetric=symmetric, degree=int(indegree.max()))
 
 
@@ -197,7 +197,7 @@ def _raise_unbalanced(graph: Any, indegree: np.ndarray, outdegree: np.ndarray) -
     )
 
 
-def _lists(W: Any) -> tuple[np.ndarray, np.ndarray]:
+def lists_of(W: Any) -> tuple[np.ndarray, np.ndarray]:
     """Neighbour lists (1, n, d) of a sparse W without its diagonal, which is what each row lacks to one."""
     n, counts = W.shape[0], np.diff(W.indptr)
     rows = np.repeat(np.arange(n), counts)

@@ -1,6 +1,6 @@
 """A study: the runs of a spec file, made side by side, kept in a folder, and looked at."""
 
-from stgt.experiments.study.execute import Elsewhere, execute
+from stgt.experiments.study.execute import Elsewhere, LostWorkersError, execute
 from stgt.experiments.study.folder import Folder, list_folders
 from stgt.experiments.study.plan import KINDS, Batch, Plan, plan
 from stgt.experiments.study.result import load_comparison, load_study, write_results
@@ -10,6 +10,7 @@ __all__ = [
     "Elsewhere",
     "Folder",
     "KINDS",
+    "LostWorkersError",
     "Plan",
     "execute",
     "list_folders",

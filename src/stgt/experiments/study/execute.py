@@ -23,6 +23,10 @@ INTERVAL = 1.0  # seconds between two savings
 Kept = Callable[[list[Trace]], object]
 
 
+class LostWorkersError(RuntimeError):
+    """Workers of a cluster were lost again and again."""
+
+
 class Elsewhere(Protocol):
     """Workers that are not threads of this process, such as a cluster's."""
 

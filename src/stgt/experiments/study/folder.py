@@ -106,6 +106,11 @@ class Folder:
         return self.record["name"]
 
     @property
+    def methods(self) -> list[str]:
+        """What its methods are called."""
+        return list(dict.fromkeys(str(entry["method"]) for entry in self.record["batches"]))
+
+    @property
     def finished(self) -> bool:
         return self.record["status"] == "finished"
 

@@ -14,7 +14,7 @@ from typing import Any
 from stgt.engines.checkpoint import Checkpoint
 from stgt.engines.drive import Interrupt
 from stgt.engines.store import load
-from stgt.experiments.study.execute import INTERVAL, Kept, run_batch
+from stgt.experiments.study.execute import INTERVAL, Kept, LostWorkersError, run_batch
 from stgt.experiments.study.plan import Batch
 from stgt.files import write_atomically
 from stgt.progress import Bar, Progress
@@ -23,10 +23,6 @@ from stgt.registry import import_script
 TICK = 0.5  # seconds between two words of a task on how far it is
 LOSSES = 3  # of workers in a row, without a round made in between, after which a study is given up
 WAIT = 30  # seconds for a cluster to answer
-
-
-class LostWorkersError(RuntimeError):
-    """Workers of a cluster were lost again and again."""
 
 
 class RayCluster:
