@@ -28,7 +28,9 @@ def topology_html(topology: Topology) -> str:
     name = line(element("b", said(topology.name)))
     try:
         below = _pictures(topology)
-    except Exception as error:  # there are too many, or a user's function fails; what is known in words is shown all the same
+    except (
+        Exception
+    ) as error:  # there are too many, or a user's function fails; what is known in words is shown all the same
         below = line(said(f"no picture: {error}"), faint=True)
     return element("div", name, line(*(said(fact) for fact in facts(topology))), below)
 
