@@ -107,7 +107,7 @@ def test_topologies_load_numpy_and_nothing_else(path):
             assert {name.split(".")[0] for name in names} <= allowed, names
 
 
-HEAVY = ("jax", "torch", "flwr", "matplotlib", "networkx", "pydantic", "scipy.optimize", "sklearn")
+HEAVY = ("jax", "torch", "flwr", "matplotlib", "networkx", "plotly", "pydantic", "scipy.optimize", "sklearn")
 
 
 HELP = "from stgt.cli import app; app(['--help'], standalone_mode=False)"

@@ -13,7 +13,7 @@ import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.engines import Rule, Trace
-from stgt.engines.choice import distinct, in_words, labels, noted, varied
+from stgt.engines.choice import distinct, edge, in_words, labels, noted
 from stgt.engines.drive import interrupts
 from stgt.engines.metrics import COUNTED, choose_metrics
 from stgt.engines.run import OPTIONS, combinations, run_together
@@ -102,7 +102,7 @@ class Comparison:
             "half_width": float(half),
             "rounds": at,
             **{name: float(trace[name][:, at].mean()) for name in self._costs},
-            "remark": remark or _edge(trace, self.runs[label]),
+            "remark": remark or edge(trace.algorithm, [run.algorithm for run in self.runs[label]]),
         }
 
     @property
@@ -256,15 +256,3 @@ def _fitting(algorithm: Algorithm, grid: Any) -> dict[str, Any]:
 
 def _setting(trace: Trace, runs: list[Trace]) -> str:
     return in_words(trace.algorithm, [run.algorithm for run in runs])
-
-
-def _edge(trace: Trace, runs: list[Trace]) -> str:
-    """A remark if a value at the end of its grid was chosen: a better one may lie beyond."""
-    for name in varied([run.algorithm for run in runs]):
-        values = {getattr(run.algorithm, name) for run in runs}
-        if all(isinstance(value, float) for value in values) and len(values) > 1:
-            chosen = getattr(trace.algorithm, name)
-            if chosen in (min(values), max(values)):
-                end = "least" if chosen == min(values) else "largest"
-                return f"{end} {name} of the grid"
-    return ""

@@ -14,7 +14,7 @@ from typing import Any
 FAINT = 0.65  # opacity of what is said in passing
 
 
-def element(name: str, *inside: str, **attributes: Any) -> str:
+def element(name: str, /, *inside: str, **attributes: Any) -> str:
     """<name …>inside</name>: `inside` is markup already, attributes are escaped; stroke_width means stroke-width."""
     given = "".join(f' {key.replace("_", "-")}="{_attribute(value)}"' for key, value in attributes.items())
     return f"<{name}{given}>{''.join(inside)}</{name}>" if inside else f"<{name}{given}/>"

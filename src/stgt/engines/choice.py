@@ -165,7 +165,8 @@ def distinct(names: list[str]) -> list[str]:
 
 def varied(algorithms: list[Algorithm]) -> list[str]:
     """The hyper-parameters in which runs of a method differ."""
-    names = [field.name for field in fields(algorithms[0])]
+    first: Any = algorithms[0]
+    names = [field.name for field in fields(first)] if is_dataclass(first) else list(first.description["options"])
     return [name for name in names if len({str(getattr(one, name)) for one in algorithms}) > 1]
 
 
@@ -174,6 +175,18 @@ def in_words(algorithm: Algorithm, algorithms: list[Algorithm]) -> str:
     values = {name: getattr(algorithm, name) for name in varied(algorithms) or ["gamma"]}
     words = [f"{value:g}" if isinstance(value, float) else brief(value) for value in values.values()]
     return ", ".join(f"{name}={word}" for name, word in zip(values, words, strict=True))
+
+
+def edge(algorithm: Algorithm, algorithms: list[Algorithm]) -> str:
+    """A remark if a value at the end of its grid was chosen: a better one may lie beyond."""
+    for name in varied(algorithms):
+        values = {getattr(one, name) for one in algorithms}
+        if all(isinstance(value, float) for value in values) and len(values) > 1:
+            chosen = getattr(algorithm, name)
+            if chosen in (min(values), max(values)):
+                end = "least" if chosen == min(values) else "largest"
+                return f"{end} {name} of the grid"
+    return ""
 
 
 def _shape_options(algorithm: Any) -> tuple[str, ...]:

@@ -250,7 +250,8 @@ class Trace:
         if self.rho >= 1 - 1e-12:
             raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: ρ is not below 1 there.")
         c_x, c_y = lyapunov_coefficients(gamma, tau, L, n, self.rho)
-        return parts[0] + c_x * parts[1] + c_y * parts[2]
+        with np.errstate(over="ignore", invalid="ignore"):  # a diverging run is a result
+            return parts[0] + c_x * parts[1] + c_y * parts[2]
 
     def __repr__(self) -> str:
         lost = int(self.diverged.sum())

@@ -59,7 +59,7 @@ def curves(
     named = _named(traces)
     lines = tuple(band(label, trace, metric, over=x, per_node=per_node) for label, trace in named.items())
     panel = Panel(
-        title, _over(x, per_node), _meaning(metric, named.values()), lines, ylog=_is_logarithmic(metric, lines)
+        title, _over(x, per_node), meaning(metric, named.values()), lines, ylog=_is_logarithmic(metric, lines)
     )
     notes = tuple(dict.fromkeys(note for trace in named.values() for note in trace.notes))
     return draw(Figure(Path(path).name, (panel,), columns=1, notes=notes), path, size=(5.6, 3.6 + 0.15 * len(notes)))
@@ -85,7 +85,7 @@ def _named(traces: Any) -> dict[str, Trace]:
     return named
 
 
-def _meaning(metric: str, traces: Iterable[Trace]) -> str:
+def meaning(metric: str, traces: Iterable[Trace]) -> str:
     """Of a loss whose minimum nobody knows, it is the loss itself."""
     known = [one.problem.solved if isinstance(one.problem, Saved) else one.problem.solve is not None for one in traces]
     return "f(x̄)" if metric == "loss" and not all(known) else MEANING.get(metric, metric)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,49 +28,57 @@ def topology_html(topology: Topology) -> str:
     name = line(element("b", said(topology.name)))
     try:
         below = _pictures(topology)
-    except Exception as error:  # a user's function; what is known in words is shown all the same
+    except (
+        Exception
+    ) as error:  # there are too many, or a user's function fails; what is known in words is shown all the same
         below = line(said(f"no picture: {error}"), faint=True)
-    return element("div", name, line(*(said(fact) for fact in _facts(topology))), below)
+    return element("div", name, line(*(said(fact) for fact in facts(topology))), below)
 
 
-def _facts(topology: Topology) -> list[str]:
+def facts(topology: Topology) -> list[str]:
+    """What is known of it without computing anything, in a few words each."""
     period, n = topology.period, topology.n
     if period is None:
         repeats = "random, drawn anew each round" if topology.random else "never repeats"
     else:
         repeats = "static" if period == 1 else f"period {period}"
-    facts = [many(n, "node"), repeats, f"degree {topology.degree:,}"]
+    found = [many(n, "node"), repeats, f"degree {topology.degree:,}"]
     known = period is not None or topology.random
-    facts.append("symmetric" if topology.symmetric else "directed" if known else "counts as directed")
+    found.append("symmetric" if topology.symmetric else "directed" if known else "counts as directed")
     if topology.has_push:
-        facts.append("pulls by a row-stochastic, pushes by a column-stochastic matrix")
+        found.append("pulls by a row-stochastic, pushes by a column-stochastic matrix")
     elif not topology.doubly_stochastic:
-        facts.append("row-stochastic only")
+        found.append("row-stochastic only")
     if topology.has_server:
         called = "all" if topology.sampled == n else f"{topology.sampled:,} of {n:,}"
-        facts.append(f"a server calls {called} workers a round")
-    return facts
+        found.append(f"a server calls {called} workers a round")
+    return found
 
 
 def _pictures(topology: Topology) -> str:
-    if topology.n > MOST_NODES:
-        return line(f"more than {MOST_NODES} nodes: no picture", faint=True)
-    if topology.has_server:
-        return _server(topology)
     period = topology.period or 1
-    rounds = range(period if period <= MOST_ROUNDS else 1)
-    heard = [(topology.matrix(r) != 0) | (topology.matrix(r, pushed=True) != 0) for r in rounds]
-    for links in heard:
+    rounds = range(period if period <= MOST_ROUNDS and not topology.has_server else 1)
+    return "".join(pictures(topology, rounds, LARGE if len(rounds) == 1 else SMALL))
+
+
+def pictures(topology: Topology, rounds: Iterable[int], size: float) -> list[str]:
+    """A picture of each of the rounds, drawn alike; a ValueError says why there is none."""
+    if topology.n > MOST_NODES:
+        raise ValueError(f"more than {MOST_NODES} nodes")
+    if topology.has_server:
+        return [_server(topology, r, size) for r in rounds]
+    heard = {r: (topology.matrix(r) != 0) | (topology.matrix(r, pushed=True) != 0) for r in rounds}
+    for links in heard.values():
         np.fill_diagonal(links, False)
-    if sum(int(np.triu(links | links.T).sum()) for links in heard) > MOST_LINES:
-        return line("too many links: no picture", faint=True)
-    mutual = all(np.array_equal(links, links.T) for links in heard)
-    arrows = not mutual and topology.n <= MOST_NODES // 2 and max(int(links.sum()) for links in heard) <= MOST_HEADS
-    size = LARGE if len(heard) == 1 else SMALL
-    return "".join(
+    if sum(int(np.triu(links | links.T).sum()) for links in heard.values()) > MOST_LINES:
+        raise ValueError("too many links")
+    mutual = all(np.array_equal(links, links.T) for links in heard.values())
+    most = max(int(links.sum()) for links in heard.values())
+    arrows = not mutual and topology.n <= MOST_NODES // 2 and most <= MOST_HEADS
+    return [
         _picture(size, f"{topology.name}, round {r}", _caption(topology, r), *_peers(links, size, arrows))
-        for r, links in zip(rounds, heard, strict=True)
-    )
+        for r, links in heard.items()
+    ]
 
 
 def _caption(topology: Topology, r: int) -> str:
@@ -92,23 +101,23 @@ def _peers(links: np.ndarray, size: float, arrows: bool) -> list[str]:
     return drawn + [_node(place, radius) for place in places]
 
 
-def _server(topology: Topology) -> str:
-    """Spokes between the server and the workers of round 0; heads where those who speak and who hear differ."""
+def _server(topology: Topology, r: int, size: float) -> str:
+    """Spokes between the server and the workers of a round; heads where those who speak and who hear differ."""
     structure, n = topology.structure, topology.n
-    speaks = topology.active(0)
+    speaks = topology.active(r)
     hears = speaks
     if isinstance(structure, Server):
-        hears = np.isin(np.arange(n), structure.hearing(np, topology.seed, 0))
-    places, radius = _circle(n, LARGE)
-    middle, half = (LARGE / 2, LARGE / 2), 7.0
+        hears = np.isin(np.arange(n), structure.hearing(np, topology.seed, r))
+    places, radius = _circle(n, size)
+    middle, half = (size / 2, size / 2), 7.0
     drawn = [_lines([(middle, places[i]) for i in np.flatnonzero(speaks | hears)])]
     if not np.array_equal(speaks, hears):
         drawn += [_head(places[i], middle, half) for i in np.flatnonzero(speaks)]
         drawn += [_head(middle, places[i], radius) for i in np.flatnonzero(hears)]
     drawn += [_node(places[i], radius, busy=bool(speaks[i] | hears[i])) for i in range(n)]
-    corner = LARGE / 2 - half
+    corner = size / 2 - half
     drawn.append(element("rect", x=corner, y=corner, width=2 * half, height=2 * half, rx=2, fill="currentColor"))
-    return _picture(LARGE, f"{topology.name}, round 0", _caption(topology, 0), *drawn)
+    return _picture(size, f"{topology.name}, round {r}", _caption(topology, r), *drawn)
 
 
 def _circle(n: int, size: float) -> tuple[list[Point], float]:

@@ -1,0 +1,154 @@
+"""Traces as numbers for a page: means and intervals over the seeds, at few enough rounds to be drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from stgt.engines import Trace
+from stgt.engines.choice import SHARE, varied
+from stgt.report.study import Study
+from stgt.statistics import mean_interval
+
+POINTS = 1000  # of a curve, at most
+MOST_CURVES = 20  # of a sweep whose every run is drawn
+DIGITS = 5  # of a number in the page
+
+
+def curves(study: Study) -> list[dict[str, Any]]:
+    """A curve for the best run of each method; of a sweep with few runs, for each run."""
+    every = study.kind == "sweep" and sum(map(len, study.runs.values())) <= MOST_CURVES
+    chosen = study.runs if every else {method: [study.best[method]] for method in study.ranking}
+    found = []
+    for method, traces in chosen.items():
+        for trace in traces:
+            setting = study.setting(method, trace) if study.kind != "run" else ""
+            drawn = curve(f"{method}, {setting}" if setting else method, trace, study.metrics)
+            found.append({**drawn, "best": is_best(study, method, trace)})
+    return found
+
+
+def is_best(study: Study, method: str, trace: Trace) -> bool:
+    """Is it the method's best run, which may have a note more?"""
+    return trace.standing is study.best[method].standing
+
+
+def curve(name: str, trace: Trace, metrics: Iterable[str]) -> dict[str, Any]:
+    """What a page draws of a trace: at some rounds, what was measured, and what it had cost all nodes until then."""
+    rounds = drawn_rounds(trace)
+    values = {}
+    for metric in metrics:
+        if metric in trace:
+            mean, half = over_seeds(trace[metric][:, rounds])
+            values[metric] = [plain(mean), None if np.isnan(half).all() else plain(half)]
+    talks = talked(trace)[rounds]
+    return {
+        "name": name,
+        "rounds": rounds.tolist(),
+        "gradients": plain(trace["gradients"][:, rounds].mean(axis=0)),
+        "floats": plain(trace["floats"][:, rounds].mean(axis=0)),
+        "talks": None if (talks == rounds).all() else plain(talks),
+        "steps": steps(trace),
+        "bytes": itemsize(trace),
+        "working": working(trace),
+        "values": values,
+    }
+
+
+def drawn_rounds(trace: Trace) -> np.ndarray:
+    """Every k-th round, the last one, and the last at which every seed is finite."""
+    last = trace.rounds
+    every = stride(last)
+    lost = trace.diverged_at[trace.diverged]
+    ends = [last, *([max(0, int(lost.min()) - 1)] if len(lost) else [])]
+    return np.unique(np.concatenate([np.arange(0, last + 1, every), ends]).astype(int))
+
+
+def stride(rounds: int) -> int:
+    """How many rounds lie between two that are drawn."""
+    return max(1, math.ceil(rounds / (POINTS - 3)))
+
+
+def over_seeds(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean and the half width of its interval, NaN wherever a seed is not finite."""
+    values = values.astype(np.float64)
+    finite = np.isfinite(values).all(axis=0)
+    mean, half = mean_interval(np.where(finite, values, np.nan))
+    return mean, half
+
+
+def talked(trace: Trace) -> np.ndarray:
+    """In how many rounds anything was sent until the start of each, on average over the seeds, (rounds + 1,)."""
+    sent = (trace.standing.links > 0).mean(axis=0)
+    return np.concatenate([[0.0], np.cumsum(sent)])[: trace.rounds + 1]
+
+
+def steps(trace: Trace) -> int:
+    """Gradients that a node which works computes in a round, one after another."""
+    algorithm: Any = trace.algorithm
+    return algorithm.tau + ("anchor" in getattr(algorithm, "reads", ()))
+
+
+def itemsize(trace: Trace) -> int:
+    return 8 if trace.dtype == "float64" else 4
+
+
+def working(trace: Trace) -> float:
+    """How many nodes work in a round."""
+    return trace.topology.participation * trace.topology.n
+
+
+def modelled_seconds(study: Study, trace: Trace, at: int) -> float:
+    """What the network of the study would have taken until the start of round `at`."""
+    network, bits = study.network, 8 * itemsize(trace) * float(trace["floats"][:, at].mean()) / working(trace)
+    busy = at * steps(trace) * network.gradient + float(talked(trace)[at]) * network.latency
+    return busy + bits / network.bandwidth
+
+
+def points(study: Study) -> list[dict[str, Any]]:
+    """The end of every run, for methods that have several, with the numbers by which these differ."""
+    found = []
+    for style, method in enumerate(study.ranking):
+        runs = study.runs[method]
+        names = varied([run.algorithm for run in runs]) if len(runs) > 1 else []
+        for run in runs:
+            given = {name: getattr(run.algorithm, name) for name in names}
+            numbers = {name: value for name, value in given.items() if _is_number(value)}
+            if numbers:
+                found.append(
+                    {
+                        "method": method,
+                        "style": style,
+                        "setting": study.setting(method, run),
+                        "parameters": numbers,
+                        "ends": {name: _ending(run, name) for name in study.metrics if name in run},
+                        "lost": int(run.diverged.sum()),
+                        "best": is_best(study, method, run),
+                    }
+                )
+    return found
+
+
+def _ending(trace: Trace, metric: str) -> list[float | None]:
+    mean, half = over_seeds(np.where(trace.diverged, np.nan, trace.tail(metric, SHARE))[:, None])
+    return [*plain(mean), *plain(half)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def plain(values: np.ndarray) -> list[float | None]:
+    """As JSON has it: a few digits, whole numbers as such, null for what is not finite."""
+    return [_short(value) for value in np.asarray(values, dtype=np.float64).tolist()]
+
+
+def _short(value: float) -> float | None:
+    if not math.isfinite(value):
+        return None
+    if value == round(value) and abs(value) < 1e15:
+        return int(value)
+    return float(f"{value:.{DIGITS}g}")
