@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from stgt.cli import paper, advice, study, training, names  # isort: skip  # noqa: F401
+from stgt.cli import paper, advice, study, pages, training, names  # isort: skip  # noqa: F401
 from stgt.cli.common import app, console
 
 __all__ = ["app", "console", "main"]

@@ -74,7 +74,7 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
         facts={name: words for name, words in facts.items() if words},
         runs=found.runs,
         best={name: found.best[name] for name in found.ranking},
-        rule=str(found.rule) if folder.kind == "compare" else "",
+        rule=found.rule if folder.kind == "compare" else None,
         advice=advice,
         topologies={name: one.topology for name, one in made.items() if isinstance(one, Made)},
         network=Network(**record.get("network", {})),
