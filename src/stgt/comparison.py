@@ -95,6 +95,8 @@ class Comparison:
         at = trace.rounds if reached is None else reached
         remark = self.rule.failure(trace) or ("diverges" if trace.diverged.any() else "")
         remark = remark or ("interrupted" if trace.interrupted else "")
+        if not remark and self._is_best(label, trace):
+            remark = edge(trace.algorithm, [run.algorithm for run in self.runs[label]])
         return {
             "method": label,
             "chosen": _setting(trace, self.runs[label]),
@@ -102,7 +104,7 @@ class Comparison:
             "half_width": float(half),
             "rounds": at,
             **{name: float(trace[name][:, at].mean()) for name in self._costs},
-            "remark": remark or edge(trace.algorithm, [run.algorithm for run in self.runs[label]]),
+            "remark": remark,
         }
 
     @property

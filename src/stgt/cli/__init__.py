@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 from stgt.cli import paper, advice, study, pages, training, names  # isort: skip  # noqa: F401
 from stgt.cli.common import app, console
@@ -10,8 +11,14 @@ from stgt.cli.common import app, console
 __all__ = ["app", "console", "main"]
 
 
+def _show_warning(message: object, *_: object, **__: object) -> None:
+    """A warning is a sentence, too."""
+    print(f"warning: {message}", file=sys.stderr)
+
+
 def main() -> None:
     """The entry point: what the user can mend is one sentence and exit code 2, not a traceback."""
+    warnings.showwarning = _show_warning
     try:
         app()
     except ValueError as error:

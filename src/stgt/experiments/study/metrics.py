@@ -35,9 +35,13 @@ class MetricsFile:
         """Adds the rounds that are new."""
         head = "" if self.path.exists() else self._head(traces)
         text = head + self._rows(traces, done=not traces[0].interrupted)
-        if text:
+        if not text:
+            return
+        try:
             with self.path.open("a", encoding="utf-8", newline="") as stream:
                 stream.write(text)
+        except OSError as error:  # such as a full disk, which does not say where
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def _head(self, traces: list[Trace]) -> str:
         return _lines([[*KEYS, *_names(traces[0])]])

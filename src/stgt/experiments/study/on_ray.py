@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import socket
 import tempfile
 import threading
 import time
@@ -86,7 +87,6 @@ def _connected(address: str) -> Any:
     try:
         for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
             os.environ.setdefault(name, "0")
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
         import ray
     except ImportError:
         raise ValueError("ray is not installed: pip install 'stgt[ray]', or leave ray out.") from None
@@ -100,6 +100,7 @@ def _connected(address: str) -> Any:
 
     def connect() -> None:
         try:
+            _check_listening(address)
             ray.init(address=address, **quiet)
             answer.put(None)
         except BaseException as error:
@@ -117,6 +118,13 @@ def _connected(address: str) -> Any:
             "address, auto, or local to start one here."
         ) from None
     return ray
+
+
+def _check_listening(address: str) -> None:
+    """An OSError if nobody listens at an address, of which Ray would complain every second."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 class _Teller(Bar):
