@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
-LONGEST_WORD = 100  # letters that are compared with those of the words there are
+LONGEST = 100  # letters that are shown of a value, and compared with the words there are
 
 
 def check_count(value: Any, name: str, least: int = 1) -> int:
@@ -64,8 +64,14 @@ def check_choice(value: Any, name: str, allowed: Iterable[str]) -> str:
     words = list(allowed)
     if not isinstance(value, str) or value not in words:
         choices = ", ".join(repr(word) for word in words)
-        raise ValueError(f"{name}={value!r}: choose from {choices}{did_you_mean(value, words)}")
+        raise ValueError(f"{name}={shown(value)}: choose from {choices}{did_you_mean(value, words)}")
     return value
+
+
+def shown(value: Any) -> str:
+    """A value as it is written in Python, cut where it is long."""
+    words = repr(value)
+    return words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
 
 
 def did_you_mean(given: Any, allowed: Iterable[str]) -> str:
@@ -75,7 +81,7 @@ def did_you_mean(given: Any, allowed: Iterable[str]) -> str:
     if not isinstance(given, str):
         return "."
     words = {word.lower(): word for word in allowed}
-    close = get_close_matches(given.lower()[:LONGEST_WORD], words, n=1)
+    close = get_close_matches(given.lower()[:LONGEST], words, n=1)
     return f"; did you mean {words[close[0]]!r}?" if close else "."
 
 

@@ -118,13 +118,15 @@ def readable(path: Path, argument: str) -> Iterator[None]:
     """What is raised of a file that is not there, or not what its name says, as a ValueError about the argument."""
     from zipfile import BadZipFile
 
+    if "\0" in str(path):
+        raise ValueError(f"{argument}={str(path)!r}: no path has such a letter; give the path of a file.")
     try:
         yield
     except OSError as error:
         if error.strerror is None:  # a decompressor's
             raise ValueError(f"{argument} {path} is damaged ({error}): give another copy.") from None
-        near = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-        end = did_you_mean(path.name, [name for name in near if name != path.name])
+        missing = isinstance(error, FileNotFoundError) and path.parent.is_dir()
+        end = did_you_mean(path.name, [other.name for other in path.parent.iterdir()] if missing else [])
         raise ValueError(f"{argument} {path} cannot be read ({error.strerror}): give the path of a file{end}") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{argument} {path} is not UTF-8 (byte {error.start}): save it as UTF-8 text.") from None

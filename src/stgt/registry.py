@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from stgt.checks import did_you_mean
+from stgt.checks import did_you_mean, shown
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -50,7 +50,7 @@ class Registry:
                 return self._known[entry.name]
         known = self.names() if installed else list(self._known)
         raise ValueError(
-            f"{argument}={name!r}: choose from {', '.join(map(repr, known))}; one of your own is known once its "
+            f"{argument}={shown(name)}: choose from {', '.join(map(repr, known))}; one of your own is known once its "
             f"script has registered it{did_you_mean(name, known)}"
         )
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from stgt import problems
-from stgt.checks import check_count, check_flag
+from stgt.checks import check_choice, check_count, check_flag
 from stgt.problems.base import Problem
+from stgt.problems.datasets import LIBSVM
 from stgt.problems.tables import DataTable, is_file, load_table, prepared
 from stgt.specs import EntryError, Named, make_problem
 from stgt.specs.making import about_argument, find_problem, unknown_argument
@@ -89,6 +90,7 @@ def _known_set(
     data: str, rows: Any, data_dir: Path | None, standardise: bool = False, intercept: bool = False, **columns: Any
 ) -> DataTable:
     """One of LIBSVM's sets, or `rows` of its rows."""
+    check_choice(data, "data", LIBSVM)
     for key in columns:
         raise ValueError(f"{key}: only a file of your own has columns to choose from; leave it out.")
     rows = None if rows is None else check_count(rows, "rows", 2)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from stgt.algorithms import Algorithm
 from stgt.checks import did_you_mean
+from stgt.engines.metrics import choose_metrics
 from stgt.engines.run import combinations
 from stgt.experiments.problem_data import problem_of
 from stgt.oracles import Oracle
@@ -26,7 +27,7 @@ from stgt.specs import (
     make_topology,
     read_spec,
 )
-from stgt.specs.making import with_schedule
+from stgt.specs.making import about_argument, with_schedule
 from stgt.topology import Topology
 
 MOST_ROUNDS, MOST_SEEDS = 10**9, 10**6
@@ -55,7 +56,9 @@ class RunSpec(BaseModel):
     every: Whole = Field(1, ge=1, le=MOST_ROUNDS, description="Rounds between two rows of metrics.csv.")
     x0: Literal["zero", "optimum"] = Field("zero", description="Where a run starts.")
     target: Real | None = Field(None, gt=0, description="An error to reach.")
-    grid: dict[str, list[Any]] = Field({}, description="Values to try, by hyper-parameter.")
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        {}, description="Values to try, by hyper-parameter."
+    )
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -69,14 +72,6 @@ class RunSpec(BaseModel):
             raise ValueError("give each seed once.")
         if one is not given and not 1 <= given <= MOST_SEEDS:
             raise ValueError(f"give a whole number from 1 to {MOST_SEEDS}, or a list of seeds.")
-        return given
-
-    @field_validator("grid", mode="after")
-    @classmethod
-    def _grid(cls, given: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        for name, values in given.items():
-            if not values:
-                raise ValueError(f"{name} has an empty list; give at least one value.")
         return given
 
     @property
@@ -151,7 +146,7 @@ def make_all(spec: Spec, path: Path, data_dir: Path | None = None) -> list[Made]
     found = []
     for index, run in enumerate(spec.runs):
         with in_file(path, spec.runs, index):
-            found.append(_fitting(make(run, data_dir)))
+            found.append(_fitting(make(run, data_dir), run, spec.by))
     names = {field.name for made in found for field in fields(made.algorithm)}
     for index, run in enumerate(spec.runs):
         for name in run.grid:
@@ -218,7 +213,7 @@ def _grid(run: RunSpec, algorithm: Algorithm) -> dict[str, list[Any]]:
     return grid
 
 
-def _fitting(made: Made) -> Made:
+def _fitting(made: Made, run: RunSpec, by: str | None) -> Made:
     """What was made, if its parts fit together; an EntryError names what does not."""
     algorithm = made.algorithm
     if algorithm.gamma is None:
@@ -233,9 +228,18 @@ def _fitting(made: Made) -> Made:
         try:
             made.oracle.check(made.problem)
         except ValueError as error:
-            raise EntryError(("oracle",), f": {error}") from None
+            raise about_argument(error, (), ("oracle",)) or EntryError(("oracle",), f": {error}") from None
     try:
         fitting(algorithm, made.problem, made.topology, made.oracle)
     except ValueError as error:
-        raise EntryError(("algorithm",), f": {error}") from None
+        gamma = about_argument(error, ("algorithm",), ("gamma",))
+        raise gamma or about_argument(error, (), ("oracle",)) or EntryError(("algorithm",), f": {error}") from None
+    if run.x0 == "optimum" and made.problem.solve is None:
+        raise EntryError(("x0",), f"='optimum', but {made.problem.name} has no known optimum: give 'zero'.")
+    try:
+        _, absent = choose_metrics(run.metrics, algorithm, made.problem, made.topology)
+    except ValueError as error:
+        raise about_argument(error, (), ("metrics",)) or error from None
+    if by in absent:
+        raise EntryError(("by",), f"={by!r}, but {absent[by]}: judge by something else.")
     return made

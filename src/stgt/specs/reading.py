@@ -72,10 +72,12 @@ def _document(path: Path) -> dict[str, Any]:
         document = tomllib.loads(text)
     except RecursionError:
         raise ValueError(
-            f"spec {path} has too many tables or lists within each other: give at most {DEEPEST}."
+            f"spec {path} has more tables or lists within each other than {DEEPEST}: nest fewer."
         ) from None
-    except ValueError as error:  # TOML's own, and Python's for whole numbers of thousands of digits
+    except tomllib.TOMLDecodeError as error:
         raise ValueError(f"spec {path} is not TOML: {' '.join(str(error).split())}.") from None
+    except ValueError:  # Python's own limit
+        raise ValueError(f"spec {path} has a number of thousands of digits: give fewer.") from None
     if not document:
         raise ValueError(f"spec {path} is empty: give the tables of a run, such as [algorithm].")
     return document
@@ -168,7 +170,7 @@ def _check_values(value: Any, entry: tuple[Any, ...] = ()) -> None:
     """An EntryError at what no entry can be: a date, what is not finite, a number or a nesting too large."""
     if isinstance(value, dict | list):
         if len(entry) > DEEPEST:
-            raise EntryError(entry[:3], f" has tables or lists within each other: give at most {DEEPEST}.")
+            raise EntryError(entry[:4], f" has more tables or lists within each other than {DEEPEST}: nest fewer.")
         for key, one in value.items() if isinstance(value, dict) else enumerate(value):
             _check_values(one, (*entry, key))
     elif isinstance(value, datetime.date | datetime.time):
