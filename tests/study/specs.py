@@ -33,7 +33,12 @@ SHARED = {
     "sweep": "[grid]\ngamma = [0.02, 0.05, 0.1, 0.15, 0.2]",
     "compare": "[grid]\ngamma = [0.05, 0.1, 0.2]",
 }
-FAST = "import stgt.experiments.study.execute as e; e.INTERVAL = {interval}; from stgt.cli import main; main()"
+# States are saved often, and Ctrl-C is heard also by what a shell's background job has started.
+FAST = """import signal, stgt.experiments.study.execute as e
+e.INTERVAL = {interval}
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from stgt.cli import main
+main()"""
 
 
 def write_spec(folder: Path, kind: str, engine: str = "numpy", rounds: int = 40) -> Path:
@@ -43,7 +48,7 @@ def write_spec(folder: Path, kind: str, engine: str = "numpy", rounds: int = 40)
 
 
 def command(*arguments: object, interval: float = 0.02) -> list[str]:
-    """The command line, with states that are saved often."""
+    """The command line as a process of its own."""
     return [sys.executable, "-c", FAST.format(interval=interval), *map(str, arguments)]
 
 

@@ -251,7 +251,6 @@ def running(folder: Path, rounds: int = 100_000) -> subprocess.Popen:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     end = time.monotonic() + 60
     while len([*folder.glob("out/*/state.stgt")]) < 1:

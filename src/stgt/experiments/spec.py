@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ from stgt.checks import did_you_mean
 from stgt.engines.metrics import choose_metrics
 from stgt.engines.run import combinations
 from stgt.experiments.problem_data import problem_of
+from stgt.hyper import other_fields
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.problems.tables import is_file
@@ -207,8 +208,11 @@ def _grid(run: RunSpec, algorithm: Algorithm) -> dict[str, list[Any]]:
         raise EntryError(("grid", first), words)
     for name, values in grid.items():
         try:
-            combinations(algorithm, {name: values})
-        except ValueError as error:
+            if name in other_fields(type(algorithm)):  # such as tau, which makes another program
+                [replace(algorithm, **{name: value}) for value in values]
+            else:
+                combinations(algorithm, {name: values})
+        except (TypeError, ValueError) as error:
             raise EntryError(("grid", name), f": {error}") from None
     return grid
 
