@@ -37,9 +37,7 @@ def test_gradients_are_those_of_the_losses(problem):
     np.testing.assert_allclose(problem.gradients(x), differences, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in PROBLEMS if name != "nonconvex"]
-)
+@pytest.mark.parametrize("name", [name for name in PROBLEMS if name != "nonconvex"])
 def test_the_gradient_vanishes_at_the_optimum(name):
     problem = PROBLEMS[name]
     np.testing.assert_allclose(problem.gradient(problem.optimum), 0, atol=1e-13)
