@@ -73,6 +73,15 @@ def logistic(n: int, p: int = 3, seed: int = 0, **options) -> stgt.problems.Prob
     return stgt.problems.logistic(features, labels, partition=parts, **{"l2": 0.1, "batch": 2, **options})
 
 
+def least_squares(n: int, p: int = 3, seed: int = 0, **options) -> stgt.problems.Problem:
+    """Least squares on random data, nodes with different numbers of samples unless they are sorted."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(3, 8, size=n)
+    features, labels = rng.normal(size=(counts.sum(), p)), rng.normal(size=counts.sum())
+    given = {"l2": 0.1, "batch": 2, "partition": np.split(np.arange(counts.sum()), np.cumsum(counts)[:-1]), **options}
+    return stgt.problems.least_squares(features, labels, n, **given)
+
+
 def directed_schedule(n: int, period: int = 3, seed: int = 0) -> stgt.topology.Topology:
     """A time-varying schedule of directed doubly stochastic matrices: mixtures of the identity and permutations."""
     rng = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stgt
-from catalogue import logistic, quadratic
+from catalogue import least_squares, logistic, quadratic
 
 PROBLEMS = {
     "ridge": stgt.problems.ridge(n=5, p=3, mu=0.2),
@@ -14,6 +14,8 @@ PROBLEMS = {
     "quadratic": quadratic(5, 3),
     "logistic": logistic(5, 3),
     "nonconvex": logistic(5, 3, l2=0.05, nonconvex=0.4),
+    "least squares": least_squares(5, 3),
+    "least squares, plain": least_squares(5, 3, l2=0.0, partition="sorted"),
 }
 
 
@@ -35,7 +37,7 @@ def test_gradients_are_those_of_the_losses(problem):
     np.testing.assert_allclose(problem.gradients(x), differences, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["ridge", "raw ridge", "quadratic", "logistic"])
+@pytest.mark.parametrize("name", [name for name in PROBLEMS if name != "nonconvex"])
 def test_the_gradient_vanishes_at_the_optimum(name):
     problem = PROBLEMS[name]
     np.testing.assert_allclose(problem.gradient(problem.optimum), 0, atol=1e-13)
@@ -75,8 +77,8 @@ def test_as_printed_the_stepsize_of_the_paper_diverges():
     assert trace.diverged.all()
 
 
-def test_logistic_with_samples():
-    problem = logistic(5, 3)
+@pytest.mark.parametrize("problem", [logistic(5, 3), least_squares(5, 3)], ids=["logistic", "least squares"])
+def test_sums_over_samples(problem):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(5, 3))
     parts = problem.model.component_gradients(np, problem.data, x)
@@ -85,6 +87,40 @@ def test_logistic_with_samples():
     index = np.array([[0, 1], [2, 2], [1, 0], [0, 0], [2, 1]])
     expected = np.stack([parts[i, index[i]].mean(axis=0) for i in range(5)])
     np.testing.assert_allclose(problem.model.sample_gradients(np, problem.data, x, index), expected, atol=1e-14)
+
+
+def test_least_squares_are_numpy_s():
+    """With equal parts and no penalty, x* is the solution of one least-squares problem over all samples; L_i is the
+    largest squared singular value of A_i over m_i, mu_i the smallest."""
+    rng = np.random.default_rng(3)
+    A, y = rng.normal(size=(20, 3)), rng.normal(size=20)
+    problem = stgt.problems.least_squares(A, y, 4, partition="sorted")
+    np.testing.assert_allclose(problem.optimum, np.linalg.lstsq(A, y)[0], atol=1e-12)
+    parts = np.sort(np.argsort(y).reshape(4, 5), axis=1)
+    np.testing.assert_array_equal(problem.data["labels"], y[parts])
+    squares = np.array([np.linalg.svd(A[part])[1] ** 2 / 5 for part in parts])
+    assert pytest.approx(squares.max()) == problem.L
+    assert problem.mu == pytest.approx(squares.min())
+    x = rng.normal(size=3)
+    assert problem.value(x) == pytest.approx(np.mean((A @ x - y) ** 2) / 2)
+
+
+def test_least_squares_without_a_unique_minimum():
+    """Fewer samples than unknowns: mu = 0 and x* is not unique; with a penalty both are known again."""
+    A, y = np.eye(2, 5), np.ones(2)
+    assert stgt.problems.least_squares(A, y, 1).optimum is None
+    assert stgt.problems.least_squares(A, y, 1).mu is None
+    problem = stgt.problems.least_squares(A, y, 1, l2=0.5)
+    assert problem.mu == pytest.approx(0.5)
+    np.testing.assert_allclose(problem.optimum, [0.5, 0.5, 0, 0, 0], atol=1e-15)  # (x − 1)/2 + x/2 = 0 in each of two
+
+
+def test_labels_may_be_words():
+    """Of two words the later in the alphabet is +1."""
+    A = np.arange(8.0).reshape(4, 2)
+    words, numbers = ["no", "yes", "no", "yes"], [0, 1, 0, 1]
+    one, other = (stgt.problems.logistic(A, given, 2, l2=0.1) for given in (np.array(words), numbers))
+    np.testing.assert_array_equal(one.data["signed"], other.data["signed"])
 
 
 def test_a_loss_in_jax_equals_the_built_in_one():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import stgt
-from catalogue import instances, logistic, quadratic
+from catalogue import instances, least_squares, logistic, quadratic
 from stgt.algorithms import Cost, Kept
 from stgt.problems.quadratic import QuadraticModel
 from stgt.testing import CheckError, check_algorithm, check_problem, check_topology
@@ -166,7 +166,7 @@ def test_wrong_problems_fail():
 
 
 def test_right_problems_pass():
-    for problem in (stgt.problems.ridge(n=4, p=3), logistic(4), logistic(4, batch=None)):
+    for problem in (stgt.problems.ridge(n=4, p=3), logistic(4), logistic(4, batch=None), least_squares(4)):
         found = outcome(check_problem(problem))
         assert found["samples average to the whole"] is (None if problem.counts is None else True)
 

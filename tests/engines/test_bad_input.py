@@ -156,6 +156,16 @@ CASES = {
     "b shape": (lambda: stgt.problems.Quadratic(np.ones((2, 1, 1)), np.ones((3, 1))), "b has shape"),
     "features nan": (lambda: stgt.problems.logistic([[np.nan], [1]], [0, 1], 2), "features holds nan"),
     "labels": (lambda: stgt.problems.logistic([[1], [1], [2]], [0, 1, 2], 2), "exactly two"),
+    "values that are words": (lambda: stgt.problems.least_squares([[1], [2]], ["a", "b"], 2), "labels is not an array"),
+    "values by label": (
+        lambda: stgt.problems.least_squares([[1], [2]], [1, 2], 2, partition="label"),
+        "partition='label': choose from 'iid', 'sorted'",
+    ),
+    "partition a number": (
+        lambda: stgt.problems.least_squares([[1], [2]], [1, 2], 2, partition=3),
+        "partition=3: give",
+    ),
+    "negative l2": (lambda: stgt.problems.least_squares([[1], [2]], [1, 2], 2, l2=-1), "l2=-1"),
     "labels shape": (lambda: stgt.problems.logistic([[1], [1]], [0, 1, 1], 2), "labels has shape"),
     "partition": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], 2, partition="random"), "partition='random'"),
     "empty partition": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], partition=[[0, 1], []]), "is empty"),
@@ -203,7 +213,7 @@ def test_one_clear_sentence(name):
     with pytest.raises(ValueError, match=words) as caught:
         attempt()
     sentence = str(caught.value)
-    assert sentence.endswith("."), sentence
+    assert sentence.endswith((".", "?")), sentence
     assert "\n" not in sentence
 
 

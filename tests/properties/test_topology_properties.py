@@ -23,6 +23,7 @@ from stgt.topology import (
     de_bruijn,
     erdos_renyi,
     exponential,
+    from_edges,
     from_matrix,
     from_networkx,
     grid,
@@ -103,6 +104,17 @@ def a_graph(draw: Draw) -> Topology:
     return from_networkx(graph, draw(RULES))
 
 
+def a_list_of_edges(draw: Draw) -> Topology:
+    """A tree with some more edges, with the weights of a rule or with weights of their own."""
+    n = draw(st.integers(2, 12))
+    edges = [(draw(st.integers(0, v - 1)), v) for v in range(1, n)]
+    pairs = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda pair: pair[0] != pair[1])
+    edges += draw(st.lists(pairs, max_size=5))
+    if draw(st.booleans()):
+        return from_edges(edges, n, draw(RULES))
+    return from_edges([(*edge, 1.0 / n) for edge in edges])
+
+
 def a_sequence(draw: Draw) -> Topology:
     n, seeds = draw(SIZES), draw(st.lists(st.integers(0, 99), min_size=1, max_size=4))
     symmetric = draw(st.booleans())
@@ -151,6 +163,7 @@ MAKERS: dict[str, Callable[[Draw], Topology]] = {
     "de_bruijn": lambda draw: de_bruijn(*draw(st.sampled_from([(1, 2), (2, 2), (8, 2), (16, 2), (3, 3), (9, 3)]))),
     "erdos_renyi": an_erdos_renyi,
     "exponential": an_exponential,
+    "from_edges": a_list_of_edges,
     "from_matrix": lambda draw: from_matrix(doubly_stochastic(draw(SIZES), draw(SEEDS), draw(st.booleans()))),
     "from_networkx": a_graph,
     "grid": lambda draw: grid(draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.booleans()), draw(RULES)),

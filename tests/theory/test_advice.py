@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import stgt
-from catalogue import logistic, quadratic
+from catalogue import least_squares, logistic, quadratic
 from stgt import theory
 from stgt.theory import advice
 from stgt.theory.local_model import local_model, problem_hessians
@@ -129,3 +129,12 @@ def test_a_relay_has_no_rho():
     advice = theory.check(stgt.ScaffoldPlus(gamma=0.01, tau=2), problem, stgt.topology.relay(4, sampled=2))
     assert math.isnan(advice.rho)
     assert advice.theorem_gamma is None
+
+
+def test_least_squares_are_predicted_exactly():
+    """Without minibatches they are quadratic: the reference reaches the target in the very round that is predicted."""
+    problem, graph, method = least_squares(4, batch=None), stgt.topology.ring(4), stgt.STGT(gamma=0.1, tau=3)
+    advice = stgt.theory.check(method, problem, graph, target=1e-6)
+    assert advice.basis == "exact"
+    trace = stgt.simulate(method, problem, graph, advice.rounds_to_target, engine="numpy")
+    assert int((trace.residual[0] <= 1e-6).argmax()) == advice.rounds_to_target

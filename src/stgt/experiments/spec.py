@@ -148,12 +148,12 @@ def make_all(spec: Spec, path: Path, data_dir: Path | None = None) -> list[Made]
     for index, run in enumerate(spec.runs):
         with in_file(path, spec.runs, index):
             found.append(_fitting(make(run, data_dir), run, spec.by))
-    names = {field.name for made in found for field in fields(made.algorithm)}
+    names = sorted({field.name for made in found for field in fields(made.algorithm)})
     for index, run in enumerate(spec.runs):
         for name in run.grid:
             if name not in names:
                 with in_file(path, spec.runs, index):
-                    known = ", ".join(sorted(names))
+                    known = ", ".join(names)
                     raise EntryError(("grid", name), f" is not known: choose from {known}{did_you_mean(name, names)}")
     return found
 

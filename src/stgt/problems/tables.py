@@ -184,7 +184,7 @@ def _parts(holders: np.ndarray) -> list[np.ndarray]:
 def _npz(path: Path, node: Any) -> DataTable:
     arrays = {}
     try:
-        with np.load(path, allow_pickle=False) as found:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as found:
             for name in ("features", "labels", *([] if node is None else [node])):
                 if name not in found.files:
                     what = "node" if name == node else "data"

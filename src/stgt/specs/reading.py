@@ -135,9 +135,8 @@ def _put(given: dict[str, Any], one: str, kind: type[BaseModel]) -> None:
     else:
         places, known = ([given] if keys[0] in own else given["runs"]), [*of_run, *own, "runs"]
     if keys[0] not in known:
-        raise ValueError(
-            f"sets {one!r}: {keys[0]!r} is not known, but {', '.join(known)}{did_you_mean(keys[0], known)}"
-        )
+        choices = f"{', '.join(known)}{did_you_mean(keys[0], known)}"
+        raise ValueError(f"sets {one!r}: {dotted(keys[:1])} is not known: choose from {choices}")
     for place in places:
         for depth, step in enumerate(keys[:-1]):
             place = place.setdefault(step, {})

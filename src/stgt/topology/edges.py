@@ -69,10 +69,10 @@ def read_matrix(path: Path) -> np.ndarray:
                 [[_number(cell, "W", path, line) for cell in row] for line, row in zip(lines, rows, strict=True)]
             )
         try:
-            found = np.load(path, allow_pickle=False)
-            if isinstance(found, np.ndarray):
-                return found
-            with found:
+            with path.open("rb") as stream:
+                found: Any = np.load(stream, allow_pickle=False)
+                if isinstance(found, np.ndarray):
+                    return found
                 if len(found.files) != 1:
                     raise ValueError(f"it has {len(found.files)} arrays, not one")
                 return found[found.files[0]]
