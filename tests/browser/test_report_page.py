@@ -68,6 +68,7 @@ def test_what_is_drawn_can_be_chosen(visit, comparison):
     assert len(drawn(page)[0]) == 2
 
 
+@pytest.mark.thorough
 def test_modelled_time_follows_its_formula(visit, comparison):
     page = visit(comparison)
     drawn(page)

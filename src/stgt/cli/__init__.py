@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from stgt.cli import paper, advice, training, names  # isort: skip  # noqa: F401
+from stgt.cli import paper, advice, pictures, training, names  # isort: skip  # noqa: F401
 from stgt.cli.common import app, console
 
 __all__ = ["app", "console", "main"]
