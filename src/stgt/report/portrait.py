@@ -101,7 +101,7 @@ def portrait(topology: Topology, rounds: int | None = None) -> Portrait:
         period_rho=known("ρ of a period", whole_period) if several else None,
         eigenvalues=known("eigenvalues", lambda: _eigenvalues(topology)) or {},
         distances=known("distance to agreement", lambda: _distances(topology, rounds)),
-        drawing=known("picture of the links", lambda: sketch(topology, rounds)),
+        drawing=known("picture of the links", lambda: sketch(topology, min(rounds, MOST))),
         unknown=unknown,
     )
 

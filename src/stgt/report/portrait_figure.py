@@ -97,7 +97,9 @@ class _Graph:
         axes.set(aspect="equal", xlim=(-1.15, 1.15), ylim=(-1.15, 1.15))
         axes.axis("off")
         if drawing.topology.period != 1:
-            axes.add_collection(LineCollection(places[drawing.everything], colors=GREY, linewidths=0.6, alpha=0.6))
+            axes.add_collection(
+                LineCollection(list(places[drawing.everything]), colors=GREY, linewidths=0.6, alpha=0.6)
+            )
         few = len(drawing.links(0)) <= 200
         self.lines = LineCollection([], colors=BLUE, linewidths=1.4 if few else 0.6, alpha=0.9 if few else 0.5)
         axes.add_collection(self.lines)
@@ -142,7 +144,9 @@ def _eigenvalues(axes: Any, found: Portrait) -> None:
     turns = np.linspace(0, 2 * np.pi, 200)
     axes.plot(np.cos(turns), np.sin(turns), color=GREY, linewidth=1)
     for k, (name, values) in enumerate(found.eigenvalues.items()):
-        axes.plot(values.real, values.imag, "ox"[k], color=COLOURS[k], markersize=4 + 2 * k, alpha=0.8, label=name)
+        axes.plot(
+            np.real(values), np.imag(values), "ox"[k], color=COLOURS[k], markersize=4 + 2 * k, alpha=0.8, label=name
+        )
     axes.set(aspect="equal", xlim=(-1.1, 1.1), ylim=(-1.1, 1.1), xlabel="real part", ylabel="imaginary part")
     _titled(axes, found.eigenvalues)
 
