@@ -82,7 +82,8 @@ class Rule(Frozen):
 
     def ending(self, trace: Trace) -> float:
         """The error after the budget, the lower the better; infinite where it is not finite."""
-        error = float(self.error(trace).mean())
+        with np.errstate(over="ignore"):  # a diverging run is a result
+            error = float(self.error(trace).mean())
         return np.inf if not np.isfinite(error) else -error if self.largest else error
 
     def failure(self, trace: Trace) -> str:

@@ -110,7 +110,7 @@ def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = No
     """Draws panels side by side, with one legend, as PNG and PDF; returns the files written."""
     import matplotlib
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         from matplotlib.figure import Figure as Canvas
 
         columns = min(figure.columns, len(figure.panels))
@@ -130,12 +130,12 @@ def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = No
         if figure.title:
             canvas.suptitle(figure.title, fontsize=9)
         return [
-            write_atomically(Path(f"{path}{ending}").expanduser(), lambda file: _save(canvas, file))
+            write_atomically(Path(f"{path}{ending}").expanduser(), lambda file: save_canvas(canvas, file))
             for ending in (".png", ".pdf")
         ]
 
 
-def _save(canvas: Any, path: Path) -> None:
+def save_canvas(canvas: Any, path: Path) -> None:
     """A PNG of few colours is a third of the size."""
     canvas.savefig(path, dpi=160)
     if path.suffix == ".png":
@@ -233,7 +233,7 @@ def _legend(canvas: Any, grid: Any, figure: Figure) -> None:
         below.get_title().set(color="0.35", multialignment="center")
 
 
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 9,
     "legend.fontsize": 8,

@@ -17,8 +17,8 @@ const CONFIG = {
 };
 
 // Plotly reads a little HTML and templates in its texts: a name must be neither.
-const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "%": "&#37;", "{": "&#123;", "}": "&#125;" };
-const literal = (words) => String(words).replace(/[&<>%{}]/g, (sign) => ENTITIES[sign]);
+const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;", "%": "&#37;", "{": "&#123;", "}": "&#125;" };
+const literal = (words) => String(words).replace(/[&<>$%{}]/g, (sign) => ENTITIES[sign]);
 
 const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 const paintOf = (style) => colour(`--c${style % COLOURS}`);
