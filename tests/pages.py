@@ -63,11 +63,20 @@ def indented(page: Path) -> list[str]:
     return [token.content for token in tokens if token.type == "code_block"]
 
 
+def started(page: Path) -> set[str]:
+    """The files that the page starts by themselves, with `$ python FILE` or `$ torchrun … FILE`."""
+    lines = [line.split() for line in commands(page, "console")]
+    return {word for program, *words in lines if program in ("python", "torchrun") for word in words}
+
+
 def script(page: Path) -> str:
-    """The Python of a page as one script, in which every line has the number that it has on the page."""
+    """The Python of a page as one script, in which every line has the number that it has on the page.
+
+    A block that is started by itself is left out.
+    """
     lines: list[str] = []
     for block in blocks(page):
-        if block.language == "python":
+        if block.language == "python" and block.title not in started(page):
             lines += [""] * (block.line - len(lines)) + block.text.splitlines()
     return "\n".join(lines) + "\n"
 

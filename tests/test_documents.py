@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pages import LANGUAGES, PAGES, PRINTS, ROOT, blocks, commands, indented, name_of, script, write_files
+from pages import LANGUAGES, PAGES, PRINTS, ROOT, blocks, commands, indented, name_of, script, started, write_files
 from shell import wrong
 from stgt import comparison
 from stgt.engines import metrics, run
@@ -22,6 +22,7 @@ from stgt.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES
 
 QUICK = {"docs/relaxed.md", "docs/theorems.md", "docs/theory.md"}  # the others are thorough
 STGT = "import sys; from stgt.cli import main; sys.argv = ['stgt', *sys.argv[1:]]; main()"
+START = {"stgt": ["-c", STGT], "python": [], "torchrun": ["-m", "torch.distributed.run"]}  # what ```console can run
 
 
 def pages_with(*languages: str) -> list:
@@ -52,12 +53,13 @@ def test_every_block_says_what_it_is(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_no_python_block_is_left_out(page):
-    """Counted without the parser: a fence that opens as Python ends up in the page's script, whole."""
+    """Counted without the parser: what a fence of Python has in it is in the page's script, or in a file it starts."""
     fences = re.findall(r"^ *```python.*\n((?:.*\n)*?) *```$", page.read_text(), flags=re.M)
     visible = [block for block in blocks(page) if block.language == "python"]
     hidden = page.read_text().count("<!-- run\n")
     assert len(fences) + hidden == len(visible)
-    placed = {line.strip() for line in script(page).splitlines()}
+    apart = [block.text for block in visible if block.title in started(page)]
+    placed = {line.strip() for text in (script(page), *apart) for line in text.splitlines()}
     assert {line.strip() for fence in fences for line in fence.splitlines()} <= placed | {""}
 
 
@@ -71,8 +73,7 @@ def test_pages_run(page, tmp_path):
         printed = finished([sys.executable, "page.py"], tmp_path)
     for line in commands(page, "console"):
         program, *arguments = shlex.split(line, comments=True)
-        start = {"stgt": [sys.executable, "-c", STGT], "python": [sys.executable]}
-        printed += finished([*start[program], *arguments], tmp_path)
+        printed += finished([sys.executable, *START[program], *arguments], tmp_path)
     lines = [line.rstrip() for line in printed.splitlines()]
     rows = [line for line in lines if re.fullmatch(r"\| .* \|", line)]
     assert [row for row in rows if row not in page.read_text()] == []

@@ -1,4 +1,4 @@
-"""docs/equations.md: every label of the paper has a row, every symbol in it can be imported, every test in it exists."""
+"""docs/equations.md: every label of the paper has a row, every symbol in it is there, and so is every test."""
 
 import ast
 import dataclasses
