@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 ALWAYS = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 LANGUAGES = {".py": "python", ".sh": "sh", ".toml": "toml"}
 LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")  # the path of a Markdown link
+NAMED = re.compile(r"\[([\w/]+\.md)\](?=\(([^)#\s]+))")  # a link whose words are a file's name
 NOTEBOOKS = ("own_problem", "theory")
 
 
@@ -35,16 +36,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page, **_) -> str:
-    """Turns links to files of the repository into links to their pages."""
+    """Turns links to files of the repository into links to their pages, and names of files into titles of pages."""
     uri = page.file.src_uri
-    origin = origin_of(uri)
+    folder = posixpath.dirname(origin_of(uri))
+
+    def title(found: re.Match[str]) -> str:
+        return f"[{title_of(posixpath.join(folder, found[2]))}]"
 
     def led(found: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(origin), found[1]))
+        target = posixpath.normpath(posixpath.join(folder, found[1]))
         where = target.removeprefix("docs/") if target.startswith("docs/") else page_of(target)
         return posixpath.relpath(where, posixpath.dirname(uri) or ".")
 
-    return LINK.sub(led, markdown) if origin != f"docs/{uri}" or "](../" in markdown else markdown
+    return LINK.sub(led, NAMED.sub(title, markdown))
+
+
+def title_of(name: str) -> str:
+    """The first heading of a page of the repository."""
+    return (ROOT / name).read_text().split("\n", 1)[0].removeprefix("# ")
 
 
 def origin_of(uri: str) -> str:
