@@ -5,7 +5,7 @@ DEMO := .venv/.demo
 READY := .venv/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
-.PHONY: demo test test-rest test-all lint format bench notebook clean
+.PHONY: demo test test-rest test-all lint format bench docs notebook clean
 
 demo: $(DEMO)
 	$(BIN)/stgt demo --out demo --force
@@ -41,9 +41,12 @@ bench: $(READY)
 	$(BIN)/python benchmarks/theory.py
 	$(BIN)/python benchmarks/trainer.py
 
-# docs/own_problem.ipynb, from the page of that name.
+# The site, into site/. The variable silences a notice of the theme's authors.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# docs/own_problem.ipynb and docs/theory.ipynb, from the pages of those names.
 notebook: $(READY)
-	$(INSTALL) '.[notebook]'
 	$(BIN)/python docs/notebook.py
 
 $(DEMO): pyproject.toml constraints.txt
@@ -56,4 +59,4 @@ $(READY): $(DEMO)
 	touch $(READY)
 
 clean:
-	rm -rf .venv demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv demo site .pytest_cache .ruff_cache .hypothesis

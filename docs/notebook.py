@@ -1,6 +1,6 @@
-"""Makes docs/own_problem.ipynb from docs/own_problem.md and executes it: `make notebook`.
+"""Makes docs/own_problem.ipynb and docs/theory.ipynb from the pages of these names and executes them: `make notebook`.
 
-The page's words and blocks stay what they are; cells that show a figure or a trace are added.
+The page's words and blocks stay what they are; cells that show a figure, a trace or a graph are added.
 """
 
 from __future__ import annotations
@@ -17,22 +17,35 @@ DOCS = Path(__file__).parent
 SHOW = """from IPython.display import Image, display
 
 display(*(Image(f"{name}.png", width=480) for name in NAMES))"""
-LOOKS = {  # cells that follow block k
-    2: [SHOW.replace("NAMES", '["by_rounds", "by_floats"]'), "found", "graph"],
-    4: [SHOW.replace("NAMES", '["accuracy"]'), "trace"],
+PREDICTED = """import matplotlib.pyplot as plt
+
+trace = stgt.simulate(adjoint, problem, ring, rounds=50, seeds=200)
+plt.semilogy(trace.residual.mean(axis=0), label="mean of 200 runs")
+plt.semilogy(curve, "--", label="predicted")
+plt.xlabel("round")
+plt.ylabel("E‖x̄ − x*‖²")
+plt.legend()
+plt.show()"""
+LOOKS = {  # page: cells that follow block k
+    "own_problem": {
+        2: [SHOW.replace("NAMES", '["by_rounds", "by_floats"]'), "found", "graph"],
+        4: [SHOW.replace("NAMES", '["accuracy"]'), "trace"],
+    },
+    "theory": {1: ["ring", "exact", PREDICTED], 2: ["limit"]},
 }
 
 
-def cells(page: str) -> list:
+def cells(page: str, looks: dict[int, list[str]]) -> list:
     """The page as cells; what a block printed, and the figures, come from executing it instead."""
     found, block = [], 0
+    page = re.sub(r"```text\n(method .*?)```\n", "", page, flags=re.S)
     for part in re.split(r"(```python\n.*?```\n)", page, flags=re.S):
         if part.startswith("```python"):
             block += 1
             code = part.removeprefix("```python\n").removesuffix("```\n").strip()
-            found += [new_code_cell(one) for one in (code, *LOOKS.get(block, ()))]
+            found += [new_code_cell(one) for one in (code, *looks.get(block, ()))]
         else:
-            words = re.sub(r"(?m)^(    .*|\|.*\|)\n", "", part).strip()
+            words = re.sub(r"\| !\[.*\n\|---.*\n", "", part).strip()
             found += [new_markdown_cell(words)] if words else []
     for number, cell in enumerate(found):
         cell["id"] = f"cell-{number}"
@@ -40,12 +53,13 @@ def cells(page: str) -> list:
 
 
 def main() -> None:
-    notebook = new_notebook(cells=cells((DOCS / "own_problem.md").read_text()))
-    with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(notebook, timeout=600, resources={"metadata": {"path": folder}}).execute()
-    for cell in notebook.cells:
-        cell.metadata.pop("execution", None)
-    nbformat.write(notebook, DOCS / "own_problem.ipynb")
+    for name, looks in LOOKS.items():
+        notebook = new_notebook(cells=cells((DOCS / f"{name}.md").read_text(), looks))
+        with tempfile.TemporaryDirectory() as folder:
+            NotebookClient(notebook, timeout=600, resources={"metadata": {"path": folder}}).execute()
+        for cell in notebook.cells:
+            cell.metadata.pop("execution", None)
+        nbformat.write(notebook, DOCS / f"{name}.ipynb")
 
 
 if __name__ == "__main__":

@@ -1,85 +1,174 @@
-"""The examples in the README and in docstrings run as they stand."""
+"""Every block of code in the documentation runs, or is a command that exists; so do the examples in docstrings."""
 
 import doctest
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from pages import LANGUAGES, PAGES, PRINTS, ROOT, blocks, commands, indented, name_of, script, started, write_files
+from shell import wrong
 from stgt import comparison
 from stgt.engines import metrics, run
+from stgt.experiments import load_spec
+from stgt.experiments.training.spec import load_training
+from stgt.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES
 
-ROOT = Path(__file__).parents[1]
-
-
-def test_the_readme_runs(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
-    assert len(blocks) == 5
-    names: dict = {}
-    for block in blocks:
-        exec(block, names)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["comparison.pdf", "comparison.png", "run.stgt"]
-    assert names["scaffold"].residual.shape == (20, 201)
-    assert (
-        len(capsys.readouterr().out.splitlines()) == 4 + 6
-    )  # four stepsizes; three methods, their head, line and rule
-    assert names["longer"]["largest"].shape == (1, 301)
+QUICK = {"docs/relaxed.md", "docs/theorems.md", "docs/theory.md"}  # the others are thorough
+NEW = pytest.mark.skipif(bool(wrong("stgt compare SPEC", set())), reason="there is no stgt compare yet")
+AWAITS = {"docs/tutorials/study.md": NEW}  # pages of commands to come
+STGT = "import sys; from stgt.cli import main; sys.argv = ['stgt', *sys.argv[1:]]; main()"
+START = {"stgt": ["-c", STGT], "python": [], "torchrun": ["-m", "torch.distributed.run"]}  # what ```console can run
 
 
-def test_the_page_on_theory_runs(capsys):
-    fixed, random = python_blocks("theory.md")
-    names: dict = {}
-    exec(fixed, names)
-    plain, adjoint = (float(line.split()[-1]) for line in capsys.readouterr().out.splitlines())
-    assert adjoint < 1 < plain
-    assert len(names["curve"]) == 51
-    exec(random, names)
-    assert float(capsys.readouterr().out.split()[0]) < 1
-    assert names["limit"] > names["scaffold"].gamma
+def pages_with(*languages: str) -> list:
+    """The pages that have such blocks, as parameters."""
+    chosen = [page for page in PAGES if any(block.language in languages for block in blocks(page))]
+    return [pytest.param(page, id=name_of(page), marks=AWAITS.get(name_of(page), ())) for page in chosen]
 
 
-def test_the_page_on_networks_runs(capsys):
-    (block,) = python_blocks("relaxed.md")
+def to_run(*languages: str) -> list:
+    """The same; most are thorough."""
+    found = pages_with(*languages)
+    slow = {param.id: () if param.id in QUICK else (pytest.mark.thorough,) for param in found}
+    return [pytest.param(*param.values, id=param.id, marks=(*param.marks, *slow[param.id])) for param in found]
+
+
+def finished(command: list[str], folder: Path) -> str:
+    """What a process printed; the test fails with what it complained of if it failed."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_says_what_it_is(page):
+    """So that none is left out: Python that is not called so, or is indented, would not be run."""
+    assert {block.language for block in blocks(page)} <= set(LANGUAGES)
+    assert not indented(page), "fence it and say the language; text if it is neither code nor a command"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_python_block_is_left_out(page):
+    """Counted without the parser: what a fence of Python has in it is in the page's script, or in a file it starts."""
+    fences = re.findall(r"^ *```python.*\n((?:.*\n)*?) *```$", page.read_text(), flags=re.M)
+    visible = [block for block in blocks(page) if block.language == "python"]
+    hidden = page.read_text().count("<!-- run\n")
+    assert len(fences) + hidden == len(visible)
+    apart = [block.text for block in visible if block.title in started(page)]
+    placed = {line.strip() for text in (script(page), *apart) for line in text.splitlines()}
+    assert {line.strip() for fence in fences for line in fence.splitlines()} <= placed | {""}
+
+
+@pytest.mark.parametrize("page", to_run("python", "console"))
+def test_pages_run(page, tmp_path):
+    """In processes of their own, in a new folder; what they print is what the page says that they print."""
+    write_files(page, tmp_path)
+    printed = ""
+    if script(page).strip():
+        (tmp_path / "page.py").write_text(script(page))
+        printed = finished([sys.executable, "page.py"], tmp_path)
+    for line in commands(page, "console"):
+        program, *arguments = shlex.split(line, comments=True)
+        printed += finished([sys.executable, *START[program], *arguments], tmp_path)
+    lines = [line.rstrip() for line in printed.splitlines()]
+    rows = [line for line in lines if re.fullmatch(r"\| .* \|", line)]
+    assert [row for row in rows if row not in page.read_text()] == []
+    said = [line.rstrip() for block in blocks(page) if block.title == PRINTS for line in block.text.splitlines()]
+    assert [line for line in said if line not in lines] == [], printed
+
+
+@pytest.mark.parametrize("page", pages_with("sh", "console"))
+def test_commands_exist(page, tmp_path):
+    files = write_files(page, tmp_path)
+    lines = commands(page, "sh") + commands(page, "console")
+    assert lines
+    found = {line: wrong(line, files) for line in lines}
+    assert {line: sentence for line, sentence in found.items() if sentence} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "stgt trian examples/mnist.toml --out runs",
+        "stgt check spec.toml --targt 3",
+        "stgt reproduce convergence frontier",
+        "make dmeo",
+        "pip install 'stgt[pytorch]'",
+        "torchrun --nproc-per-node 4 examples/nowhere.py",
+        "torchrun --nproc-per-node 4 -m stgt.nowhere",
+        "python benchmarks/nowhere.py",
+        "examples/nowhere.sh",
+        "flwr run examples/nowhere",
+        "frobnicate --all",
+    ],
+)
+def test_a_wrong_command_is_seen(line):
+    assert wrong(line, set())
+
+
+@pytest.mark.parametrize("page", pages_with("toml"))
+def test_specs_load(page, tmp_path):
+    """As the spec of a simulation or of a training; a pyproject.toml names groups of entry points that are read."""
+    for number, block in enumerate(block for block in blocks(page) if block.language == "toml"):
+        tables = tomllib.loads(block.text)
+        if block.title == "pyproject.toml":
+            groups = {registry.group for registry in (ALGORITHMS, PROBLEMS, TOPOLOGIES)}
+            assert set(tables["project"]["entry-points"]) <= groups
+            continue
+        path = tmp_path / f"{number}.toml"
+        path.write_text(block.text)
+        assert (load_training if "model" in tables else load_spec)(path).runs
+
+
+def test_the_page_on_networks_says_its_radii(capsys):
+    (block,) = (block.text for block in blocks(ROOT / "docs" / "relaxed.md") if block.language == "python")
     exec(block, {})
     found = [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
     assert found == re.search(r"# (.*)$", block, flags=re.M)[1].split(" and ")
     assert float(found[1]) < 1 < float(found[0])
 
 
-@pytest.mark.thorough
-def test_the_page_on_own_problems_runs(tmp_path):
-    """In a process of its own, as a user would; its ten lines are ten."""
-    blocks = python_blocks("own_problem.md")
-    (tmp_path / "page.py").write_text("\n".join(blocks))
-    done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    table = re.search(r"    method .*?network\.\n", (ROOT / "docs" / "own_problem.md").read_text(), flags=re.S)
-    shown = [line.split()[0] for line in table[0].splitlines()]
-    assert [line.split()[0] for line in done.stdout.splitlines()[: len(shown)]] == shown, "the methods in this order"
-    assert len(blocks[1].strip().splitlines()) == 10
-    drawn = {f"{name}.{kind}" for name in ("by_rounds", "by_floats", "accuracy") for kind in ("png", "pdf")}
-    assert {path.name for path in tmp_path.iterdir()} == {"page.py", "run.stgt", "long.stgt", *drawn}
+def test_the_page_on_own_problems_has_its_ten_lines():
+    """They are called ten; the table below them has the methods in the order in which they were ranked."""
+    page = ROOT / "docs" / "own_problem.md"
+    ten = [block.text for block in blocks(page) if block.language == "python"][1]
+    assert len(ten.strip().splitlines()) == 10
 
 
-def test_the_notebook_is_the_page_executed():
-    cells = json.loads((ROOT / "docs" / "own_problem.ipynb").read_text())["cells"]
+NOTEBOOKS = {"own_problem": 3, "theory": 1}  # and how many pictures their cells draw
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_its_page_executed(name):
+    cells = json.loads((ROOT / "docs" / f"{name}.ipynb").read_text())["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     sources = ["".join(cell["source"]) for cell in code]
-    blocks = [block.strip() for block in python_blocks("own_problem.md")]
-    assert [source for source in sources if source in blocks] == blocks, "make notebook"
+    wanted = [block.text.strip() for block in blocks(ROOT / "docs" / f"{name}.md") if block.language == "python"]
+    assert [source for source in sources if source in wanted] == wanted, "make notebook"
     outputs = [output for cell in code for output in cell["outputs"]]
     assert all(cell["execution_count"] for cell in code)
     assert not [output for output in outputs if output["output_type"] == "error"]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == NOTEBOOKS[name]
     assert any("<svg" in "".join(output.get("data", {}).get("text/html", "")) for output in outputs)
 
 
-def python_blocks(page: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.S)
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_can_be_executed_again(name, tmp_path):
+    """By Jupyter's own client, in a kernel of its own: no cell fails, and each shows as many things as before."""
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    notebook = nbformat.read(ROOT / "docs" / f"{name}.ipynb", as_version=4)
+    before = [len(cell.get("outputs", [])) for cell in notebook.cells]
+    nbclient.NotebookClient(notebook, timeout=250, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert [len(cell.get("outputs", [])) for cell in notebook.cells] == before
 
 
 @pytest.mark.parametrize("module", [run, comparison, metrics])
@@ -89,7 +178,7 @@ def test_docstrings_run(module):
     assert result.failed == 0
 
 
-def test_links_lead_somewhere():
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} points to {target}"
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target

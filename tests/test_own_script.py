@@ -205,24 +205,3 @@ def test_the_example_runs(capsys):
         found = re.fullmatch(rf"{name}: predicted (\S+), simulated (\S+)", line)
         assert abs(float(found[1]) / float(found[2]) - 1) < 0.15
     assert report[0] == "OneVector (OneVector): all checks passed"
-
-
-@pytest.mark.thorough
-def test_the_page_runs(tmp_path, monkeypatch, capsys):
-    """docs/own_method.md's blocks, one after the other as a user would paste them into a script."""
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "own_method.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    assert len(blocks) >= 3
-    (tmp_path / "my_methods.py").write_text(blocks[0])
-    (tmp_path / "page.py").write_text("\n".join(blocks))
-    done = subprocess.run([sys.executable, "page.py"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "all checks passed" in done.stdout
-    spec = re.search(r"```toml\n(.*?)```", text, flags=re.S)
-    (tmp_path / "spec.toml").write_text(spec[1])
-    code = "import sys; from stgt.cli import main; sys.argv = ['stgt', *sys.argv[1:]]; main()"
-    command = [sys.executable, "-c", code, "check", "--import", "my_methods.py", "spec.toml"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "stable" in done.stdout

@@ -137,7 +137,9 @@ def test_force_begins_anew(tmp_path):
     out = tmp_path / "out"
     assert cli("run", write_spec(tmp_path, "run"), "--out", out).exit_code == 0
     assert cli("sweep", write_spec(tmp_path, "sweep", rounds=5), "--out", out, "--force").exit_code == 0
-    assert {path.name for path in out.iterdir() if path.is_dir()} == set(TREE["sweep"]), "nothing of the old one is left"
+    assert {path.name for path in out.iterdir() if path.is_dir()} == set(TREE["sweep"]), (
+        "nothing of the old one is left"
+    )
     assert Folder.open(out).kind == "sweep"
 
 
@@ -236,7 +238,9 @@ def test_a_damaged_folder_is_a_sentence(tmp_path, change, words):
 
 
 def test_a_divergence_is_a_result(tmp_path):
-    found = cli("run", write_spec(tmp_path, "run", rounds=300), "--out", tmp_path / "out", "--set", "algorithm.gamma=50.0")
+    found = cli(
+        "run", write_spec(tmp_path, "run", rounds=300), "--out", tmp_path / "out", "--set", "algorithm.gamma=50.0"
+    )
     assert found.exit_code == 0, found.output
     assert "ST-GT at its best diverges." in found.output
     assert (tmp_path / "out" / "curves.png").exists()

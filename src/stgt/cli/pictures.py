@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from stgt.cli.common import Imports, app, console, import_scripts, number, say
+from stgt.cli.common import Imports, app, complete_topologies, console, import_scripts, number, say
 
 if TYPE_CHECKING:
     from stgt.report.portrait import Portrait
@@ -20,7 +20,9 @@ ENDINGS = (".png", ".pdf", ".gif")
 
 @app.command()
 def topology(
-    name: Annotated[str, typer.Argument(help="A topology's name, such as exponential; `stgt list` has all.")],
+    name: Annotated[
+        str, typer.Argument(help="Its name, such as exponential; see `stgt list`.", autocompletion=complete_topologies)
+    ],
     n: Annotated[int, typer.Option(help="How many nodes, where the name leaves it open.", min=1)] = 32,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="An argument of the topology, as neighbors=3; repeat for more.")
@@ -35,6 +37,7 @@ def topology(
 
     Writes PNG and PDF, and a GIF where rounds differ. Of very many nodes only the numbers are drawn.
 
+    Examples:
         stgt topology exponential --n 32 --set neighbors=3
         stgt topology one_peer_exponential --n 16 -o peers.png
         stgt topology random_matching --n 20 --set seed=7 --rounds 30
