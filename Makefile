@@ -12,7 +12,7 @@ demo: $(DEMO)
 
 # These start processes of their own, which fill the machine.
 APART := $(filter-out %/test_train_command.py %/test_routes.py,$(wildcard tests/trainer/test_*.py))
-APART += $(addprefix tests/flower/test_flower_,ray.py example.py deployment.py)
+APART += $(addprefix tests/flower/test_flower_,ray.py example.py deployment.py) tests/study/test_on_ray.py
 TOGETHER := -n 2 $(addprefix --ignore ,$(APART))
 
 test: $(READY)

@@ -105,7 +105,7 @@ def test_a_comparison_is_the_librarys(tmp_path):
     spec = write_spec(tmp_path, "compare")
     assert cli("compare", spec, "--out", tmp_path / "out").exit_code == 0
     found = load_comparison(Folder.open(tmp_path / "out"))
-    made = [batch for batch in plan("compare", load_spec(spec), spec).batches]
+    made = plan("compare", load_spec(spec), spec).batches
     methods = [(batch.made.algorithm, batch.made.topology) for batch in made]
     grid = {"gamma": [0.05, 0.1, 0.2]}
     options = {"grid": grid, "engine": "numpy"}
