@@ -275,7 +275,7 @@ def test_paths_are_relative_to_the_spec_and_a_resolved_spec_can_be_read_from_els
     (made,) = make_all(spec, path)
     assert (made.problem.n, made.problem.p, made.topology.n) == (3, 2, 3)
     copy = written(elsewhere, spec_text(spec))
-    assert tomllib.loads(copy.read_text())["runs"][0]["problem"]["data"] == str(here / "data" / "own.csv")
+    assert tomllib.loads(copy.read_text())["problem"]["data"] == str(here / "data" / "own.csv")
     assert load_spec(copy) == spec
     assert make_all(load_spec(copy), copy)[0].problem is made.problem, "it is read once"
 
@@ -314,3 +314,16 @@ def test_the_study_of_wines_is_what_its_text_says():
     assert all(len(set(row[: problem.counts[i]])) == 1 for i, row in enumerate(signs))
     assert made[0].topology.matrix(0)[0, 4] > 0
     assert made[3].topology.has_server
+
+
+@pytest.mark.parametrize("in_full", [False, True])
+def test_what_runs_share_is_written_once(tmp_path, in_full):
+    """And what is read back is the same spec."""
+    spec = load_spec(written(tmp_path, SEVERAL))
+    text = spec_text(spec, in_full)
+    tables = tomllib.loads(text)
+    assert len(tables["runs"]) == len(spec.runs) > 1
+    assert "problem" in tables
+    assert not any("problem" in run for run in tables["runs"])
+    assert ("x0" in tables) == in_full
+    assert load_spec(written(tmp_path, text)) == spec

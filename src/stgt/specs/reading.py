@@ -49,9 +49,17 @@ def read_spec(path: Path, kind: type[Model], sets: Iterable[str] = ()) -> Model:
         raise ValueError(f"spec {path}: {_placed(error, given)}") from None
 
 
-def spec_text(spec: BaseModel) -> str:
-    """A spec as TOML, which `read_spec` reads back."""
-    return tomli_w.dumps(spec.model_dump(exclude_defaults=True))
+def spec_text(spec: BaseModel, in_full: bool = False) -> str:
+    """A spec as TOML, which `read_spec` reads back; `in_full` with what it leaves to defaults.
+
+    What all runs have in common stands once, outside of them.
+    """
+    found = spec.model_dump(exclude_none=True) if in_full else spec.model_dump(exclude_defaults=True)
+    first, *others = [{key: value for key, value in run.items() if value not in ("", {})} for run in found.pop("runs")]
+    shared = {key: value for key, value in first.items() if all(key in run and run[key] == value for run in others)}
+    runs = [{key: value for key, value in run.items() if key not in shared} for run in (first, *others)]
+    own = {key: value for key, value in found.items() if value not in ("", {})}
+    return tomli_w.dumps({**own, **shared, **({"runs": runs} if others else {})})
 
 
 def run_model(kind: type[BaseModel]) -> type[BaseModel]:

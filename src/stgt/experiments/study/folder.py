@@ -18,13 +18,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from stgt.engines.store import load
 from stgt.engines.trace import Trace
 from stgt.experiments.spec import Spec
 from stgt.experiments.study.plan import KINDS, Plan
 from stgt.files import output_folder, write_text
+from stgt.specs import spec_text
 
 RECORD, SPEC, LOCK = "run.json", "spec.toml", ".lock"
 STATE, METRICS = "state.stgt", "metrics.csv"
@@ -72,7 +71,7 @@ class Folder:
         ]
         spec = plan.spec.model_dump(mode="json", exclude_none=True)
         self.write(batches=batches, spec=spec)
-        write_text(self.path / SPEC, tomli_w.dumps(spec))
+        write_text(self.path / SPEC, spec_text(plan.spec, in_full=True))
 
     @staticmethod
     def open(path: Path) -> Folder:
