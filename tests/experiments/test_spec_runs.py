@@ -323,7 +323,7 @@ def test_what_runs_share_is_written_once(tmp_path, in_full):
     text = spec_text(spec, in_full)
     tables = tomllib.loads(text)
     assert len(tables["runs"]) == len(spec.runs) > 1
-    assert "problem" in tables
-    assert not any("problem" in run for run in tables["runs"])
+    assert tables["seeds"] == [3, 5]
+    assert not any("seeds" in run or "grid" in run for run in tables["runs"])
     assert ("x0" in tables) == in_full
     assert load_spec(written(tmp_path, text)) == spec
