@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import jsonschema
@@ -24,10 +25,15 @@ topology = {name = "ring"}
 """
 
 
-def refusals(text: str, kind: str = "run") -> list[str]:
+@cache
+def validator(kind: str) -> jsonschema.Draft202012Validator:
     schema = spec_schema(kind)
     jsonschema.Draft202012Validator.check_schema(schema)
-    return [error.json_path for error in jsonschema.Draft202012Validator(schema).iter_errors(tomllib.loads(text))]
+    return jsonschema.Draft202012Validator(schema)
+
+
+def refusals(text: str, kind: str = "run") -> list[str]:
+    return [error.json_path for error in validator(kind).iter_errors(tomllib.loads(text))]
 
 
 @pytest.mark.parametrize(

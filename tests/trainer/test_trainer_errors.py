@@ -65,7 +65,7 @@ def test_mistakes(world, kind):
     for answer in world.ask("mistake", kind=kind):
         words = answer["error"]
         assert MISTAKES[kind] in words
-        assert words.endswith(".")
+        assert words.endswith((".", "?"))
         assert ". " not in words
         assert "\n" not in words
 

@@ -114,8 +114,10 @@ def _merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
     found = deepcopy(dict(shared))
     for key, value in own.items():
         before = found.get(key)
-        together = isinstance(before, dict) and isinstance(value, Mapping) and not _others(before, value)
-        found[key] = _merged(before, value) if together else deepcopy(value)
+        if isinstance(before, dict) and isinstance(value, Mapping) and not _others(before, value):
+            found[key] = _merged(before, value)
+        else:
+            found[key] = deepcopy(value)
     return found
 
 
