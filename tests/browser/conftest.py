@@ -38,7 +38,8 @@ def visit(browser):
         contexts.append(context)
         page = context.new_page()
         address = path.as_uri()
-        page.on("request", lambda request: None if request.url == address else seen.append(f"request {request.url}"))
+        inside = (address, "blob:", "data:")  # the last two are in the page's own memory
+        page.on("request", lambda one: None if one.url.startswith(inside) else seen.append(f"request {one.url}"))
         page.on("console", lambda message: seen.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: seen.append(f"error: {error}"))
         page.on("dialog", lambda dialog: (seen.append(f"dialog {dialog.message}"), dialog.dismiss()))

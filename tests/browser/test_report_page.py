@@ -147,6 +147,19 @@ def test_whatever_is_shown_is_shown_literally(visit, attack):
     assert f"{SCRIPT}, gamma=0.5" in told
     assert HOSTILE in told
     assert page.locator(f"{PLOT} a").count() == 0
+    offered = page.locator(f"{PLOT} .modebar-btn").evaluate_all("buttons => buttons.map(one => one.ariaLabel)")
+    assert offered == ["Download plot as a PNG", "Zoom", "Pan", "Reset axes"], "none that sends the numbers anywhere"
+
+
+@pytest.mark.thorough
+def test_a_picture_can_be_kept(visit, comparison):
+    """Plotly makes it in the page, which its policy allows."""
+    page = visit(comparison)
+    drawn(page)
+    page.hover(PLOT)
+    with page.expect_download() as kept:
+        page.click(f"{PLOT} .modebar-btn >> nth=0")
+    assert kept.value.suggested_filename.endswith(".png")
 
 
 @pytest.mark.thorough

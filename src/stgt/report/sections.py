@@ -140,14 +140,15 @@ def _ordinal(value: int) -> str:
 def _methods(study: Study) -> str:
     rule = study.judged
     metric = rule.metric if rule is not None else "error"
-    head = ["method", "setting", metric, *_cost_heads(study), *prediction(None)]
+    predicted = any(not isinstance(one, str) for one in study.advice.values())
+    head = ["method", "setting", metric, *_cost_heads(study), *(prediction(None) if predicted else ())]
     rows = []
     for place, method in enumerate(study.ranking):
         found = row(study, method, study.best[method])
         first = place == 0 and study.kind == "compare" and len(study.best) > 1
         name = element("strong", said(method)) if first else said(method)
         mark = of_class("span", "swatch", data_style=place) if study.kind != "sweep" else ""
-        cells = [said(one) for one in prediction(study.advice.get(method)).values()]
+        cells = [said(one) for one in prediction(study.advice.get(method)).values()] if predicted else []
         rows.append(
             [_named(mark + name, found), said(found.setting), said(found.error_in_words), *_costs(found), *cells]
         )

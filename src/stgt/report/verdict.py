@@ -136,11 +136,12 @@ def _won(rule: Rule, rows: list[Row], scores: list[float]) -> str:
     best, next_best = first.error_in_words, second.error_in_words
     if not math.isfinite(scores[1]):
         return f"{first.method} wins with a {rule.metric} of {best}; no other method stays finite."
-    apart = abs(second.error - first.error)
-    if apart <= _finite(first.half) + _finite(second.half):
+    level = [one for one in rows[1:] if abs(one.error - first.error) <= _finite(first.half) + _finite(one.half)]
+    if second in level:
+        others = f" and {len(level) - 1} more are" if len(level) > 1 else " is"
         return (
-            f"{first.method} is first with a {rule.metric} of {best}, but {second.method} with {next_best} is not "
-            "told apart from it: their 95 % intervals meet."
+            f"{first.method} is first with a {rule.metric} of {best}, but {second.method} with {next_best}{others} not "
+            "told apart from it: 95 % intervals meet."
         )
     times = "" if rule.largest else _factor(second.error, first.error, "times as much")
     seeds = "" if math.isfinite(first.half) else " (one seed, so that nothing is known of chance)"

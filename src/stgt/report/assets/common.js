@@ -11,9 +11,10 @@ const CONFIG = {
   responsive: true,
   displaylogo: false,
   showLink: false,
+  showSendToCloud: false, // Plotly would offer to upload the numbers
   plotlyServerURL: "",
   doubleClick: "reset+autosize",
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
+  modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
 };
 
 // Plotly reads a little HTML and templates in its texts: a name must be neither.

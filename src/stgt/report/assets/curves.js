@@ -1,9 +1,9 @@
 // Measurements over rounds, gradients, megabytes or modelled time.
 const AXES = {
-  rounds: "communication round",
-  gradients: "gradients computed by all nodes",
-  megabytes: "MB sent by all nodes",
-  time: "modelled time, seconds",
+  rounds: { title: "communication round", tickformat: ",d" },
+  gradients: { title: "gradients computed by all nodes", exponentformat: "SI" },
+  megabytes: { title: "MB sent by all nodes" },
+  time: { title: "modelled time, seconds", separatethousands: true },
 };
 
 function placesOf(curve, over, network) {
@@ -14,7 +14,7 @@ function placesOf(curve, over, network) {
 }
 
 // The band of the interval and the line of the mean.
-function linesOf(curve, style, over, metric, log, network) {
+function linesOf(curve, style, { over, metric, log, network, opacity }) {
   const [mean, half] = curve.values[metric] || [[], null];
   if (!mean.length) return [];
   const places = placesOf(curve, over, network);
@@ -52,7 +52,7 @@ function linesOf(curve, style, over, metric, log, network) {
     x: [...along, ...along.toReversed()],
     y: [...at.map((k) => mean[k] + half[k]), ...low.reverse()],
     fill: "toself",
-    fillcolor: transparent(paint, 0.15),
+    fillcolor: transparent(paint, opacity),
     line: { width: 0 },
     hoverinfo: "skip",
   };
@@ -93,11 +93,13 @@ function chart(box, curves, metrics, network) {
     const { name, meaning } = chosen();
     const over = field("over").value;
     const log = field("log").checked;
-    const traces = curves.flatMap((curve, i) => (shown[i] ? linesOf(curve, i, over, name, log, network) : []));
+    const opacity = Math.min(0.15, 0.9 / shown.filter(Boolean).length); // many bands would hide the lines
+    const look = { over, metric: name, log, network, opacity };
+    const traces = curves.flatMap((curve, i) => (shown[i] ? linesOf(curve, i, look) : []));
     const title = literal(meaning === name ? name : `${name}  ${meaning}`);
     const frame = frameOf(curves.filter((curve, i) => shown[i]), name, log);
     const layout = layoutOf(
-      { title: AXES[over], rangemode: "tozero" },
+      { ...AXES[over], rangemode: "tozero" },
       { title, type: log ? "log" : "linear", ...frame },
     );
     Plotly.react(plot, traces, layout, CONFIG);
