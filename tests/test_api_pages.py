@@ -1,4 +1,4 @@
-"""The API pages: one for each public module, all of them reachable, and every name of `stgt` is said to be somewhere."""
+"""The API pages: one for each public module, and every name of `stgt` is said to be somewhere."""
 
 import re
 from pathlib import Path

@@ -14,7 +14,7 @@ LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source
 
 
 class Loaded(HTMLParser):
-    """What a page makes a browser load, and the links that say `name.md` to a reader."""
+    """What a page makes a browser load."""
 
     def __init__(self):
         super().__init__()

@@ -22,15 +22,7 @@ QUIET = (
     "--disable-sync",
     "--disable-quic",
 )
-PAGES = [
-    "",
-    "tutorials/compare/",
-    "which_algorithm/",
-    "equations/",
-    "reproductions/",
-    "notebooks/theory/",
-    "api/theory/",
-]
+PAGES = ["", "tutorials/compare/", "which_algorithm/", "equations/", "led/", "notebooks/theory/", "api/theory/"]
 pytestmark = [
     pytest.mark.thorough,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine: the site was not looked at"),
@@ -38,7 +30,7 @@ pytestmark = [
 
 
 class Handler(SimpleHTTPRequestHandler):
-    def log_message(self, *_) -> None:
+    def log_message(self, format, *args) -> None:
         """Nothing: what was asked for is the browser's to tell."""
 
 
