@@ -13,7 +13,7 @@ from stgt.cli import main
 from stgt.experiments import load_spec, make_all
 
 MUTATIONS = drawn(300)
-COMMANDS = ("check",)
+COMMANDS = ("check", "run", "sweep", "compare")
 
 
 def command(*arguments: str) -> tuple[int, str, str]:
@@ -41,7 +41,6 @@ def test_what_the_mistakes_are_made_in_is_right(tmp_path):
         assert make_all(load_spec(path), path)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize(
     "mutation",
     [
@@ -49,16 +48,19 @@ def test_what_the_mistakes_are_made_in_is_right(tmp_path):
         for at, one in enumerate(MUTATIONS)
     ],
 )
-def test_a_wrong_spec_is_one_sentence(folder: Path, name: str, mutation: Mutation):
+def test_a_wrong_spec_is_one_sentence(folder: Path, mutation: Mutation, monkeypatch):
+    """With each of the commands that read a spec, in turn."""
+    monkeypatch.chdir(folder)
     path = folder / "spec.toml"
     path.write_bytes(mutation.content)
-    code, _, said = command(name, str(path))
+    code, _, said = command(COMMANDS[MUTATIONS.index(mutation) % len(COMMANDS)], str(path))
     assert code == 2, said
     assert len(said.splitlines()) == 1, said
     assert said.startswith("stgt: ")
     assert said.rstrip("\n").endswith((".", "?")), said
     assert "Traceback" not in said
     assert "spec.toml" in said, "the file is named"
+    assert not (folder / "runs").exists(), "nothing was begun"
     sentence = said.split("spec.toml", 1)[1]
     assert mutation.names == ("spec.toml",) or any(name in sentence for name in mutation.names), (said, mutation.names)
 

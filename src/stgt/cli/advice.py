@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,11 +11,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from stgt.cli.common import Imports, app, console, import_scripts, number
-from stgt.progress import bar
+from stgt.cli.common import AsJson, DataDir, Imports, Sets, app, console, import_scripts, number, plain
+from stgt.progress import bar, split_progress
 
 if TYPE_CHECKING:
-    from stgt.experiments import RunSpec
+    from stgt.experiments.study import Batch
     from stgt.theory import Advice
 
 
@@ -22,42 +24,87 @@ def check(
     spec: Annotated[
         Path, typer.Argument(help=escape("TOML file with [algorithm], [problem], [topology]; target = 1e-3."))
     ],
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with LIBSVM's files, if the problem needs one.")] = None,
+    sets: Sets = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
     scripts: Imports = None,
 ) -> None:
     """Say before a run whether it is stable, its error in the long run, the largest safe gamma, and what it sends.
 
+    Of a spec with a grid, for each of its combinations.
+
     Examples:
         stgt check spec.toml
+        stgt check spec.toml --set algorithm.gamma=0.1 --set target=1e-3
         stgt check spec.toml --import my_methods.py --data-dir DATA
     """
-    from stgt.experiments import load_spec, make_all
-    from stgt.theory import check as look
+    from stgt.experiments import load_spec
+    from stgt.experiments.study import plan
 
     import_scripts(scripts)
-    given = load_spec(spec)
-    for run, made in zip(given.runs, make_all(given, spec, data_dir), strict=True):
-        with bar(f"{made.algorithm.label} on {made.topology.name}", console) as tick:
-            advice = look(*made.objects, target=run.target, progress=tick)
-        console.print(_advice_table(f"{made.algorithm.label} on {made.topology.name}: {advice.basis}", advice, run))
-        for sentence in advice.warnings:
-            console.print(f"warning: {sentence}", style="bold")
+    given = load_spec(spec, sets or ())
+    answers = []
+    for group in plan("check", given, spec, data_dir).methods.values():
+        run, made = given.runs[group[0].run], group[0].made
+        advices = _advices(group, run.target)
+        title = f"{group[0].method} on {made.topology.name}: {next(iter(advices.values())).basis}"
+        if as_json:
+            answers += [{"method": group[0].method, "setting": key, **asdict(one)} for key, one in advices.items()]
+            continue
+        console.print(_table(title, advices, run.target, run.rounds))
+        for words, one in advices.items():
+            for sentence in one.warnings:
+                where = f"{words}: " if len(advices) > 1 else ""
+                console.print(f"warning: {where}{sentence}", style="bold", soft_wrap=True)
+    if as_json:
+        rows = [{key: plain(value) for key, value in answer.items()} for answer in answers]
+        print(json.dumps(rows, ensure_ascii=False))
 
 
-def _advice_table(title: str, advice: Advice, run: RunSpec) -> Table:
+def _advices(group: list[Batch], target: float | None) -> dict[str, Advice]:
+    """What is said of each setting of a method."""
+    from stgt.theory import check as look
+
+    settings = [
+        (words, one, batch) for batch in group for words, one in zip(batch.settings, batch.algorithms, strict=True)
+    ]
+    found = {}
+    with bar(group[0].method, console) as tick:
+        for (words, algorithm, batch), part in zip(settings, split_progress(tick, [1.0] * len(settings)), strict=True):
+            made = batch.made
+            found[words] = look(
+                algorithm, made.problem, made.topology, oracle=made.oracle, target=target, progress=part
+            )
+    return found
+
+
+def _table(title: str, advices: dict[str, Advice], target: float | None, rounds: int) -> Table:
+    """A row for each fact, a column for each setting; what several share stands below."""
+    several = [_rows(one, target, rounds, brief=len(advices) > 1) for one in advices.values()]
+    shared = [] if len(several) == 1 else [name for name in several[0] if len({rows[name] for rows in several}) == 1]
+    caption = "\n".join(f"{name}: {several[0][name]}" for name in shared)
+    table = Table(title=title, title_justify="left", caption=caption or None, caption_justify="left")
+    table.show_header = len(several) > 1
+    for words in ("", *advices):
+        table.add_column(words)
+    for name in several[0]:
+        if name not in shared:
+            table.add_row(name, *(rows[name] for rows in several))
+    return table
+
+
+def _rows(advice: Advice, target: float | None, rounds: int, brief: bool) -> dict[str, str]:
     answer = {True: "yes", False: "NO", None: "unknown"}[advice.stable]
+    radius = "" if advice.radius is None else f"{'' if brief else 'spectral radius '}{advice.radius:.6f}"
     rows = {
-        "stable": answer if advice.radius is None else f"{answer}, spectral radius {advice.radius:.6f}",
+        "stable, radius" if brief else "stable": answer if advice.radius is None else f"{answer}, {radius}",
         "steady-state E‖x̄−x*‖²": number(advice.error),
         "largest safe gamma": number(advice.largest_gamma),
         "Theorem's limit on gamma": number(advice.theorem_gamma),
-        "bytes a node sends": f"{advice.bytes_a_round:,.0f} a round, {advice.bytes_a_round * run.rounds:,.0f} in all",
+        "bytes a node sends": f"{advice.bytes_a_round:,.0f} a round, {advice.bytes_a_round * rounds:,.0f} in all",
         "L, mu, σ², ρ": ", ".join(number(value) for value in (advice.L, advice.mu, advice.sigma2, advice.rho)),
     }
-    if run.target is not None:
+    if target is not None:
         reached = advice.rounds_to_target
-        rows[f"rounds to {run.target:g}"] = "not reached" if reached is None else f"{reached:,}"
-    table = Table(title=title, show_header=False, title_justify="left")
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table
+        rows[f"rounds to {target:g}"] = "not reached" if reached is None else f"{reached:,}"
+    return rows

@@ -74,6 +74,14 @@ Imports = Annotated[
 ]
 
 
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="An entry of the spec to change, such as algorithm.gamma=0.1; repeat for more."),
+]
+DataDir = Annotated[Path | None, typer.Option(help="Folder with LIBSVM's files, if the problem needs one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for a script.")]
+
+
 def import_scripts(scripts: list[Path] | None) -> None:
     """Has the user's scripts register what they define."""
     from stgt.registry import import_script
@@ -112,3 +120,8 @@ def plus_minus(value: float, half_width: float) -> str:
         return "not finite"
     exponent = math.floor(math.log10(value))
     return f"({value / 10**exponent:.2f} ± {half_width / 10**exponent:.2f})e{exponent:+03d}"
+
+
+def plain(value: Any) -> Any:
+    """A value for JSON, which has no number that is not finite."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

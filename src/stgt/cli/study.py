@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from stgt.cli.common import Imports, app, console, import_scripts
+from stgt.cli.common import AsJson, DataDir, Imports, Sets, app, console, import_scripts, plain
 from stgt.markup import many
 from stgt.progress import bars
 
@@ -25,12 +24,6 @@ SpecFile = Annotated[Path | None, typer.Argument(help="TOML file; left out with 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results; runs/SPEC if left out.")]
 Resume = Annotated[Path | None, typer.Option(help="Go on with the run in this folder, to the same bits.")]
 Force = Annotated[bool, typer.Option(help="Begin anew in a folder that holds a run already.")]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="An entry of the spec to change, such as algorithm.gamma=0.1; repeat for more."),
-]
-DataDir = Annotated[Path | None, typer.Option(help="Folder with LIBSVM's files, if the problem needs one.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for a script.")]
 Workers = Annotated[int | None, typer.Option(help="How many runs at once; the number of cores if left out.", min=1)]
 Ray = Annotated[
     str | None,
@@ -226,7 +219,7 @@ def _print(folder: Folder, found: Comparison, as_json: bool) -> None:
             "status": folder.state,
             "rule": str(found.rule),
             "ranking": found.ranking,
-            "rows": [{key: _plain(value) for key, value in row.items()} for row in found.rows],
+            "rows": [{key: plain(value) for key, value in row.items()} for row in found.rows],
         }
         print(json.dumps(answer, ensure_ascii=False))
         return
@@ -243,8 +236,3 @@ def _print(folder: Folder, found: Comparison, as_json: bool) -> None:
     failing = tuple(f"{method}," for method in found.best if any(note.startswith(f"{method} at its") for note in notes))
     for sentence in dict.fromkeys([*(one for one in remarks if not one.startswith(failing)), *notes]):
         console.print(f"note: {sentence}", soft_wrap=True)
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no number that is not finite."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -14,6 +14,7 @@ from stgt.checks import check_number
 from stgt.engines import simulate, sweep
 from stgt.engines.costs import floats_a_round
 from stgt.engines.drive import interrupts_as_ever
+from stgt.oracles import SAGA, SVRG, Exact, Minibatch, Noisy, Oracle, ProblemNoise
 from stgt.problems.base import Problem
 from stgt.progress import Progress
 from stgt.setting import check_constant_stepsize, fitting
@@ -79,6 +80,7 @@ def check(
     problem: Problem,
     topology: Topology,
     *,
+    oracle: Oracle | None = None,
     target: float | None = None,
     itemsize: int = 4,
     progress: Progress | None = None,
@@ -92,14 +94,18 @@ def check(
 
     Args:
         algorithm, problem, topology: what is to be run.
+        oracle: where gradients come from; the problem's own if left out. Of those that reduce the variance only what
+            they are in the long run is looked at: exact.
         target: an E‖x̄ − x*‖² to reach.
         itemsize: bytes of a number on the wire.
         progress: called with (done, total) from time to time.
     """
-    setting = fitting(algorithm, problem, topology)
+    setting = fitting(algorithm, problem, topology, oracle)
     check_constant_stepsize(algorithm)
     target = None if target is None else check_number(target, "target", above=0)
-    model = local_model(problem, noiseless=algorithm.oracle is not None)
+    problem = _with_noise_of(problem, oracle)
+    reduced = algorithm.oracle is not None or isinstance(oracle, SAGA | SVRG)
+    model = local_model(problem, noiseless=reduced)
     connectivity = rho(topology) if topology.doubly_stochastic else Rho(math.nan)
     found = _Findings("exact", None)
     if model.problem is not None:
@@ -123,6 +129,20 @@ def check(
         rho=float(connectivity),
         warnings=tuple(_warnings(algorithm, model, topology, found, target)),
     )
+
+
+def _with_noise_of(problem: Problem, oracle: Oracle | None) -> Problem:
+    """The problem whose own gradients are those of the oracle; of one that reduces the variance, as it is."""
+    match oracle:
+        case None | ProblemNoise() | SAGA() | SVRG():
+            return problem
+        case Exact():
+            return replace(problem, noise=0.0, batch=None)
+        case Noisy(variance=variance):
+            return replace(problem, noise=variance, batch=None)
+        case Minibatch(batch=batch):
+            return replace(problem, noise=0.0, batch=batch)
+    raise ValueError(f"oracle={oracle}: the theory knows nothing of its noise; give one of stgt.oracles.")
 
 
 @dataclass(frozen=True)

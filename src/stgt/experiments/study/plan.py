@@ -74,13 +74,22 @@ class Plan:
     rule: Rule
 
     @property
+    def methods(self) -> dict[str, list[Batch]]:
+        """The batches by method."""
+        names = dict.fromkeys(batch.method for batch in self.batches)
+        return {name: [batch for batch in self.batches if batch.method == name] for name in names}
+
+    @property
     def runs(self) -> int:
         """How many there are, seeds not counted."""
         return sum(len(batch.algorithms) for batch in self.batches)
 
 
 def plan(kind: str, spec: Spec, path: Path, data_dir: Path | None = None) -> Plan:
-    """What is to be run; a ValueError, before anything is, names the file `path` and the entry that is wrong."""
+    """What is to be run; a ValueError, before anything is, names the file `path` and the entry that is wrong.
+
+    `kind` is one of KINDS, or "check" for what is looked at only.
+    """
     try:
         return _plan(kind, spec, path, data_dir)
     except ValueError as error:
@@ -89,6 +98,7 @@ def plan(kind: str, spec: Spec, path: Path, data_dir: Path | None = None) -> Pla
 
 
 def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
+    made = make_all(spec, path, data_dir)
     if kind == "run" and any(run.grid for run in spec.runs):
         raise ValueError(
             "grid is for `stgt sweep`, which runs it all, and `stgt compare`, which picks each method's best: use one "
@@ -98,7 +108,6 @@ def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
         raise ValueError("grid was left out: give values to try, such as grid.gamma = [0.01, 0.1], or use `stgt run`.")
     if kind == "compare":
         _check_comparable(spec)
-    made = make_all(spec, path, data_dir)
     names = labels([(one.algorithm, one.topology) for one in made])
     names = distinct([run.label or name for run, name in zip(spec.runs, names, strict=True)])
     batches = [

@@ -97,6 +97,6 @@ def _advice(trace: Trace, made: Any, progress: Progress) -> Advice | str:
     from stgt.theory import check  # it takes as long to load as a short run
 
     try:
-        return check(trace.algorithm, made.problem, made.topology, progress=progress)
+        return check(trace.algorithm, made.problem, made.topology, oracle=made.oracle, progress=progress)
     except ValueError as error:
         return str(error)
