@@ -109,6 +109,12 @@ def test_every_string_is_shown_literally():
     assert found["curves"][0]["name"] == f"{SCRIPT}, gamma=0.5"
 
 
+def test_half_a_character_is_no_error(tmp_path):
+    """A folder's name may hold bytes that are no text."""
+    path = write_page([study({"fast": FAST}, name="a\udcffb")], tmp_path / "report.html")
+    assert Reader(path.read_text(encoding="utf-8")).words.startswith("a?b ")
+
+
 def test_curves_of_long_runs_are_thinned_and_it_is_said():
     """0.99^r over 10,000 rounds: what is drawn lies on it, and begins and ends with it."""
     long = with_values(FAST, residual=np.tile(0.99 ** np.arange(10_001), (2, 1)))  # whose mean is exact
@@ -321,6 +327,10 @@ def test_graphs(topology, words, rounds):
         (lambda: write_page([], "a.html"), "studies is empty"),
         (lambda: write_page([study({"fast": FAST}, kind="try")], "a.html"), "kind='try': choose from 'run'"),
         (lambda: write_page([replace(study({"fast": FAST}), best={})], "a.html"), "must have the same methods"),
+        (
+            lambda: write_page([replace(study({"fast": FAST}), best={"fast": SLOW})], "a.html"),
+            "must be one of its runs",
+        ),
         (lambda: Network(bandwidth=0), "network.bandwidth=0: give a finite number above 0."),
         (lambda: Network(latency=float("nan")), "network.latency=nan"),
         (lambda: Network(gradient=-1), "network.gradient=-1: give a finite number of at least 0."),

@@ -185,3 +185,19 @@ def test_the_policy_stops_what_would_slip_through(browser, comparison, tmp_path)
     assert page.title() == "a study"
     assert refused == [("https://example.invalid/x", "csp")]
     page.close()
+
+
+@pytest.mark.thorough
+def test_paper_is_white(visit, comparison):
+    page = visit(comparison, scheme="dark")
+    drawn(page)
+    ink = "plot => plot.layout.font.color"
+    assert page.eval_on_selector(PLOT, ink) == "#e6eaef"
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.eval_on_selector(PLOT, ink) == "#1b1f24"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 31, 36)"
+    page.emulate_media(media="screen", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.eval_on_selector(PLOT, ink) == "#e6eaef"

@@ -181,8 +181,8 @@ def in_words(algorithm: Algorithm, algorithms: list[Algorithm]) -> str:
 def edge(algorithm: Algorithm, algorithms: list[Algorithm]) -> str:
     """A remark if a value at the end of its grid was chosen: a better one may lie beyond."""
     for name in varied(algorithms):
-        values = {getattr(one, name) for one in algorithms}
-        if all(isinstance(value, float) for value in values) and len(values) > 1:
+        values = [getattr(one, name) for one in algorithms]
+        if all(isinstance(value, float) for value in values):
             chosen = getattr(algorithm, name)
             if chosen in (min(values), max(values)):
                 end = "least" if chosen == min(values) else "largest"

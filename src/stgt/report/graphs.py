@@ -9,6 +9,7 @@ from stgt.topology.picture import MOST_LINES, facts, pictures
 
 SIZE = 240  # pixels of a picture
 MOST_ROUNDS = 48  # of a period
+QUICK_UP_TO = 2000  # nodes
 DRAWN = 12  # rounds of a schedule without a period
 
 
@@ -48,10 +49,12 @@ def _rounds(topology: Topology) -> int:
 
 
 def _mixing(topology: Topology) -> list[str]:
-    """ρ and the spectral gap, as far as they are known."""
+    """ρ and the spectral gap, as far as they are known and quick to compute."""
     from stgt.theory import rho, spectral_gap  # which takes a third of a second
 
     found = []
+    if topology.n > QUICK_UP_TO:
+        return found
     for name, of in (("ρ", rho), ("spectral gap", spectral_gap)):
         try:
             found.append(f"{name} {number(float(of(topology)))}")

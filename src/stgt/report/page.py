@@ -18,7 +18,7 @@ from stgt.markup import said
 from stgt.report.figures import meaning
 from stgt.report.sections import navigation, overview_html, study_html
 from stgt.report.study import Study
-from stgt.report.thinned import curves, points
+from stgt.report.thinned import curves, is_best, points
 
 KINDS = ("run", "sweep", "compare")
 SCRIPTS = ("common.js", "curves.js", "grid.js", "page.js")
@@ -45,7 +45,11 @@ def write_page(studies: Iterable[Study], path: Path | str, title: str = "") -> P
         check_choice(study.kind, "kind", KINDS)
         if not study.best or set(study.best) != set(study.runs):
             raise ValueError(f"study {study.name}: best and runs must have the same methods, and at least one.")
-    return write_text(Path(path).expanduser(), page(shown, title))
+        for method, traces in study.runs.items():
+            if not any(is_best(study, method, trace) for trace in traces):
+                raise ValueError(f"study {study.name}: the best of {method} must be one of its runs.")
+    text = page(shown, title).encode("utf-8", "replace").decode()  # half a character, as from a file's name, is a "?"
+    return write_text(Path(path).expanduser(), text)
 
 
 def page(studies: Sequence[Study], title: str = "") -> str:

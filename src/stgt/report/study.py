@@ -53,7 +53,7 @@ class Study:
         spec: what was run, as TOML.
         facts: versions, seeds, checksums, by name.
         runs: by method, all combinations of its grid.
-        best: the best of them, one for each method.
+        best: the best of them, one for each method: that trace itself, or one with its standing and another note.
         rule: what best means; None where nothing was chosen.
         advice: by method, what the theory predicts of the best, or why it says nothing.
         topologies: by method, where they could be made.

@@ -49,7 +49,7 @@ function linesOf(curve, style, { over, metric, log, network, opacity }) {
     type: "scatter",
     mode: "lines",
     name,
-    x: [...along, ...along.toReversed()],
+    x: [...along, ...along.slice().reverse()],
     y: [...at.map((k) => mean[k] + half[k]), ...low.reverse()],
     fill: "toself",
     fillcolor: transparent(paint, opacity),

@@ -81,3 +81,16 @@ theme.addEventListener("click", () => {
 });
 system.addEventListener("change", settleTheme);
 nameTheme();
+
+// Paper is white.
+let before;
+addEventListener("beforeprint", () => {
+  before = root.dataset.theme;
+  root.dataset.theme = "light";
+  settleTheme();
+});
+addEventListener("afterprint", () => {
+  if (before) root.dataset.theme = before;
+  else delete root.dataset.theme;
+  settleTheme();
+});
