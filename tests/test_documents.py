@@ -21,8 +21,6 @@ from stgt.experiments.training.spec import load_training
 from stgt.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES
 
 QUICK = {"docs/relaxed.md", "docs/theorems.md", "docs/theory.md"}  # the others are thorough
-NEW = pytest.mark.skipif(bool(wrong("stgt compare SPEC", set())), reason="there is no stgt compare yet")
-AWAITS = {"docs/tutorials/study.md": NEW}  # pages of commands to come
 STGT = "import sys; from stgt.cli import main; sys.argv = ['stgt', *sys.argv[1:]]; main()"
 START = {"stgt": ["-c", STGT], "python": [], "torchrun": ["-m", "torch.distributed.run"]}  # what ```console can run
 
@@ -30,7 +28,7 @@ START = {"stgt": ["-c", STGT], "python": [], "torchrun": ["-m", "torch.distribut
 def pages_with(*languages: str) -> list:
     """The pages that have such blocks, as parameters."""
     chosen = [page for page in PAGES if any(block.language in languages for block in blocks(page))]
-    return [pytest.param(page, id=name_of(page), marks=AWAITS.get(name_of(page), ())) for page in chosen]
+    return [pytest.param(page, id=name_of(page)) for page in chosen]
 
 
 def to_run(*languages: str) -> list:

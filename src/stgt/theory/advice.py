@@ -83,6 +83,7 @@ def check(
     oracle: Oracle | None = None,
     target: float | None = None,
     itemsize: int = 4,
+    stepsizes: bool = True,
     progress: Progress | None = None,
 ) -> Advice:
     """Says whether a run will be stable, its error in the long run, the largest safe stepsize, and what it will send.
@@ -98,6 +99,7 @@ def check(
             they are in the long run is looked at: exact.
         target: an E‖x̄ − x*‖² to reach.
         itemsize: bytes of a number on the wire.
+        stepsizes: look for the largest safe one too, which takes longest.
         progress: called with (done, total) from time to time.
     """
     setting = fitting(algorithm, problem, topology, oracle)
@@ -109,7 +111,7 @@ def check(
     connectivity = rho(topology) if topology.doubly_stochastic else Rho(math.nan)
     found = _Findings("exact", None)
     if model.problem is not None:
-        found = _found(algorithm, model.problem, topology, target, progress)
+        found = _found(algorithm, model.problem, topology, target, stepsizes, progress)
     basis = found.basis
     if not model.exact:
         of = "" if basis == "exact" else f"{basis}, "
@@ -151,16 +153,22 @@ class _Findings:
     radius: float | None
     error: float | None = None
     bias: float | None = None
-    largest_gamma: StableStepsize | None = None
+    largest_gamma: StableStepsize | None = None  # None where it was not looked for, or is below what was asked about
     rounds: int | None = None
     looked: int | None = None  # rounds in which the target was looked for
+    stepsizes: bool = True  # was the largest one looked for?
 
 
 def _found(
-    algorithm: Algorithm, problem: Problem, topology: Topology, target: float | None, progress: Progress | None
+    algorithm: Algorithm,
+    problem: Problem,
+    topology: Topology,
+    target: float | None,
+    stepsizes: bool,
+    progress: Progress | None,
 ) -> _Findings:
     try:
-        return _exact(algorithm, problem, topology, target, progress)
+        return _exact(algorithm, problem, topology, target, stepsizes, progress)
     except ValueError:
         if not (topology.random or fitting(algorithm, problem, topology).tosses):
             raise
@@ -168,7 +176,12 @@ def _found(
 
 
 def _exact(
-    algorithm: Algorithm, problem: Problem, topology: Topology, target: float | None, progress: Progress | None
+    algorithm: Algorithm,
+    problem: Problem,
+    topology: Topology,
+    target: float | None,
+    stepsizes: bool,
+    progress: Progress | None,
 ) -> _Findings:
     found = exact_map(algorithm, problem, topology)
     random = isinstance(found, MeanSquare)
@@ -176,16 +189,17 @@ def _exact(
         return _tried(algorithm, problem, topology, target)
     radius, gamma = found.spectral_radius, _gamma(algorithm)
     options: dict[str, Any] = {"precision": 0.02 if random else 1e-3, "progress": progress, "also": [gamma]}
-    largest = largest_stable_stepsize(algorithm, problem, topology, **options)
+    largest = largest_stable_stepsize(algorithm, problem, topology, **options) if stepsizes else None
     if radius >= STABLE_BELOW:  # of a large state the stepsizes were judged by estimates: the radius itself is right
-        return _Findings("exact", radius, largest_gamma=largest if gamma > largest else None)
+        safe = largest if largest is not None and gamma > largest else None
+        return _Findings("exact", radius, largest_gamma=safe, stepsizes=stepsizes)
     steady = steady_state_of(found)
     rounds, looked = None, None
     if target is not None and steady.residual < target:
         looked, most = 64, LONGEST_RANDOM if random else LONGEST
         while (rounds := _first_below(curve_of(found, looked), target)) is None and looked < most:
             looked *= 4
-    return _Findings("exact", radius, steady.residual, steady.bias, largest, rounds, looked)
+    return _Findings("exact", radius, steady.residual, steady.bias, largest, rounds, looked, stepsizes)
 
 
 def _tried(algorithm: Algorithm, problem: Problem, topology: Topology, target: float | None) -> _Findings:
@@ -289,7 +303,7 @@ def _unstable(
 ) -> list[str]:
     name = f"{algorithm.label} on {topology.name}"
     safe = f"the largest safe gamma is {found.largest_gamma:.3g}" if found.largest_gamma else "no gamma tried is safe"
-    safe = "no small gamma is safe" if relaxed else safe
+    safe = "no small gamma is safe" if relaxed else safe if found.stepsizes else "smaller ones may be stable"
     sentences = [f"{name} is unstable at gamma={_gamma(algorithm):g}: spectral radius {found.radius:.4f}; {safe}."]
     if relaxed:
         return [*sentences, relaxed]

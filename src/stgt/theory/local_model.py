@@ -103,6 +103,6 @@ def _noise(problem: Problem, x: np.ndarray) -> tuple[Any, float]:
     model: Any = problem.model
     everywhere = np.broadcast_to(x, (problem.n, problem.p))
     each = np.asarray(model.component_gradients(np, problem.data, everywhere))
-    apart = ((each - problem.gradients(x)[:, None]) ** 2).sum(axis=2)
-    sigma2 = float((apart * problem.data["weight"]).sum(axis=1).mean()) / problem.batch
-    return sigma2 / problem.p, sigma2
+    apart = (each - problem.gradients(x)[:, None]) * np.sqrt(problem.data["weight"] / problem.batch)[:, :, None]
+    covariance = apart.transpose(0, 2, 1) @ apart
+    return covariance, float(np.trace(covariance, axis1=1, axis2=2).mean())

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +21,9 @@ from stgt.report import Network, Study
 
 if TYPE_CHECKING:
     from stgt.theory import Advice
+
+PATIENCE = 40  # seconds for what the theory says of a method
+SOON = 3.0  # seconds after which the largest stepsize, a search of many such answers, is not looked for
 
 
 def load_comparison(folder: Folder) -> Comparison:
@@ -92,11 +100,45 @@ def _made(folder: Folder, method: str) -> Made | str:
 
 
 def _advice(trace: Trace, made: Any, progress: Progress) -> Advice | str:
+    """What the theory says, as far as it says it soon: a page is not to wait for minutes."""
     if isinstance(made, str):
         return made
     from stgt.theory import check  # it takes as long to load as a short run
 
+    parts = (trace.algorithm, made.problem, made.topology)
+    found: Advice | str = f"no answer within {PATIENCE} s: `stgt check` takes its time"
+    began = time.monotonic()
     try:
-        return check(trace.algorithm, made.problem, made.topology, oracle=made.oracle, progress=progress)
+        with _at_most(PATIENCE):
+            found = check(*parts, oracle=made.oracle, stepsizes=False)
+            if time.monotonic() - began < SOON:
+                found = check(*parts, oracle=made.oracle, progress=progress)
+    except _TooLongError:
+        pass
     except ValueError as error:
-        return str(error)
+        found = str(error)
+    progress(1, 1)
+    return found
+
+
+class _TooLongError(Exception):
+    """Patience is at its end."""
+
+
+@contextmanager
+def _at_most(seconds: int) -> Iterator[None]:
+    """Raises _TooLongError after so many seconds, where there are alarms and this is the main thread."""
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: Any) -> None:
+        raise _TooLongError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # and again, where a callback swallows it
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
