@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from rich.table import Table
 import stgt
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
-from environments import PEERS, Missing, Peer, made
+from environments import PEERS, Peer, PeerError, made
 
 DRIVERS = Path(__file__).parent / "peers"
 N, P, MU, NOISE, SAMPLED, ROUNDS = 32, 10, 0.5, 0.1, 16, 20
@@ -81,13 +82,15 @@ def driven(peer: Peer, python: Path, given: dict[str, object]) -> dict[str, obje
             try:
                 process.wait(TIME_OUT)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)
-                process.wait()
-                raise Missing(f"its driver took more than {TIME_OUT} s") from None
+                raise PeerError(f"its driver took more than {TIME_OUT} s") from None
+            finally:
+                if process.poll() is None:  # also after Ctrl-C
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
             log.seek(0)
             lines = [line.strip() for line in log if line.strip()]
         if not answer.exists():
-            raise Missing(f"its driver ended with code {process.returncode}: {lines[-1] if lines else 'no output'}")
+            raise PeerError(f"its driver ended with code {process.returncode}: {lines[-1] if lines else 'no output'}")
         found = json.loads(answer.read_text())
     return {**found, "start": found["first"] - before}
 
@@ -99,7 +102,7 @@ def compared(rows: list[Row], pythons: dict[str, Path], console: Console) -> Non
         with console.status(f"{row.peer.name}: the models of {row.method}"):
             try:
                 found = driven(row.peer, pythons[row.peer.name], setting(row.method, True, 0.0))
-            except Missing as error:
+            except PeerError as error:
                 row.failure = str(error)
                 continue
         models = np.array(found["models"])
@@ -118,7 +121,7 @@ def timed(rows: list[Row], pythons: dict[str, Path], turns: int, seconds: float,
             with console.status(f"turn {turn + 1} of {turns}: {row.peer.name}, {row.method}"):
                 try:
                     found = driven(row.peer, pythons[row.peer.name], setting(row.method, False, seconds))
-                except Missing as error:
+                except PeerError as error:
                     row.failure = str(error)
                     continue
             row.rates.append(found["rounds"] / found["seconds"])
@@ -180,7 +183,7 @@ def main() -> None:
         with console.status(f"{peer.name}: its environment"):
             try:
                 pythons[peer.name] = made(peer, options.envs)
-            except Missing as error:
+            except PeerError as error:
                 console.print(f"{peer.name} is skipped: {error}")
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # which the drivers inherit

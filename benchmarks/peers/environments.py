@@ -14,7 +14,7 @@ FLOAT32, FLOAT64 = 1e-5, 1e-12
 TORCH = "torch==2.13.0"
 
 
-class Missing(Exception):
+class PeerError(Exception):
     """A library that cannot be measured here, and why."""
 
 
@@ -74,7 +74,7 @@ PEERS = (
         "with_flower.py",
         ("Scaffold",),
         FLOAT32,
-        requires=("flwr[simulation]==1.41.0", str(ROOT), TORCH),
+        requires=("flwr[simulation]==1.41.0", TORCH, "-e", f"{ROOT}[torch,flower]"),
         first=(TORCH,),
     ),
     Peer(
@@ -126,11 +126,11 @@ def interpreter(least: tuple[int, int]) -> str:
     for candidate in candidates:
         if shutil.which(candidate) and subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
             return candidate
-    raise Missing(f"it needs Python {number} or later, which is not on this machine")
+    raise PeerError(f"it needs Python {number} or later, which is not on this machine")
 
 
 def said(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
-        raise Missing(f"{' '.join(command[1:4])} failed: {lines[-1] if lines else 'no output'}")
+        raise PeerError(f"{' '.join(command[1:4])} failed: {lines[-1] if lines else 'no output'}")

@@ -1,4 +1,4 @@
-"""What every driver is given and gives back: NumPy and the standard library only, as each runs in an environment of its own.
+"""What every driver is given and gives back: NumPy and the standard library only, as each runs in its own environment.
 
 A driver is started with two JSON files: the setting to read, and its answer to write.
 """

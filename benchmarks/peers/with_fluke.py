@@ -65,6 +65,6 @@ def run(rounds):
     return clock.end - clock.start, method.server.model.weight.detach().numpy()[0].astype(float)
 
 
-np.random.seed(0)  # noqa: NPY002: fluke draws the clients from it
+np.random.seed(0)  # noqa: NPY002  fluke draws the clients from it
 FlukeENV().set_eval_cfg(server=False)
 measured(setting, run, ("fluke-fl", "torch", "numpy"))
