@@ -17,6 +17,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -51,7 +52,7 @@ class Row:
     failure: str = ""
 
 
-def setting(method: str, compared: bool, seconds: float) -> dict[str, object]:
+def setting(method: str, compared: bool, seconds: float) -> dict[str, Any]:
     """The setting as a driver reads it: to compare the models it has no noise, and all workers take part."""
     problem = stgt.problems.ridge(n=N, p=P, mu=MU, noise=NOISE)
     one_step = method == "DIGing"
@@ -70,7 +71,7 @@ def setting(method: str, compared: bool, seconds: float) -> dict[str, object]:
     }
 
 
-def driven(peer: Peer, python: Path, given: dict[str, object]) -> dict[str, object]:
+def driven(peer: Peer, python: Path, given: dict[str, Any]) -> dict[str, Any]:
     """What the driver found, with `start`: the seconds from its start to the end of its first round."""
     with tempfile.TemporaryDirectory() as folder:
         asked, answer = Path(folder) / "setting.json", Path(folder) / "answer.json"

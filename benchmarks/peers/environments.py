@@ -133,4 +133,4 @@ def said(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
-        raise PeerError(f"{' '.join(command[1:4])} failed: {lines[-1] if lines else 'no output'}")
+        raise PeerError(f"{' '.join(command[2:4])} failed: {lines[-1] if lines else 'no output'}")
