@@ -40,7 +40,7 @@ def test_every_command_teaches_by_examples(name):
     """The lines of the examples are lines of the help, and begin with the command and flags that it has."""
     lines = [line.strip() for line in printed(name, "--help").splitlines()]
     examples = [line for line in lines[lines.index("Examples:") :] if line.startswith("stgt ")]
-    flags = {flag for parameter in COMMANDS[name].params for flag in parameter.opts}
+    flags = {flag for parameter in COMMANDS[name].params for flag in (*parameter.opts, *parameter.secondary_opts)}
     assert examples
     for example in examples:
         assert example.split()[1] == name
@@ -106,7 +106,7 @@ def test_the_shell_completes():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "near"), [(["chek"], "Did you mean 'check'?"), (["check", "--data"], "Did you mean --data-dir?")]
+    ("arguments", "near"), [(["chek"], "Did you mean 'check'"), (["check", "--data"], "Did you mean --data-dir?")]
 )
 def test_a_near_name_is_said(arguments, near):
     result = CliRunner().invoke(app, arguments)

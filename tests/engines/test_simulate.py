@@ -255,7 +255,7 @@ def test_names():
         wrapped = (stgt.STGT(),) if name == "Outer" else ()
         assert isinstance(getattr(stgt, name)(*wrapped, gamma=0.1), stgt.Algorithm)
     ours = [name for name in stgt.list_topologies() if hasattr(stgt.topology, name)]
-    assert len(ours) == 23
+    assert len(ours) == 24
     assert all(callable(getattr(stgt.topology, name)) for name in ours)
 
 
