@@ -102,9 +102,10 @@ def test_killed_in_the_middle(undisturbed):
 @pytest.mark.thorough
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_at_twenty_moments(undisturbed, kind):
+def test_killed_at_random_moments(undisturbed, kind):
+    """Of the three kinds 21, and at as many more when they go on."""
     rng = random.Random(kind)
-    for number in range(20):
-        engine = "jax" if number % 5 == 4 else "numpy"
+    for number in range(7):
+        engine = "jax" if number == 6 else "numpy"
         folder, seconds = undisturbed(kind, engine, 150 if engine == "numpy" else 3000)
         survives(kind, engine, folder / "whole", seconds, rng.uniform(0.1, 1.05), rng.uniform(0.1, 1.05))
