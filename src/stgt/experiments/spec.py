@@ -41,24 +41,28 @@ class RunSpec(BaseModel):
     """One algorithm on one problem over one topology."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    label: str = Field("", description="What the run is called in tables and legends.")
-    reading: str = Field("", description="Which reading of the paper it belongs to.")
+    label: str = Field(default="", description="What the run is called in tables and legends.")
+    reading: str = Field(default="", description="Which reading of the paper it belongs to.")
     algorithm: Named = Field(description="The method and its hyper-parameters.")
     problem: Named = Field(description="What is minimised.")
     topology: Named = Field(description="Who hears whom.")
-    oracle: Named | None = Field(None, description="Where gradients come from; the problem's own if left out.")
-    rounds: Whole = Field(700, ge=0, le=MOST_ROUNDS, description="Communication rounds.")
-    seeds: int | tuple[int, ...] = Field(20, description="How many seeds, 0, 1, …, or a list of them.")
-    metrics: tuple[Metric, ...] | None = Field(None, min_length=1, description="What to measure; all if left out.")
-    engine: Literal["jax", "numpy", "simulator", "reference"] | None = Field(
-        None, description="jax (or simulator), compiled, if left out; numpy (or reference), plain."
+    oracle: Named | None = Field(default=None, description="Where gradients come from; the problem's own if left out.")
+    rounds: Whole = Field(default=700, ge=0, le=MOST_ROUNDS, description="Communication rounds.")
+    seeds: int | tuple[int, ...] = Field(default=20, description="How many seeds, 0, 1, …, or a list of them.")
+    metrics: tuple[Metric, ...] | None = Field(
+        default=None, min_length=1, description="What to measure; all if left out."
     )
-    dtype: Literal["float32", "float64"] | None = Field(None, description="Precision; the engine's own if left out.")
-    every: Whole = Field(1, ge=1, le=MOST_ROUNDS, description="Rounds between two rows of metrics.csv.")
-    x0: Literal["zero", "optimum"] = Field("zero", description="Where a run starts.")
-    target: Real | None = Field(None, gt=0, description="An error to reach.")
+    engine: Literal["jax", "numpy", "simulator", "reference"] | None = Field(
+        default=None, description="jax (or simulator), compiled, if left out; numpy (or reference), plain."
+    )
+    dtype: Literal["float32", "float64"] | None = Field(
+        default=None, description="Precision; the engine's own if left out."
+    )
+    every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="Rounds between two rows of metrics.csv.")
+    x0: Literal["zero", "optimum"] = Field(default="zero", description="Where a run starts.")
+    target: Real | None = Field(default=None, gt=0, description="An error to reach.")
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
-        {}, description="Values to try, by hyper-parameter."
+        default={}, description="Values to try, by hyper-parameter."
     )
 
     @field_validator("seeds", mode="before")
@@ -85,24 +89,28 @@ class Network(BaseModel):
     """What a modelled clock takes: left out, it is 0 for times and without limit for the bandwidth."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    gradient: Real | None = Field(None, ge=0, description="Seconds that a node computes a gradient.")
-    latency: Real | None = Field(None, ge=0, description="Seconds of latency a round.")
-    bandwidth: Real | None = Field(None, gt=0, description="Bits a second of a node's link.")
+    gradient: Real | None = Field(default=None, ge=0, description="Seconds that a node computes a gradient.")
+    latency: Real | None = Field(default=None, ge=0, description="Seconds of latency a round.")
+    bandwidth: Real | None = Field(default=None, gt=0, description="Bits a second of a node's link.")
 
 
 class Spec(BaseModel):
     """What an experiment ran: its options and its runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    name: str = Field("", description="What it is called, on pages.")
-    experiment: str = Field("", description="Which of the library's experiments wrote it.")
-    options: dict[str, Any] = Field({}, description="The options of that experiment.")
-    by: Metric | None = Field(None, description="compare: what to judge by; residual, or loss where x* is not known.")
-    cost: Literal["rounds", "gradients", "messages", "floats", "seconds"] = Field(
-        "rounds", description="compare: what reaching the target is to cost as little of as possible."
+    name: str = Field(default="", description="What it is called, on pages.")
+    experiment: str = Field(default="", description="Which of the library's experiments wrote it.")
+    options: dict[str, Any] = Field(default={}, description="The options of that experiment.")
+    by: Metric | None = Field(
+        default=None, description="compare: what to judge by; residual, or loss where x* is not known."
     )
-    largest: Annotated[bool, Field(strict=True)] = Field(False, description="compare: is a larger value better?")
-    network: Network | None = Field(None, description="For modelled time.")
+    cost: Literal["rounds", "gradients", "messages", "floats", "seconds"] = Field(
+        default="rounds", description="compare: what reaching the target is to cost as little of as possible."
+    )
+    largest: Annotated[bool, Field(strict=True)] = Field(
+        default=False, description="compare: is a larger value better?"
+    )
+    network: Network | None = Field(default=None, description="For modelled time.")
     runs: tuple[RunSpec, ...] = Field(min_length=1, description="The runs.")
 
 

@@ -165,7 +165,7 @@ def _on_a_line(axes: Any, eigenvalues: dict[str, np.ndarray]) -> None:
 
 def _titled(axes: Any, eigenvalues: dict[str, np.ndarray]) -> None:
     if len(eigenvalues) > 1:
-        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+        axes.figure.legend(*axes.get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2)
     axes.set_title(f"eigenvalues of {next(iter(eigenvalues))}" if len(eigenvalues) == 1 else "eigenvalues")
 
 

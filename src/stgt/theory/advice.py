@@ -112,6 +112,8 @@ def check(
     found = _Findings("exact", None)
     if model.problem is not None:
         found = _found(algorithm, model.problem, topology, target, stepsizes, progress)
+        if isinstance(algorithm, LED) and too_large(algorithm, topology):  # small stepsizes are what is not safe
+            found = replace(found, largest_gamma=None)
     basis = found.basis
     if not model.exact:
         of = "" if basis == "exact" else f"{basis}, "

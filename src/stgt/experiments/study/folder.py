@@ -76,7 +76,7 @@ class Folder:
     @staticmethod
     def open(path: Path) -> Folder:
         """One that is there; a ValueError if it is none, or is damaged."""
-        file = path / RECORD
+        file, record = path / RECORD, {}
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
             known = record["kind"] in KINDS and isinstance(record["format"], int)

@@ -17,6 +17,19 @@ function endsOf(points, over, metric, left, log) {
   const joined = [...lowest].sort((a, b) => a[0] - b[0]);
   const told = (one, words) => `<b>${literal(method)}</b><br>${literal(one.setting)}<br>${words}`;
   const said = (one) => `${literal(metric)} ${short(end(one))}${half(one) ? ` ± ${short(half(one))}` : ""}`;
+  // An axis that some curve asks for is drawn, also if that curve has no point.
+  const strip = lost.length === 0 ? [] : [
+    {
+      type: "scatter",
+      mode: "markers",
+      yaxis: "y2",
+      x: lost.map(place),
+      y: lost.map(() => style % COLOURS),
+      marker: { color: paint, symbol: "x", size: 8 },
+      text: lost.map((one) => told(one, one.lost ? `seeds that diverged: ${one.lost}` : said(one))),
+      hoverinfo: "text",
+    },
+  ];
   return [
     {
       type: "scatter",
@@ -50,16 +63,7 @@ function endsOf(points, over, metric, left, log) {
       text: kept.map((one) => told(one, said(one) + (one.best ? "<br>its best" : ""))),
       hoverinfo: "text",
     },
-    {
-      type: "scatter",
-      mode: "markers",
-      yaxis: "y2",
-      x: lost.map(place),
-      y: lost.map(() => style % COLOURS),
-      marker: { color: paint, symbol: "x", size: 8 },
-      text: lost.map((one) => told(one, one.lost ? `seeds that diverged: ${one.lost}` : said(one))),
-      hoverinfo: "text",
-    },
+    ...strip,
   ];
 }
 
