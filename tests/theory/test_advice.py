@@ -1,6 +1,7 @@
 """`check`: what it says of a run is what the run then shows."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -138,3 +139,50 @@ def test_least_squares_are_predicted_exactly():
     assert advice.basis == "exact"
     trace = stgt.simulate(method, problem, graph, advice.rounds_to_target, engine="numpy")
     assert int((trace.residual[0] <= 1e-6).argmax()) == advice.rounds_to_target
+
+
+def test_the_oracle_decides_the_noise():
+    """What is given as an oracle is the same as a problem that was made for it; another one is refused."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(40, 3))
+    labels = features[:, 0] + rng.normal(size=40) > 0
+    make = partial(stgt.problems.logistic, features, labels, 4, l2=0.1)
+    method, graph = stgt.STGT(gamma=0.1, tau=3), stgt.topology.ring(4)
+    given = theory.check(method, make(), graph, oracle=stgt.oracles.Minibatch(2))
+    assert given == theory.check(method, make(batch=2), graph)
+    assert given.error > 0
+    assert theory.check(method, make(batch=2), graph, oracle=stgt.oracles.Exact()).sigma2 == 0
+    ridge = stgt.problems.ridge(n=4, p=2, noise=0.1)
+    noisy = theory.check(method, ridge, graph, oracle=stgt.oracles.Noisy(0.4))
+    assert noisy.error == pytest.approx(4 * theory.check(method, ridge, graph).error), "it is proportional to σ²"
+    assert theory.check(method, make(), graph, oracle=stgt.oracles.SAGA()).sigma2 == 0
+
+    class Own(stgt.oracles.Oracle):
+        pass
+
+    with pytest.raises(ValueError, match="the theory knows nothing of its noise"):
+        theory.check(method, ridge, graph, oracle=Own())
+
+
+def test_minibatches_have_the_covariance_of_their_samples():
+    """At the minimum, of b samples with replacement: the samples' covariance over b, node by node."""
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(30, 2))
+    labels = features[:, 0] + rng.normal(size=30) > 0
+    parts = [np.arange(0, 12), np.arange(12, 30)]
+    problem = stgt.problems.logistic(features, labels, partition=parts, l2=0.1, batch=3)
+    found = local_model(problem).problem
+    for node, part in enumerate(parts):
+        signs = np.where(labels[part], 1.0, -1.0)
+        slopes = -signs / (1 + np.exp(signs * (features[part] @ problem.optimum)))
+        gradients = slopes[:, None] * features[part]
+        np.testing.assert_allclose(found.covariance[node], np.cov(gradients.T, bias=True) / 3, atol=1e-12)
+
+
+def test_the_search_for_a_stepsize_can_be_left_out():
+    ridge, graph = stgt.problems.ridge(n=8, p=2, mu=0.1), stgt.topology.ring(8, directed=True)
+    quick = theory.check(stgt.STGT(gamma=0.4, tau=50), ridge, graph, stepsizes=False)
+    whole = theory.check(stgt.STGT(gamma=0.4, tau=50), ridge, graph)
+    assert quick.radius == whole.radius > 1
+    assert quick.largest_gamma is None
+    assert "smaller ones may be stable" in quick.warnings[0]

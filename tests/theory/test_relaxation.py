@@ -87,9 +87,11 @@ def test_check_names_a_beta_that_is_too_large():
     assert found.warnings[1].endswith("this graph wants beta below 0.667.")
     assert theory.check(stgt.LED(gamma=0.01, tau=5), problem, cube).warnings == ()
     even = stgt.topology.circulant(8, [1, -1], [0.45, 0.45])
-    fixed = theory.check(stgt.LED(gamma=0.01, tau=5), problem, even).warnings[1]
+    found = theory.check(stgt.LED(gamma=0.01, tau=5), problem, even)
+    assert found.largest_gamma is None, "small stepsizes are what is not safe"
+    fixed = found.warnings[-1]
     assert "beta below 0.222, or the lazy weights (I + W)/2" in fixed
-    directed = theory.check(stgt.LED(gamma=0.01, tau=5), problem, stgt.topology.ring(8, directed=True)).warnings[1]
+    directed = theory.check(stgt.LED(gamma=0.01, tau=5), problem, stgt.topology.ring(8, directed=True)).warnings[-1]
     assert "wants beta below 0.0823, as it is directed" in directed
     assert "STGT(adjoint=True), or LED on the undirected graph (W + Wᵀ)/2, which allows beta below 2" in directed
 

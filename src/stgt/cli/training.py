@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from stgt.cli.common import Imports, app, console, import_scripts, say
+from stgt.cli.common import Imports, Sets, app, console, import_scripts, say
 from stgt.progress import bar
 
 
@@ -22,6 +22,7 @@ def train(
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set.")] = None,
     download: Annotated[bool, typer.Option(help="Fetch the data set into --data-dir if it is not there.")] = False,
     max_restarts: Annotated[int, typer.Option(help="How often to go on after a process has died.", min=0)] = 0,
+    sets: Sets = None,
     scripts: Imports = None,
 ) -> None:
     """Train image classifiers in several processes of this machine; for more machines see `torchrun -m stgt.train`.
@@ -39,7 +40,7 @@ def train(
     from stgt.files import read_table
 
     import_scripts(scripts)
-    runs = load_training(spec)
+    runs = load_training(spec, sets or ())
     for sentence in (*cautions(runs), *left_out()):
         print(f"warning: {sentence}", file=sys.stderr, flush=True)
     options = {"data_dir": data_dir, "download": download, "max_restarts": max_restarts, "scripts": scripts or ()}

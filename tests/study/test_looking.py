@@ -1,0 +1,103 @@
+"""What is made of studies afterwards: pages, lists, and what the theory says of them."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from specs import write_spec
+from typer.testing import CliRunner
+
+import stgt
+from stgt.cli import app
+from stgt.experiments.study import load_study, result
+
+HOSTILE = "</script><script>alert(1)</script>"
+
+
+def cli(*arguments: object):
+    return CliRunner().invoke(app, [str(one) for one in arguments], env={"COLUMNS": "200"})
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compared")
+    spec = write_spec(folder, "compare")
+    found = cli("compare", spec, "--out", folder / "runs" / "one", "--set", f"name={HOSTILE}")
+    assert found.exit_code == 0, found.output
+    return folder / "runs" / "one"
+
+
+def test_a_report_is_one_page_and_overwrites_nothing(compared, tmp_path):
+    page = tmp_path / "report.html"
+    assert cli("report", compared, "--out", page).exit_code == 0
+    text = page.read_text()
+    assert HOSTILE not in text
+    assert "&lt;/script&gt;&lt;script&gt;alert(1)" in text
+    again = cli("report", compared, "--out", page)
+    assert f"--out {page} is there already" in str(again.exception)
+    assert cli("report", compared, compared, "--out", page, "--force", "--no-theory").exit_code == 0
+    assert "2 studies" in page.read_text()
+
+
+def test_a_study_has_what_the_theory_says(compared):
+    """Of ST-GT at its best exactly; of matchings the error is that of the noise alone, as tracking is exact."""
+    found = load_study(compared)
+    advice = found.advice["ST-GT"]
+    made = found.topologies["ST-GT"]
+    best = found.best["ST-GT"].algorithm
+    ridge = stgt.problems.ridge(n=6, p=3, noise=0.1)
+    assert advice.error == pytest.approx(stgt.theory.steady_state(best, ridge, made).residual)
+
+
+def test_a_report_does_not_wait_for_the_theory(compared, monkeypatch):
+    def slow(*_, **__):
+        while True:
+            sum(range(1000))
+
+    monkeypatch.setattr(result, "PATIENCE", 1)
+    monkeypatch.setattr("stgt.theory.check", slow)
+    advice = load_study(compared).advice
+    assert set(advice.values()) == {"no answer within 1 s: `stgt check` takes its time"}
+
+
+def test_a_page_can_be_made_when_the_data_are_gone(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    rows[:, 2] = rows[:, 0] > 0
+    np.savetxt(tmp_path / "data.csv", rows, delimiter=",", header="a,b,y", comments="")
+    (tmp_path / "own.toml").write_text(
+        'rounds = 5\nseeds = 1\nengine = "numpy"\nalgorithm = {name = "STGT", gamma = 0.1}\n'
+        'problem = {name = "logistic", data = "data.csv", n = 4, l2 = 0.1}\ntopology = {name = "ring"}\n'
+    )
+    assert cli("run", tmp_path / "own.toml", "--out", tmp_path / "out").exit_code == 0
+    (tmp_path / "data.csv").unlink()
+    (words,) = load_study(tmp_path / "out").advice.values()
+    assert "data.csv" in words
+    assert cli("report", tmp_path / "out", "--out", tmp_path / "page.html").exit_code == 0
+
+
+def test_runs_are_listed(compared, tmp_path):
+    shutil.copytree(compared, tmp_path / "runs" / "deeper" / "copy")
+    (tmp_path / "runs" / "damaged").mkdir()
+    (tmp_path / "runs" / "damaged" / "run.json").write_text("[]")
+    (listed,) = json.loads(cli("list", "runs", "--below", tmp_path / "runs", "--json").output)
+    assert (listed["kind"], listed["state"], listed["name"]) == ("compare", "finished", HOSTILE)
+    assert "ST-GT, ProxSkip, Scaffold⁺" in cli("list", "runs", "--below", tmp_path / "runs").output
+    assert "no runs in" in cli("list", "runs", "--below", tmp_path / "none").output
+
+
+def test_check_looks_at_a_whole_grid(tmp_path):
+    """The same numbers as the library's for each value."""
+    spec = write_spec(tmp_path, "compare")
+    (tmp_path / "one.toml").write_text(
+        spec.read_text().split("[[runs]]")[0].replace("tau = 3", 'tau = 3\nname = "STGT"')
+    )
+    rows = json.loads(cli("check", tmp_path / "one.toml", "--json").output)
+    assert [row["setting"] for row in rows] == ["gamma=0.05", "gamma=0.1", "gamma=0.2"]
+    ridge, graph = stgt.problems.ridge(n=6, p=3, noise=0.1), stgt.topology.random_matching(6, seed=3)
+    for row, gamma in zip(rows, (0.05, 0.1, 0.2), strict=True):
+        method = stgt.STGT(gamma=gamma, tau=3)
+        assert row["radius"] == pytest.approx(stgt.theory.spectral_radius(method, ridge, graph))
+    words = cli("check", tmp_path / "one.toml").output
+    assert "gamma=0.05" in words
+    assert "largest safe gamma" in words
