@@ -16,7 +16,7 @@ QUIET = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is open no other test of the process may start an event loop
 def browser():
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:

@@ -1,7 +1,6 @@
 """The site of `make docs` in a browser: it asks nothing of other hosts, complains of nothing and fits the window."""
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -12,21 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-quic",
-)
 PAGES = ["", "tutorials/compare/", "which_algorithm/", "equations/", "led/", "notebooks/theory/", "api/theory/"]
-pytestmark = [
-    pytest.mark.thorough,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine: the site was not looked at"),
-]
+pytestmark = pytest.mark.thorough
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -49,15 +35,6 @@ def address(tmp_path_factory):
     server.shutdown()
     server.server_close()
     thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
-        yield opened
-        opened.close()
 
 
 @pytest.fixture
