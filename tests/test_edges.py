@@ -87,8 +87,8 @@ def test_what_is_wrong_with_edges_is_said(edges, options, words):
 
 def test_what_is_wrong_with_a_file_of_edges_is_said(tmp_path):
     for text, words in (
-        ("0,1\n1,b\n", r"line 2 has 'b'; give numbers"),
-        ("0,1\n1,inf\n", r"line 2 has 'inf'; give numbers"),
+        ("0,1\n1,b\n", r"line 2 has 'b'; give the numbers of nodes"),
+        ("0,1\n1,inf\n", r"line 2 has 'inf'; give the numbers of nodes"),
         ("0,1\n1\n", "line 2 has 1 cells where the first has 2"),
         ("0,1\n1,1.5\n", r"edges\[1\]=1\.5: give a whole number"),
         ("u,v\n", "edges is empty"),

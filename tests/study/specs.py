@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
 TEXT = """
 name = "a small study"
 rounds = {rounds}
@@ -54,3 +56,20 @@ def command(*arguments: object, interval: float = 0.02) -> list[str]:
 
 def stgt(*arguments: object, **options) -> subprocess.CompletedProcess:
     return subprocess.run(command(*arguments), capture_output=True, text=True, check=False, **options)
+
+
+def write_own_data(folder: Path) -> tuple[Path, np.ndarray]:
+    """A spec with data of the user's own, and the rows of its file data.csv."""
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    rows[:, 2] = rows[:, 0] > 0
+    write_rows(folder, rows)
+    path = folder / "own.toml"
+    path.write_text(
+        'rounds = 5\nseeds = 1\nengine = "numpy"\nalgorithm = {name = "STGT", gamma = 0.1}\n'
+        'problem = {name = "logistic", data = "data.csv", n = 4, l2 = 0.1}\ntopology = {name = "ring"}\n'
+    )
+    return path, rows
+
+
+def write_rows(folder: Path, rows: np.ndarray) -> None:
+    np.savetxt(folder / "data.csv", rows, delimiter=",", header="a,b,y", comments="")

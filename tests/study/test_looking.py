@@ -3,9 +3,8 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
-from specs import write_spec
+from specs import write_own_data, write_spec
 from typer.testing import CliRunner
 
 import stgt
@@ -62,14 +61,8 @@ def test_a_report_does_not_wait_for_the_theory(compared, monkeypatch):
 
 
 def test_a_page_can_be_made_when_the_data_are_gone(tmp_path):
-    rows = np.random.default_rng(0).normal(size=(40, 3))
-    rows[:, 2] = rows[:, 0] > 0
-    np.savetxt(tmp_path / "data.csv", rows, delimiter=",", header="a,b,y", comments="")
-    (tmp_path / "own.toml").write_text(
-        'rounds = 5\nseeds = 1\nengine = "numpy"\nalgorithm = {name = "STGT", gamma = 0.1}\n'
-        'problem = {name = "logistic", data = "data.csv", n = 4, l2 = 0.1}\ntopology = {name = "ring"}\n'
-    )
-    assert cli("run", tmp_path / "own.toml", "--out", tmp_path / "out").exit_code == 0
+    spec, _ = write_own_data(tmp_path)
+    assert cli("run", spec, "--out", tmp_path / "out").exit_code == 0
     (tmp_path / "data.csv").unlink()
     (words,) = load_study(tmp_path / "out").advice.values()
     assert "data.csv" in words

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from specs import command, write_spec
+from specs import command, write_own_data, write_rows, write_spec
 from typer.testing import CliRunner
 
 import stgt
@@ -174,18 +174,11 @@ def test_another_command_does_not_go_on_with_it(swept):
 
 def test_changed_data_are_noticed(tmp_path):
     """A run that has begun does not go on with other data."""
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(40, 3))
-    rows[:, 2] = rows[:, 0] > 0
-    np.savetxt(tmp_path / "data.csv", rows, delimiter=",", header="a,b,y", comments="")
-    (tmp_path / "own.toml").write_text(
-        'rounds = 5\nseeds = 1\nengine = "numpy"\nalgorithm = {name = "STGT", gamma = 0.1}\n'
-        'problem = {name = "logistic", data = "data.csv", n = 4, l2 = 0.1}\ntopology = {name = "ring"}\n'
-    )
-    assert cli("run", tmp_path / "own.toml", "--out", tmp_path / "out").exit_code == 0
+    spec, rows = write_own_data(tmp_path)
+    assert cli("run", spec, "--out", tmp_path / "out").exit_code == 0
     (digest,) = json.loads((tmp_path / "out" / "run.json").read_text())["data"].values()
     assert len(digest) == 64
-    np.savetxt(tmp_path / "data.csv", rows * 1.01, delimiter=",", header="a,b,y", comments="")
+    write_rows(tmp_path, rows * 1.01)
     found = cli("run", "--resume", tmp_path / "out", "--set", "rounds=9")
     assert "another one" in str(found.exception)
 

@@ -95,7 +95,10 @@ def _read(path: Path) -> list[tuple[Any, ...]]:
 
 def _number(cell: str, argument: str, path: Path, line: int) -> float:
     if not is_number(cell) or not np.isfinite(float(cell)):
-        raise ValueError(f"{argument} {path}: line {line} has {cell.strip()[:40]!r}; give numbers.")
+        wanted = (
+            "the numbers of nodes, from 0; names are numbered by the alphabet" if argument == "edges" else "numbers"
+        )
+        raise ValueError(f"{argument} {path}: line {line} has {cell.strip()[:40]!r}; give {wanted}.")
     return float(cell)
 
 
