@@ -69,6 +69,14 @@ def test_a_page_can_be_made_when_the_data_are_gone(tmp_path):
     assert cli("report", tmp_path / "out", "--out", tmp_path / "page.html").exit_code == 0
 
 
+def test_a_spec_says_what_is_written(tmp_path):
+    spec = write_spec(tmp_path, "run", rounds=3)
+    found = cli("run", spec, "--out", tmp_path / "out", "--set", 'outputs=["report"]')
+    assert found.exit_code == 0, found.output
+    names = {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}
+    assert names == {".lock", "run.json", "spec.toml", "report.html"}
+
+
 def test_runs_are_listed(compared, tmp_path):
     shutil.copytree(compared, tmp_path / "runs" / "deeper" / "copy")
     (tmp_path / "runs" / "damaged").mkdir()

@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from stgt.cli.common import Imports, app, complete_topologies, console, import_scripts, number, say
+from stgt.progress import bar
 
 if TYPE_CHECKING:
     from stgt.report.portrait import Portrait
@@ -57,9 +58,10 @@ def topology(
     found = portrait(made, rounds)
     if not as_json:
         console.print(_table(found))
-    written = draw_portrait(found, stem)
-    if changes and found.drawing is not None:
-        written.append(animate(found, files[2]))
+    with bar(f"drawing {made.name}"):
+        written = draw_portrait(found, stem)
+        if changes and found.drawing is not None:
+            written.append(animate(found, files[2]))
     if as_json:
         print(json.dumps({**_plain(found), "files": [str(path) for path in written]}, indent=2, allow_nan=False))
         return

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from stgt.cli.common import AsJson, DataDir, Imports, Sets, app, console, import_scripts, plain
 from stgt.markup import many
-from stgt.progress import bars
+from stgt.progress import bar, bars
 
 if TYPE_CHECKING:
     from stgt.comparison import Comparison
@@ -153,15 +153,16 @@ def _study(
             raise typer.Exit(3) from None
     found = load_comparison(folder)
     if finished:
-        written = write_results(folder, found)
-        folder.end(finished=True)
+        with bar("what is written", talk) as tick:
+            written = write_results(folder, found, tick)
         for path in written:
             talk.print(f"wrote {path}", soft_wrap=True)
     _print(folder, found, as_json)
     if not finished:
         print(f"stgt: stopped, and kept; go on with: stgt {kind} --resume {folder.path}", file=sys.stderr)
         raise typer.Exit(130)
-    talk.print(f"A page to look at: stgt report {folder.path} -o report.html", soft_wrap=True)
+    if "report" not in planned.spec.outputs:
+        talk.print(f"A page to look at: stgt report {folder.path} -o report.html", soft_wrap=True)
 
 
 def _new(

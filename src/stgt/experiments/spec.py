@@ -111,6 +111,9 @@ class Spec(BaseModel):
         default=False, description="compare: is a larger value better?"
     )
     network: Network | None = Field(default=None, description="For modelled time.")
+    outputs: tuple[Literal["summary", "curves", "report"], ...] = Field(
+        default=("summary", "curves"), description="What a finished study writes: summary.csv, curves.png, report.html."
+    )
     runs: tuple[RunSpec, ...] = Field(min_length=1, description="The runs.")
 
 

@@ -27,7 +27,7 @@ from stgt.specs import spec_text
 
 RECORD, SPEC, LOCK = "run.json", "spec.toml", ".lock"
 STATE, METRICS = "state.stgt", "metrics.csv"
-RESULTS = ("summary.csv", "curves.png", "curves.pdf")
+RESULTS = ("summary.csv", "curves.png", "curves.pdf", "report.html")
 FORMAT = 1
 VERSIONS = ("stgt", "numpy", "scipy", "jax", "jaxlib")
 

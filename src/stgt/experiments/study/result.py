@@ -14,10 +14,10 @@ from stgt.comparison import Comparison
 from stgt.engines import Rule, Trace
 from stgt.engines.choice import noted
 from stgt.experiments.spec import Made, make
-from stgt.experiments.study.folder import RESULTS, Folder
+from stgt.experiments.study.folder import Folder
 from stgt.files import write_table
 from stgt.progress import Progress, split_progress
-from stgt.report import Network, Study
+from stgt.report import Network, Study, write_page
 
 if TYPE_CHECKING:
     from stgt.theory import Advice
@@ -39,10 +39,17 @@ def load_comparison(folder: Folder) -> Comparison:
     return Comparison(rule, runs, best)
 
 
-def write_results(folder: Folder, found: Comparison) -> list[Path]:
-    """summary.csv, a row for every run, and the picture of each method's best."""
-    table, picture = folder.path / RESULTS[0], folder.path / Path(RESULTS[1]).stem
-    return [write_table(table, found.rows), *found.curves(picture, title=folder.name)]
+def write_results(folder: Folder, found: Comparison, progress: Progress | None = None) -> list[Path]:
+    """Says that the study is finished, and writes what its spec asks for: a table, a picture, a page."""
+    folder.end(finished=True)
+    outputs, written = folder.spec.outputs, list[Path]()
+    if "summary" in outputs:
+        written.append(write_table(folder.path / "summary.csv", found.rows))
+    if "curves" in outputs:
+        written += found.curves(folder.path / "curves", title=folder.name)
+    if "report" in outputs:
+        written.append(write_page([load_study(folder.path, progress=progress)], folder.path / "report.html"))
+    return written
 
 
 def progress_of(folder: Folder) -> str:
