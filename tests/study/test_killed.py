@@ -94,11 +94,6 @@ def survives(kind: str, engine: str, whole: Path, seconds: float, moment: float,
     assert_same_study(whole, folder)
 
 
-def test_killed_in_the_middle(undisturbed):
-    folder, seconds = undisturbed("compare", "numpy", 60)
-    survives("compare", "numpy", folder / "whole", seconds, 0.6, 0.5)
-
-
 @pytest.mark.thorough
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", KINDS)

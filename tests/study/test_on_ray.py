@@ -13,6 +13,9 @@ pytestmark = pytest.mark.timeout(300)
 TASK = "ray::_work"
 
 
+ROUNDS = 400
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory) -> Path:
     """The same sweep on one core, without Ray."""
@@ -20,9 +23,6 @@ def alone(tmp_path_factory) -> Path:
     done = stgt("sweep", write_spec(folder, "sweep", rounds=ROUNDS), "--out", folder / "out", "--workers", 1)
     assert done.returncode == 0, done.stderr
     return folder / "out"
-
-
-ROUNDS = 400
 
 
 def assert_same_tables(one: Path, other: Path) -> None:
@@ -44,6 +44,7 @@ def tasks(process: psutil.Process) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.thorough
 def test_two_workers_make_what_one_core_makes_also_when_one_is_killed(alone, tmp_path):
     spec = write_spec(tmp_path, "sweep", rounds=ROUNDS)
     process = subprocess.Popen(
