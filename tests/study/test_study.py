@@ -230,6 +230,41 @@ def test_a_damaged_folder_is_a_sentence(tmp_path, change, words):
         assert words in str(cli(*arguments).exception)
 
 
+@pytest.mark.parametrize("name", ["..", ".", "", "../precious", "/tmp", "01-st-gt/../..", "x"])
+def test_a_folder_of_somebody_elses_removes_nothing_outside(tmp_path, name):
+    """Its run.json may say anything; --force removes batches, and no other folder."""
+    (tmp_path / "precious").mkdir()
+    spec = write_spec(tmp_path, "run", rounds=3)
+    assert cli("run", spec, "--out", tmp_path / "out").exit_code == 0
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    record["batches"][0]["folder"] = name
+    (tmp_path / "out" / "run.json").write_text(json.dumps(record))
+    found = cli("run", spec, "--out", tmp_path / "out", "--force")
+    assert "run.json is damaged" in str(found.exception)
+    assert (tmp_path / "precious").is_dir()
+    assert (tmp_path / "out" / "run.json").is_file()
+
+
+@pytest.mark.parametrize("key", ["name", "status", "rule", "spec", "batches"])
+@pytest.mark.parametrize("value", [None, 3, [{}], {"x": 1}])
+def test_a_record_that_says_nonsense_is_a_sentence(swept, tmp_path, key, value):
+    record = json.loads((swept / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**record, key: value}))
+    assert str(cli("show", tmp_path).exception).endswith("run it anew into another one.")
+
+
+def test_who_does_not_get_the_folder_changes_nothing_in_it(tmp_path):
+    """A longer run is not asked for while another process makes this one."""
+    process = running(tmp_path)
+    try:
+        found = cli("run", "--resume", tmp_path / "out", "--set", "rounds=200000")
+        assert "being written by another process" in str(found.exception)
+        assert {run.rounds for run in Folder.open(tmp_path / "out").spec.runs} == {100_000}
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_a_divergence_is_a_result(tmp_path):
     found = cli(
         "run", write_spec(tmp_path, "run", rounds=300), "--out", tmp_path / "out", "--set", "algorithm.gamma=50.0"

@@ -204,9 +204,7 @@ def _resumed(
     if used and not scripts:
         raise ValueError(f"import was left out: {resume} was run with a script of your own; give --import {used[0]}.")
     where = data_dir or (Path(folder.record["data_dir"]) if folder.record.get("data_dir") else None)
-    planned = plan(kind, folder.longer_spec(sets or ()), resume / SPEC, where)
-    folder.ask_for(planned)
-    return planned, folder
+    return plan(kind, folder.longer_spec(sets or ()), resume / SPEC, where), folder
 
 
 def _print(folder: Folder, found: Comparison, as_json: bool) -> None:

@@ -50,13 +50,14 @@ def execute(
     Args:
         plan, folder: what to make, and where it is kept.
         progress: gives the callback of a batch, when that begins.
-        workers: how many batches at once; the number of cores if left out.
+        workers: how many batches at once; as many as there are cores, here or elsewhere, if left out.
         elsewhere: who makes the batches, if it is not this process.
     """
     alone = plan.rule.cost == "seconds"  # a method has the machine for itself where the clock is judged
-    at_once = 1 if alone else elsewhere.workers if elsewhere is not None else workers or os.cpu_count() or 1
+    there = os.cpu_count() or 1 if elsewhere is None else elsewhere.workers
+    at_once = 1 if alone else workers or there
     with folder.alone(), interrupts() as interrupt:
-        folder.write(status="running")
+        folder.begin(plan)
 
         def make(batch: Batch) -> None:
             if interrupt.asked:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
+from hashlib import file_digest
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from stgt.engines import Rule
 from stgt.engines.store import load
 from stgt.engines.trace import Trace
 from stgt.experiments.spec import Spec
@@ -30,6 +32,7 @@ STATE, METRICS = "state.stgt", "metrics.csv"
 RESULTS = ("summary.csv", "curves.png", "curves.pdf", "report.html")
 FORMAT = 1
 VERSIONS = ("stgt", "numpy", "scipy", "jax", "jaxlib")
+BATCH = re.compile(r"\d{2,}-[a-z0-9][a-z0-9-]*(\.\d+)?")  # the folder of a batch: never one outside of the study's
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,14 @@ class Folder:
 
     @staticmethod
     def create(path: Path, plan: Plan, *, force: bool, scripts: Sequence[Path] = (), data_dir: Path | None) -> Folder:
-        """A new one; a ValueError if there is something that must not be overwritten."""
+        """A new one, still empty; a ValueError if there is something that must not be overwritten."""
         if (path / RECORD).is_file():
             _make_room(path, force)
         output_folder(path, force)
         record = {
             "format": FORMAT,
             "kind": plan.kind,
-            "name": plan.spec.name or path.name,
-            "status": "running",
+            "name": plan.spec.name or path.resolve().name,
             "started": _now(),
             "versions": _versions(),
             "seeds": sorted({seed for batch in plan.batches for seed in _seeds(batch.seeds)}),
@@ -59,18 +61,16 @@ class Folder:
             "scripts": [str(script.resolve()) for script in scripts],
             "data_dir": None if data_dir is None else str(data_dir.resolve()),
         }
-        made = Folder(path, record)
-        made.ask_for(plan)
-        return made
+        return Folder(path, record)
 
-    def ask_for(self, plan: Plan) -> None:
-        """Writes down what is to be run."""
+    def begin(self, plan: Plan) -> None:
+        """Writes down what is to be run, and that it is being run; whoever calls it has the folder for himself."""
         batches = [
             {name: getattr(one, name) for name in ("folder", "run", "method", "rounds", "settings")}
             for one in plan.batches
         ]
         spec = plan.spec.model_dump(mode="json", exclude_none=True)
-        self.write(batches=batches, spec=spec)
+        self._write(status="running", batches=batches, spec=spec)
         write_text(self.path / SPEC, spec_text(plan.spec, in_full=True))
 
     @staticmethod
@@ -80,16 +80,16 @@ class Folder:
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
             known = record["kind"] in KINDS and isinstance(record["format"], int)
-            known = known and all(isinstance(one["folder"], str) for one in record["batches"])
+            known = known and (record["format"] > FORMAT or _is_whole(record))
         except OSError as error:
             raise ValueError(
                 f"{path} is no run ({RECORD} cannot be read: {error.strerror}): give a folder that `stgt run`, `stgt "
                 "sweep` or `stgt compare` wrote."
             ) from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             known = False
         if not known:
-            raise ValueError(f"{file} is damaged: take another copy of the folder, or run it anew.")
+            raise ValueError(f"{file} is damaged: take another copy of the folder, or run it anew into another one.")
         if record["format"] > FORMAT:
             raise ValueError(
                 f"{file} has format {record['format']}, and this version of stgt reads up to {FORMAT}: use a newer one."
@@ -137,7 +137,7 @@ class Folder:
 
     def batch(self, name: str) -> Path:
         """Where a batch is kept."""
-        return self.path / Path(name).name
+        return self.path / name
 
     def states(self) -> Iterator[tuple[dict[str, Any], list[Trace]]]:
         """What is kept of each batch, with its entry in run.json; none of those that were not begun."""
@@ -146,14 +146,14 @@ class Folder:
             if file.exists():
                 yield entry, load(file)
 
-    def write(self, **changes: Any) -> None:
+    def _write(self, **changes: Any) -> None:
         """Writes run.json, with the changes."""
         self.record.update(changes)
         write_text(self.path / RECORD, json.dumps(self.record, indent=1, ensure_ascii=False) + "\n")
 
     def end(self, finished: bool) -> None:
         """Says how it ended."""
-        self.write(status="finished" if finished else "interrupted", ended=_now())
+        self._write(status="finished" if finished else "interrupted", ended=_now())
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -171,10 +171,10 @@ class Folder:
         if self.record["status"] != "running":
             return self.record["status"]
         try:
-            with self.alone():
-                return "killed"
-        except (ValueError, OSError):
-            return "running"
+            with (self.path / LOCK).open() as stream:  # which may be a folder that nobody can write into
+                return "killed" if _lock(stream) else "running"
+        except OSError:
+            return "killed"
 
 
 def list_folders(below: Path) -> list[Folder]:
@@ -186,6 +186,20 @@ def list_folders(below: Path) -> list[Folder]:
         except ValueError:
             continue
     return sorted(found, key=lambda one: one.record.get("started", ""), reverse=True)
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Has it all that is read of it? An error, or no, if it has not."""
+    Rule(**record["rule"])
+    spec = Spec.model_validate(record["spec"])
+    words = (record["name"], record["status"], *(entry["method"] for entry in record["batches"]))
+    return all(isinstance(word, str) for word in words) and all(
+        BATCH.fullmatch(entry["folder"])
+        and entry["run"] in range(len(spec.runs))
+        and isinstance(entry["rounds"], int)
+        and isinstance(entry["settings"], list)
+        for entry in record["batches"]
+    )
 
 
 def _make_room(path: Path, force: bool) -> None:
@@ -244,4 +258,9 @@ def _checksums(spec: Spec) -> dict[str, str]:
         if isinstance(value, str)
     }
     files = sorted(Path(word) for word in words if len(word) < 4096 and "\0" not in word and Path(word).is_file())
-    return {str(file): sha256(file.read_bytes()).hexdigest() for file in files}
+    return {str(file): _checksum(file) for file in files}
+
+
+def _checksum(file: Path) -> str:
+    with file.open("rb") as stream:
+        return file_digest(stream, "sha256").hexdigest()
