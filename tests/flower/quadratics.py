@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
 from stgt.flower import Task, client_app
 from stgt.flower.in_process import InProcessGrid
 from stgt.flower.memory import Memory
+from stgt.flower.records import fingerprint
 
 CLIENTS, P, LR = 5, 4, 0.1
 _DRAWS = np.random.default_rng(7)
@@ -121,13 +122,25 @@ def start(strategy, grid, rounds, arrays=None, **options):
 
 
 def own_states(strategy, grid, field):
-    """`field` of every client as the server believes it to be, (n, p): zero where nothing was taken in."""
+    """`field` of every client as the server believes it to be, (n, p): zero where nothing was taken in.
+
+    The server's copy is the client's own, to the bit, of those who are not to be sent it.
+    """
     ledger, found = strategy.ledger, []
     for context in grid.contexts.values():
         partition = context.node_config["partition-id"]
-        records = copy.deepcopy(context.state)
-        memory = Memory(records, strategy.algorithm, ledger.view(partition), partition, None)
-        assert memory.recall(ledger.accepted[partition])
+        copy_of = ledger.own.get(partition, {})
+        memory = Memory(
+            copy.deepcopy(context.state),
+            strategy.algorithm,
+            ledger.view(partition),
+            fingerprint(ledger.kinds),
+            partition,
+            None,
+        )
+        assert memory.recall(ledger.accepted[partition], ledger.copy_for(partition))
+        for name in ("u", "v") if copy_of else ():
+            np.testing.assert_array_equal(memory.of(name)[field], copy_of[field][name])
         found.append(np.concatenate([memory.of(name)[field].reshape(-1) for name in ("u", "v")]))
     return np.stack(found)
 

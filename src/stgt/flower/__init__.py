@@ -1,7 +1,10 @@
 """Server–worker methods on Flower: a strategy for its ServerApp and a ClientApp made of a user's train step."""
 
-from stgt.flower.client import Task, client_app
+from stgt.flower.client import client_app
 from stgt.flower.in_process import run_in_process
+from stgt.flower.outcome import Absence, Outcome
+from stgt.flower.result import FederatedResult
 from stgt.flower.strategy import Strategy
+from stgt.flower.worker import Task
 
-__all__ = ["Strategy", "Task", "client_app", "run_in_process"]
+__all__ = ["Absence", "FederatedResult", "Outcome", "Strategy", "Task", "client_app", "run_in_process"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from logging import WARNING
 from pathlib import Path
 
 import numpy as np
+from flwr.common.logger import log
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -27,3 +29,14 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], str]:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()[NOTE]  # noqa: SIM118
     except (OSError, SafetensorError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be read ({error}): remove it to start anew, or bring another copy.") from None
+
+
+def read_or_warn(path: Path) -> tuple[dict[str, np.ndarray], str] | None:
+    """The same; None if there is no such file or, with a warning, if it is not whole."""
+    if not path.exists():
+        return None
+    try:
+        return load_arrays(path)
+    except ValueError as error:
+        log(WARNING, "%s", error)
+        return None

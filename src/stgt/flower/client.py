@@ -1,210 +1,202 @@
-"""The worker: a ClientApp made of a user's model, optimiser, batches and loss."""
+"""The client's side: a ClientApp made of a user's task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ConfigRecord, Context, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from torch import Tensor, nn
+from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from stgt.checks import check_count
 from stgt.flower.fit import from_text
-from stgt.flower.ledger import Arrays, Reply, check_reply, same_bits
 from stgt.flower.memory import Memory
-from stgt.flower.records import HEADER, header, header_of, reply_to, to_record, view_of
-from stgt.torch.fit import check_divided, is_plain
-from stgt.torch.flat import Block, make_blocks
-from stgt.torch.local import Steps
+from stgt.flower.records import (
+    BUFFERS,
+    CONFIG,
+    DIRECTION,
+    END,
+    HEADER,
+    METRICS,
+    OWN,
+    TRAVELLED,
+    from_record,
+    header,
+    header_of,
+    reply_to,
+    to_record,
+    view_of,
+)
+from stgt.flower.reply import Crashed, Reply, check_reply, differs
+from stgt.flower.rest import Rest
+from stgt.flower.worker import Task, Worker, evaluate, users_code
 
-
-@dataclass
-class Task:
-    """What a client trains.
-
-    Attributes:
-        model: its weights are overwritten by the server's.
-        optimizer: over the model's parameters; its lr is the method's gamma. A new one each round.
-        batches: as many as there are steps; a loader that ends earlier makes the round shorter, which is allowed.
-        loss: the train step: `loss(model, batch)`, a number to differentiate.
-        steps: local steps of this client, if not the method's tau; a client may take more or fewer than others.
-        evaluate: `evaluate(model)` gives numbers by name, for the server's rounds of evaluation.
-        metrics: numbers by name that go with each reply, such as {"num-examples": 600}.
-    """
-
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    batches: Iterable[Any]
-    loss: Callable[[nn.Module, Any], Tensor]
-    steps: int | None = None
-    evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
+SERVER = "the server's strategy"
+ARRAYS = "arrays"  # the model in the messages that mods see, as in Flower's own apps
+NUM_EXAMPLES = "num-examples"
 
 Setup = Callable[[Context, dict[str, Any]], Task]
 
 
-def client_app(setup: Setup, *, state_dir: Path | str | None = None) -> ClientApp:
+def client_app(setup: Setup, *, state_dir: Path | str | None = None, mods: Iterable[Mod] = ()) -> ClientApp:
     """A ClientApp for `stgt.flower.Strategy`.
 
     Args:
-        setup: called with Flower's context and the round's config ("server-round" and what was given as train_config);
-            returns the client's task. Its partition is context.node_config["partition-id"].
+        setup: called with Flower's context and the round's config; returns the client's task. The config holds
+            "server-round", "stage", which is "train", "evaluate" or "count" (of its examples: only `Task.metrics` is
+            looked at), and what was given as train_config, evaluate_config and client_config. The client's partition
+            is context.node_config["partition-id"].
         state_dir: folder where the client keeps what is its own on disk as well, so that it survives a restart of the
             SuperNode and the end of a run. Without it, it lives in Flower's context, as long as the run does.
+        mods: Flower's, around the training, such as LocalDpMod. They see messages as Flower's own apps have them: the
+            parameters that are trained in "arrays", "config" and "metrics". What they make of the model is what is
+            sent, and what the control variables follow.
     """
-    app = ClientApp()
+    app, mods = ClientApp(), tuple(mods)
 
     def answer(message: Message, context: Context, work: Callable[..., Message]) -> Message:
-        header_of(message, "the server's strategy")
+        header_of(message, SERVER)
         try:
             return work(message, context)
         except ValueError as error:  # what a user can mend travels to the server as a sentence
-            return reply_to(message, **{HEADER: header(fault=str(error))})
+            return reply_to(message, **{HEADER: header(fault=str(error), crashed=isinstance(error, Crashed))})
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda m, c: reply_to(m, **{HEADER: header(partition=_partition(c))}))
+        return answer(message, context, lambda m, c: _query(m, c, setup))
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda m, c: _train(m, c, setup, state_dir))
+        return answer(message, context, lambda m, c: _train(m, c, setup, state_dir, mods))
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda m, c: _evaluate(m, c, setup))
+        return answer(message, context, lambda m, c: _evaluate(m, c, setup, state_dir))
 
     return app
 
 
-def _train(message: Message, context: Context, setup: Setup, state_dir: Path | str | None) -> Message:
-    told, partition = header_of(message, "the server's strategy"), _partition(context)
+def _query(message: Message, context: Context, setup: Setup) -> Message:
+    said = {"partition": _partition(context)}
+    if header_of(message, SERVER).get("count"):
+        found = _task(setup, context, {"stage": "count", "server-round": 0}).metrics.get(NUM_EXAMPLES)
+        if found is None:
+            raise ValueError(
+                f'weights="num_examples" needs each client\'s number: give Task metrics={{"{NUM_EXAMPLES}": …}}.'
+            )
+        said["examples"] = check_count(found, NUM_EXAMPLES)
+    return reply_to(message, **{HEADER: header(**said)})
+
+
+def _train(
+    message: Message, context: Context, setup: Setup, state_dir: Path | str | None, mods: tuple[Mod, ...]
+) -> Message:
+    told, partition = header_of(message, SERVER), _partition(context)
     algorithm, r, view = from_text(told["algorithm"]), int(told["round"]), view_of(message.content)
-    memory = Memory(context.state, algorithm, view, partition, state_dir)
-    if not memory.recall(str(told["accepted"])):
-        return reply_to(message, **{HEADER: header(lost=True, partition=partition, round=r)})
+    memory = Memory(context.state, algorithm, view, str(told["model"]), partition, state_dir)
+    rest = Rest(context.state, partition, state_dir)
+    untrained = rest.whole(message.content, str(told["rest"]))
+    if not memory.recall(str(told["accepted"]), view_of(message.content, OWN)) or untrained is None:
+        return _lost(message, partition, r)
     torch.manual_seed(int(np.random.SeedSequence([told["seed"], partition, r]).generate_state(1)[0]))
-    task = setup(context, _config(message))
-    worker = Worker(task, memory)
-    reply, loss = worker.work(task)
+    config = _config(message, "train")
+    sent = {**untrained, **view["x"]}
+    worker = Worker(_task(setup, context, config), algorithm, sent, float(told["scale"]))
+    worker.begin(memory)
     try:
-        check_reply(reply, view["x"])
+        found = _worked(message, context, worker, config, mods)
+        if isinstance(found, Message):
+            return found
+        reply, metrics = found
+        check_reply(reply, {**sent, **{other: sent[name] for other, name in worker.tied.items()}})
+    except Crashed:
+        raise
     except ValueError as error:  # of a round that went wrong, nothing is kept
         raise ValueError(f"partition {partition}, round {r + 1}: {error}") from None
     memory.keep(reply, r, float(told["participation"]))
-    metrics = MetricRecord({**task.metrics, "loss": loss, "steps": worker.taken})
-    records = {"end": to_record(reply.end), "buffers": to_record(reply.buffers)}
+    tied = [f"{other}={name}" for other, name in reply.tied.items()]
+    records = {END: to_record(reply.end), BUFFERS: to_record(reply.buffers)}
     if reply.direction is not None:
-        records["direction"] = to_record(reply.direction)
-    said = header(partition=partition, round=r, tied=[f"{other}={name}" for other, name in reply.tied.items()])
+        records[DIRECTION] = to_record(reply.direction)
     return reply_to(
-        message, **records, travelled=MetricRecord(dict(reply.travelled)), metrics=metrics, **{HEADER: said}
+        message,
+        **records,
+        **{TRAVELLED: MetricRecord(dict(reply.travelled)), METRICS: metrics},
+        **{HEADER: header(partition=partition, round=r, tied=tied, rest=rest.keep(worker.untrained))},
     )
 
 
-def _evaluate(message: Message, context: Context, setup: Setup) -> Message:
-    task = setup(context, _config(message))
-    if task.evaluate is None:
-        raise ValueError("the client has nothing to evaluate with: give Task evaluate=, or Strategy evaluate=0.")
-    _load(task.model, view_of(message.content)["x"])
-    task.model.eval()
-    with torch.inference_mode():
-        found = {name: float(value) for name, value in task.evaluate(task.model).items()}
-    return reply_to(
-        message, metrics=MetricRecord({**task.metrics, **found}), **{HEADER: header(partition=_partition(context))}
-    )
+def _worked(
+    message: Message, context: Context, worker: Worker, config: dict[str, Any], mods: tuple[Mod, ...]
+) -> tuple[Reply, MetricRecord] | Message:
+    """The local steps with the mods around them: what is said in the end. A message, if a mod refused."""
+    made: list[Reply] = []
+    down = {ARRAYS: to_record({name: worker.sent[name] for name in worker.trained}), CONFIG: ConfigRecord(config)}
 
-
-class Worker:
-    """A model's local steps, with the method's correction in each."""
-
-    def __init__(self, task: Task, memory: Memory):
-        self.algorithm, self.model, self.optimizer = memory.algorithm, task.model, task.optimizer
-        self.sent = memory.view["x"]
-        _load(self.model, self.sent)
-        self.names = {id(value): name for name, value in self.model.named_parameters()}
-        self.blocks = make_blocks(self.optimizer.param_groups)
-        for block in self.blocks:
-            if any(id(slot.parameter) not in self.names for slot in block.slots):
-                raise ValueError("the optimiser holds parameters that are not the model's: give it model.parameters().")
-        check_divided(self.algorithm, self.optimizer)
-        self.plain = is_plain(self.optimizer)
-        self.steps = Steps(self.algorithm, self.blocks, self.plain)
-        self.taken = 0
-        for block in self.blocks:
-            for name, place in self._places(block):
-                for key, value in memory.of(name).items():
-                    if key != "x":
-                        place(block.state[key]).copy_(torch.from_numpy(value))
-
-    def work(self, task: Task) -> tuple[Reply, float]:
-        """All local steps; what to reply, and the mean loss."""
-        limit = self.algorithm.tau if task.steps is None else check_count(task.steps, "steps")
-        total = 0.0
-        self.model.train()
-        for batch in islice(task.batches, limit):
-            self.optimizer.zero_grad()
-            loss = task.loss(self.model, batch)
-            loss.backward()
-            self.steps.apply(self.optimizer.param_groups, first=self.taken == 0)
-            if not self.plain:
-                self.optimizer.step()
-            total += float(loss.detach())
-            self.taken += 1
-        if self.taken == 0:
-            raise ValueError("the client has no batch to train on: give Task batches with at least one.")
-        return self._reply(), total / self.taken
-
-    def _reply(self) -> Reply:
-        end: Arrays = {}
-        travelled: dict[str, float] = {}
-        direction: Arrays = {}
-        for block in self.blocks:
-            for name, place in self._places(block):
-                end[name] = place(block.x).detach().cpu().numpy().copy()
-                travelled[name] = block.travelled
-                if block.total is not None:
-                    direction[name] = (place(block.total) / self.taken).cpu().numpy()
-        named = dict(self.model.state_dict(keep_vars=True).items())
-        tied = {other: self.names[id(value)] for other, value in named.items() if id(value) in self.names}
-        held = self.model.named_buffers(remove_duplicate=False)  # a module used twice has two names in the state_dict
-        buffers = {name: value.detach().cpu().numpy() for name, value in held if name in named}
-        buffers = {name: value for name, value in buffers.items() if _differs(value, self.sent[name])}
-        tied = {other: name for other, name in tied.items() if other != name}
-        return Reply(end, travelled, direction or None, buffers, tied)
-
-    def _places(self, block: Block) -> Iterable[tuple[str, Callable[[Tensor], Tensor]]]:
-        """The name of each parameter of a block, and how to look at its place in a flat buffer."""
-        for slot in block.slots:
-
-            def place(flat: Tensor, slot: Any = slot) -> Tensor:
-                return torch.as_strided(flat, slot.shape, slot.strides, slot.offset)
-
-            yield self.names[id(slot.parameter)], place
-
-
-def _differs(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.shape != other.shape or one.dtype != other.dtype or not same_bits(one, other).all()
-
-
-def _load(model: nn.Module, arrays: Arrays) -> None:
-    mine = model.state_dict()
-    for name in sorted(set(mine) | set(arrays)):
-        if name not in mine or name not in arrays:
-            side = "the client's" if name not in arrays else "the server's"
-            raise ValueError(f"{name} is in {side} model only: give both sides the same one.")
-        if tuple(mine[name].shape) != arrays[name].shape:
+    def work(plain: Message, context: Context) -> Message:
+        if any(plain.content.get(name) != record for name, record in down.items()):
             raise ValueError(
-                f"{name} has shape {tuple(mine[name].shape)} at the client and {arrays[name].shape} at the server: "
-                "give both sides the same model."
+                "a mod changed what came down, which a method that tracks gradients cannot follow: leave it out."
             )
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+        reply, loss = worker.work()
+        made.append(reply)
+        metrics = MetricRecord({**worker.task.metrics, "loss": loss, "steps": worker.taken})
+        return Message(RecordDict({ARRAYS: to_record(reply.end), METRICS: metrics}), reply_to=plain)
+
+    def around(inner: ClientAppCallable, mod: Mod) -> ClientAppCallable:
+        return lambda message, context: mod(message, context, inner)
+
+    call: ClientAppCallable = work
+    for mod in reversed(mods):
+        call = around(call, mod)
+    plain: Any = Message(content=RecordDict(down), metadata=message.metadata)  # pyright: ignore[reportCallIssue]
+    out = call(plain, context)
+    if out.has_error():
+        return out
+    (reply,), arrays, metrics = made, out.content.get(ARRAYS), out.content.get(METRICS)
+    if not isinstance(arrays, ArrayRecord) or not isinstance(metrics, MetricRecord):
+        raise ValueError(f'a mod took "{ARRAYS}" or "{METRICS}" out of the reply: leave both in.')
+    end = from_record(arrays)
+    if end.keys() != reply.end.keys():
+        raise ValueError("a mod changed the names of the model's arrays: leave them as they are.")
+    if any(differs(end[name], reply.end[name]) for name in end):
+        beside = "the direction of an optimiser other than plain SGD" if reply.direction else ""
+        beside = beside or (f"{min(reply.buffers)}, a buffer that training changes," if reply.buffers else "")
+        if beside:
+            raise ValueError(
+                f"a mod changed the model that goes up, and {beside} would go beside it unchanged: use SGD without "
+                "momentum, and a model without BatchNorm."
+            )
+    return replace(reply, end={name: end[name] for name in reply.end}), metrics
+
+
+def _evaluate(message: Message, context: Context, setup: Setup, state_dir: Path | str | None) -> Message:
+    told, partition = header_of(message, SERVER), _partition(context)
+    rest = Rest(context.state, partition, state_dir)
+    untrained = rest.whole(message.content, str(told["rest"]))
+    if untrained is None:
+        return _lost(message, partition, int(told["round"]))
+    task = _task(setup, context, _config(message, "evaluate"))
+    found = evaluate(task, {**untrained, **view_of(message.content)["x"]})
+    said = header(partition=partition, round=told["round"], rest=rest.keep(untrained))
+    return reply_to(message, **{METRICS: MetricRecord({**task.metrics, **found}), HEADER: said})
+
+
+def _lost(message: Message, partition: int, r: int) -> Message:
+    return reply_to(message, **{HEADER: header(lost=True, partition=partition, round=r)})
+
+
+def _task(setup: Setup, context: Context, config: dict[str, Any]) -> Task:
+    with users_code("the client's setup"):
+        task = setup(context, config)
+    if not isinstance(task, Task):
+        raise ValueError(f"setup returned a {type(task).__name__}: return a stgt.flower.Task.")
+    return task
 
 
 def _partition(context: Context) -> int:
@@ -214,5 +206,5 @@ def _partition(context: Context) -> int:
     return check_count(found, "partition-id", 0)
 
 
-def _config(message: Message) -> dict[str, Any]:
-    return dict(message.content.config_records.get("config", ConfigRecord()))
+def _config(message: Message, stage: str) -> dict[str, Any]:
+    return {**message.content.config_records.get(CONFIG, ConfigRecord()), "stage": stage}

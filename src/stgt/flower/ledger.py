@@ -4,51 +4,28 @@ A *view* is what a worker starts its next round from: the model and the other fi
 holds the model (Scaffold, FedAvg), all workers share the last round's view, and what the server keeps to itself (outer
 momentum) stands in it too, and is not sent. Where the workers keep their own (ST-GT), each has the view of the last
 round in which its reply was taken in; a view goes when nobody is left at it.
+
+The server can work out what each worker keeps, as it follows from the replies that it took in, and has a *copy* of it:
+a worker that has lost its own gets that back, and c and all other workers stay as they are.
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from stgt.algorithms import Algorithm, Local
-from stgt.algorithms.calls import begin, say, serve
+from stgt.algorithms import Algorithm
+from stgt.algorithms.calls import say, serve
 from stgt.algorithms.declare import Fields
 from stgt.flower.fit import unsent, worker_fields
+from stgt.flower.own import own_after, state_of
+from stgt.flower.reply import QUIET, Arrays, BadReply, Reply, View, check_finite, check_reply, digest, same_bits
 from stgt.topology import Topology
 
-Arrays = dict[str, np.ndarray]  # by the parameter's name
-View = dict[str, Arrays]  # by the field's name
 BEFORE = -1  # the round before the first
-QUIET = np.errstate(all="ignore")  # what is not finite is looked for where it matters, and not warned of
 NOTHING = ""  # the mark of a worker none of whose replies was taken in
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What a worker said: its last model, how far its steps went, the buffers that it changed."""
-
-    end: Arrays
-    travelled: Mapping[str, float]  # the sum of the round's stepsizes
-    direction: Arrays | None = None  # the mean corrected gradient, if the base optimiser is not plain SGD
-    buffers: Arrays = field(default_factory=dict)
-    tied: Mapping[str, str] = field(default_factory=dict)  # other names of the same parameters
-
-    def mark(self, before: str, r: int) -> str:
-        """Tells this reply to round r, by a worker whose last one was `before`, from all others: a chain of hashes.
-
-        A worker that was called twice for a round, or long ago, thereby knows which of its replies the server has.
-        """
-        found = hashlib.sha256(f"{before} {r}".encode())
-        for arrays in (self.end, self.direction or {}):
-            for name in sorted(arrays):
-                found.update(f"{name} {self.travelled[name]!r}".encode())
-                found.update(np.ascontiguousarray(arrays[name]).data)
-        return found.hexdigest()
 
 
 class Ledger:
@@ -58,22 +35,47 @@ class Ledger:
         algorithm: the method.
         topology: a server; its share s/n is that of the method, however many workers really reply.
         arrays: the first model, buffers and frozen parameters included.
+        trained: the names of the parameters that are trained; the replies of the first round tell them if left out.
+        tied: other names of the same parameters, if `trained` is given.
     """
 
-    def __init__(self, algorithm: Algorithm, topology: Topology, arrays: Arrays):
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        topology: Topology,
+        arrays: Arrays,
+        trained: Iterable[str] | None = None,
+        tied: Mapping[str, str] | None = None,
+    ):
         self.algorithm, self.topology = algorithm, topology
         self.views: dict[int, View] = {BEFORE: {"x": dict(arrays)}}
         self.at = dict.fromkeys(range(topology.n), BEFORE)
         self.accepted = dict.fromkeys(range(topology.n), NOTHING)  # the mark of each worker's last reply taken in
-        self.trained: frozenset[str] | None = None  # the names of the parameters, once a reply has told them
+        self.own: dict[int, View] = {}  # the copy of what each worker keeps
+        self.unsure: set[int] = set()  # the workers who may not have their own, and are sent it
+        self.trained: frozenset[str] | None = None  # the names of the parameters, once they are known
         self.rest: Arrays = {}  # the other arrays, from then on
+        self.changed: dict[str, int] = {}  # the round before which each of these became what it is
+        self.holds = dict.fromkeys(range(topology.n), BEFORE)  # the round at whose start a worker had all of them
         self.tied: dict[str, str] = {}
         self.kinds = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+        if trained is not None:
+            self._separate(frozenset(trained), tied or {})
+
+    # -- what workers are told ---------------------------------------------------------------------------------------
 
     def view(self, worker: int) -> View:
-        """What a worker is told: the model with everything in it, and the other fields."""
-        found, own = self.views[self.at[worker]], unsent(self.algorithm)
-        return {**{key: one for key, one in found.items() if key not in own}, "x": self._whole(found["x"])}
+        """What a worker is told: the fields of the parameters, of all arrays while nobody knows what is trained."""
+        own = unsent(self.algorithm)
+        return {key: one for key, one in self.views[self.at[worker]].items() if key not in own}
+
+    def rest_for(self, worker: int) -> Arrays:
+        """What a worker lacks of the other arrays: buffers and frozen parameters."""
+        return {name: value for name, value in self.rest.items() if self.changed[name] > self.holds[worker]}
+
+    def copy_for(self, worker: int) -> View:
+        """What a worker keeps, if it may not have it."""
+        return self.own.get(worker, {}) if worker in self.unsure else {}
 
     def model(self) -> Arrays:
         """The mean of all workers' models; the server's own where it holds one."""
@@ -88,47 +90,77 @@ class Ledger:
                 means[name] = (total / self.topology.n).astype(dtype)
         return self._whole(means)
 
-    def check(self, worker: int, reply: Reply, other: Reply | None = None) -> None:
-        """A ValueError that says what is wrong with a reply to this round, given another that is right."""
-        trained, has = self.trained or set((other or reply).end), set(reply.end)
-        if has != trained:
-            odd = min(has ^ trained)
-            raise ValueError(f"{odd} is trained by some clients and not by others: give all clients the same model.")
-        check_reply(reply, self.view(worker)["x"])
+    # -- what they reply ---------------------------------------------------------------------------------------------
+
+    def check(self, worker: int, reply: Reply) -> None:
+        """A BadReply that says what is wrong with a reply to this round."""
+        check_reply(reply, self._whole(self.views[self.at[worker]]["x"]))
+
+    def odd_ones(self, replies: Mapping[int, Reply]) -> dict[int, str]:
+        """Whose replies train or tie other parameters than the server knows, or than most of them do; and which."""
+        if not replies:
+            return {}
+        if self.trained is not None:
+            right, how = (self.trained, frozenset(self.tied.items())), "the server's model"
+        else:  # the most frequent; of several, the largest
+            votes = Counter(reply.shape for reply in replies.values())
+            right = max(votes, key=lambda shape: (votes[shape], len(shape[0]), sorted(shape[0])))
+            how = f"{votes[right]} of {len(replies)} clients"
+        found = {}
+        for worker, reply in replies.items():
+            trained, tied = reply.shape
+            if trained != right[0]:
+                odd = min(trained ^ right[0])
+                mine, others = ("it", how) if odd in trained else (how, "it")
+                found[worker] = f"{odd} is trained by {mine} and not by {others}: give all clients the same model."
+            elif tied != right[1]:
+                odd, name = min(tied ^ right[1])
+                found[worker] = f"it and {how} differ in {odd} being {name}: give all clients the same model."
+        return found
 
     def take(self, r: int, replies: Mapping[int, Reply]) -> None:
-        """Ends round r with the replies that came, at least one.
+        """Ends round r with the replies that came, at least one; they agree in what is trained.
 
         What is mixed of the model is the mean over those who replied. For every other field that the server holds, a
         worker that was called and did not reply counts as one that changed nothing, so that c keeps its fixed
         proportion to the workers' own control variables, for whatever γ_c and however many replies were lost. What the
         server then holds is what the method's `serve` makes of that.
         """
-        first = replies[min(replies)]
+        first = next(iter(replies.values()))
         mixed = {name: self._mixed(r, name, replies) for name in first.end}
+        own = {worker: self._own_after(r, worker, reply, mixed) for worker, reply in replies.items()}
         if self.trained is None:
-            self._separate(frozenset(first.end))
+            self._separate(frozenset(first.end), first.tied)
         fields = next(iter(mixed.values()))
         self.views[r] = {key: {name: values[key] for name, values in mixed.items()} for key in fields}
         self.at |= dict.fromkeys(self.at if self.algorithm.held else replies, r)
         self.views = {key: view for key, view in self.views.items() if key in self.at.values()}
         if worker_fields(self.algorithm):
+            self.own |= own
+            self.unsure -= set(replies)
             self.accepted |= {worker: reply.mark(self.accepted[worker], r) for worker, reply in replies.items()}
-        self.tied = dict(first.tied)
+        for worker, reply in replies.items():
+            self.confirm(worker, r, reply.rest)
         for name in sorted({name for reply in replies.values() for name in reply.buffers}):
-            own = self.rest[name]
-            self.rest[name] = _merged(own, [replies[worker].buffers.get(name, own) for worker in sorted(replies)])
+            before = self.rest[name]
+            found = _merged(before, [replies[worker].buffers.get(name, before) for worker in sorted(replies)])
+            if not same_bits(found, before).all():
+                self.rest[name], self.changed[name] = found, r + 1
 
-    def forget(self, r: int) -> None:
-        """Starts all control variables again from where they began, at the mean model: a worker has lost its own.
+    def confirm(self, worker: int, r: int, held: str) -> None:
+        """A worker says, by their digest, that it has the arrays which are not trained, as round r begins."""
+        if self.rest and held == digest(self.rest):
+            self.holds[worker] = r
 
-        What the server keeps to itself stays: an outer momentum is in no proportion to anything of a worker's.
-        """
-        last, own = self.views[max(self.views)], unsent(self.algorithm)
-        begun = {"x": {name: value for name, value in self.model().items() if name not in self.rest}}
-        self.views = {r: begun | {key: one for key, one in last.items() if key in own}}
-        self.at = dict.fromkeys(self.at, r)
-        self.accepted = dict.fromkeys(self.accepted, NOTHING)
+    def missed(self, worker: int) -> None:
+        """A worker has lost what it kept: it is sent all of it with the next call."""
+        self.unsure.add(worker)
+        self.holds[worker] = BEFORE
+
+    def restarted(self) -> None:
+        """The server goes on from a file: it does not count on what workers have."""
+        self.unsure = set(self.own)
+        self.holds = dict.fromkeys(self.holds, BEFORE)
 
     @QUIET
     def _mixed(self, r: int, name: str, replies: Mapping[int, Reply]) -> Arrays:
@@ -139,7 +171,7 @@ class Ledger:
         for worker in sorted(replies):  # in a fixed order: a sum depends on it
             reply = replies[worker]
             state = state_of(algorithm, self.views[self.at[worker]], name)
-            local = local_of(algorithm, state["x"], reply, name, r, share)
+            local = reply.local(algorithm, state["x"], name, r, share)
             for key, value in say(algorithm, _known(algorithm, state), local).items():
                 sums[key] = sums[key] + value if key in sums else value.astype(np.float64)
         silent = max(0, self.topology.sampled - len(replies))
@@ -154,26 +186,38 @@ class Ledger:
             found |= serve(algorithm, state, found)
         found = {key: value.astype(self.kinds[name][1]) for key, value in found.items()}
         for value in found.values():
-            _check_finite(value, f"{name} is not finite after round {r + 1}: take a smaller lr, gamma_g or gamma_c.")
+            check_finite(value, f"{name} is not finite after round {r + 1}: take a smaller lr, gamma_g or gamma_c.")
         return found
 
-    def _separate(self, trained: frozenset[str]) -> None:
+    @QUIET
+    def _own_after(self, r: int, worker: int, reply: Reply, mixed: Mapping[str, Arrays]) -> View:
+        """What a worker keeps after the round, as the worker itself works it out."""
+        found: View = {field: {} for field in worker_fields(self.algorithm)}
+        for name in reply.end if found else ():
+            state = state_of(self.algorithm, self.views[self.at[worker]], name)
+            state |= {field: arrays[name] for field, arrays in self.own.get(worker, {}).items()}
+            local = reply.local(self.algorithm, state["x"], name, r, self.topology.participation)
+            for field, value in own_after(self.algorithm, state, local, mixed[name]).items():
+                found[field][name] = value
+        return found
+
+    def _separate(self, trained: frozenset[str], tied: Mapping[str, str]) -> None:
         """Puts what is not trained aside."""
         (only,) = self.views.values()
-        self.rest = {name: value for name, value in only["x"].items() if name not in trained}
+        missing = trained - only["x"].keys()
+        if missing:
+            raise BadReply(
+                f"{min(missing)} is to be trained and is not in the server's arrays: give it the same model."
+            )
+        self.rest = {name: value for name, value in only["x"].items() if name not in trained and name not in tied}
         only["x"] = {name: value for name, value in only["x"].items() if name in trained}
-        self.trained = trained
+        self.changed = dict.fromkeys(self.rest, 0)
+        self.trained, self.tied = trained, dict(tied)
 
     def _whole(self, x: Arrays) -> Arrays:
         whole = {**self.rest, **x}
         whole |= {other: whole[name] for other, name in self.tied.items()}
         return {name: whole[name] for name in self.kinds}
-
-
-def state_of(algorithm: Algorithm, view: View, name: str) -> Arrays:
-    """What the view says of one parameter's state; where it has no more than x, the state before round 0."""
-    begun = begin(algorithm, view["x"][name])
-    return begun | {field: view[field][name] for field in begun if field in view}
 
 
 def _known(algorithm: Algorithm, state: Arrays) -> Fields:
@@ -184,73 +228,6 @@ def _known(algorithm: Algorithm, state: Arrays) -> Fields:
         algorithm.label,
         lambda name: f"state[{name!r}] for its message, which the server does not know: say what a server can work out",
     )
-
-
-@QUIET
-def direction_of(start: np.ndarray, reply: Reply, name: str) -> np.ndarray:
-    """The mean direction of a worker's round."""
-    return (
-        (start - reply.end[name]) / float(reply.travelled[name]) if reply.direction is None else reply.direction[name]
-    )
-
-
-def local_of(algorithm: Algorithm, start: np.ndarray, reply: Reply, name: str, r: int, share: float) -> Local:
-    """A worker's round, as both the worker and the server work it out, to the last bit."""
-    return Local(
-        algorithm.label,
-        algorithm.reads,
-        start=start,
-        end=reply.end[name],
-        direction=direction_of(start, reply, name),
-        gamma=float(reply.travelled[name]) / algorithm.tau,
-        round=r,
-        participation=share,
-    )
-
-
-def check_reply(reply: Reply, sent: Arrays) -> None:
-    """A ValueError unless a reply fits the model which its worker was sent, and its numbers can be gone on from.
-
-    A buffer may hold inf and NaN, as a mask does, where the server's has the same.
-    """
-    buffers = sent.keys() - reply.end.keys()
-    for arrays, known in ((reply.end, sent), (reply.direction or {}, reply.end), (reply.buffers, buffers)):
-        for name, array in arrays.items():
-            if name not in known:
-                raise ValueError(f"{name} is not in the server's model: give both sides the same one.")
-            shape, dtype = sent[name].shape, sent[name].dtype
-            if array.shape != shape or array.dtype != dtype:
-                raise ValueError(
-                    f"{name} has shape {array.shape} and type {array.dtype} where the server's has {shape} and "
-                    f"{dtype}: give both sides the same model."
-                )
-            if arrays is not reply.buffers:
-                _check_finite(array, f"{name} is not finite after the local steps: take a smaller lr.")
-            elif not (_is_finite(array) | same_bits(array, sent[name])).all():
-                raise ValueError(
-                    f"{name}, a buffer, holds inf or NaN where the server's does not hold the same: look at what "
-                    "writes into it."
-                )
-    for name in reply.end:
-        if not 0.0 < reply.travelled.get(name, 0.0) < math.inf:
-            raise ValueError(f"{name} was trained with lr={reply.travelled.get(name)}: take one above 0.")
-        way = direction_of(sent[name], reply, name)
-        _check_finite(way, f"{name} went too far to be tracked: take a smaller lr.")
-
-
-def same_bits(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Where two arrays of one shape and type are equal to the last bit; a NaN is equal to itself."""
-    a, b = (np.ascontiguousarray(each).reshape(-1).view(np.uint8).reshape(-1, each.itemsize) for each in (one, other))
-    return (a == b).all(axis=1).reshape(one.shape)
-
-
-def _is_finite(array: np.ndarray) -> np.ndarray:
-    return np.isfinite(array) if np.issubdtype(array.dtype, np.floating) else np.ones(array.shape, dtype=bool)
-
-
-def _check_finite(array: np.ndarray, sentence: str) -> None:
-    if not _is_finite(array).all():
-        raise ValueError(sentence)
 
 
 def _merged(own: np.ndarray, arrays: list[np.ndarray]) -> np.ndarray:

@@ -1,8 +1,9 @@
-"""What is a worker's own: it stays in Flower's context, survives between rounds, and never leaves the client.
+"""What is a worker's own: it stays in Flower's context, survives between rounds, and is not sent.
 
 A round's change waits until the server says that it took the reply in, which it does when it calls the worker again:
 it names the reply by its mark. So a reply that was lost, late or refused leaves the worker where the server believes it
-to be, and a worker that is not there, as its context went or an old message came after a newer one, knows that.
+to be, and a worker that is not there, as its context went or an old message came after a newer one, knows that. It then
+says so, and the server sends what it worked out the worker's own to be.
 """
 
 from __future__ import annotations
@@ -14,25 +15,15 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
 from stgt.algorithms import Algorithm, Local
-from stgt.algorithms.calls import hear, readable
 from stgt.algorithms.declare import VECTORS
-from stgt.flower.arrays import load_arrays, save_arrays
-from stgt.flower.fit import as_text, is_of, unsent, worker_fields
-from stgt.flower.ledger import NOTHING, QUIET, Arrays, Reply, View, local_of, state_of
-from stgt.flower.records import fingerprint, from_record, to_record
+from stgt.flower.arrays import read_or_warn, save_arrays
+from stgt.flower.fit import as_text, is_of, worker_fields
+from stgt.flower.own import own_after, state_of
+from stgt.flower.records import from_record, to_record
+from stgt.flower.reply import QUIET, Arrays, Reply, View
 
 KEPT, WAITING, NOTE = "stgt.kept.", "stgt.waiting.", "stgt.memory"
-
-
-class Unheard:
-    """Stands for what a worker has not heard when its round ends, and for all that is computed of it."""
-
-    __array_ufunc__ = None  # NumPy leaves the arithmetic to this class
-
-    def _itself(self, *_: object) -> Unheard:
-        return self
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _itself
+NOTHING = ""
 
 
 class Memory:
@@ -42,33 +33,43 @@ class Memory:
         records: Flower's, of the context.
         algorithm: whose state it is.
         view: what the server sent.
+        model: the fingerprint of the server's model.
         partition: the client's number.
         state_dir: folder for a copy on disk.
     """
 
     def __init__(
-        self, records: RecordDict, algorithm: Algorithm, view: View, partition: int, state_dir: Path | str | None
+        self,
+        records: RecordDict,
+        algorithm: Algorithm,
+        view: View,
+        model: str,
+        partition: int,
+        state_dir: Path | str | None,
     ):
         self.records, self.algorithm, self.view = records, algorithm, view
         self.fields = worker_fields(algorithm)
-        self.mark = {"model": fingerprint(view["x"]), "algorithm": as_text(algorithm)}
+        self.mark = {"model": model, "algorithm": as_text(algorithm)}
         self.path = None if state_dir is None else Path(state_dir) / f"partition-{partition}.safetensors"
         self.state: View = {}
         self.at = NOTHING
 
-    def recall(self, accepted: str) -> bool:
+    def recall(self, accepted: str, copy: View) -> bool:
         """Brings the state to where the server believes it to be; False if that is not to be had.
 
         Args:
             accepted: the mark of this worker's last reply that was taken in.
+            copy: what the server knows it to be, if it sent that.
         """
         self.at = accepted
-        if not self.fields or accepted == NOTHING or self._found(accepted):
+        if not self.fields or accepted == NOTHING:
             return True
-        if self.path is None or not self.path.exists():
-            return False
-        self._read(self.path)
-        return self._found(accepted)
+        if copy:
+            self.state = copy
+            return True
+        if self._found(accepted):
+            return True
+        return self.path is not None and self._read(self.path) and self._found(accepted)
 
     def _found(self, accepted: str) -> bool:
         """Is the state in the context? Then it is ready for the round."""
@@ -95,20 +96,11 @@ class Memory:
         kept: View = {}
         waiting: View = {}
         algorithm = self.algorithm
-        unheard = {sent.name: Unheard() for sent in algorithm.exchanges}
-        unknown = {field: Unheard() for field in unsent(algorithm)}
         for name in reply.end:
             state = self.of(name)
-            local = local_of(algorithm, state["x"], reply, name, r, share)
-            if algorithm.held:  # the worker is gone when the mixture is there, so its own cannot wait for it
-                after = hear(algorithm, readable(algorithm, {**state, **unknown}), local, unheard)
-                later = {field: after[field] for field in self.fields}
-                if any(isinstance(value, Unheard) for value in later.values()):
-                    raise ValueError(
-                        f"{algorithm.label} makes what a worker keeps depend on what was mixed, which the worker does "
-                        "not hear when a server holds the model: keep it at the server, or make it from the worker's "
-                        "own round."
-                    )
+            local = reply.local(algorithm, state["x"], name, r, share)
+            if algorithm.held:
+                later = own_after(algorithm, state, local, None)
             else:  # what comes of it depends on the mixture
                 later = {part: np.asarray(getattr(local, part)) for part in sorted(algorithm.reads)}
             for field, value in later.items():
@@ -139,9 +131,8 @@ class Memory:
             parts = {part: array if part in VECTORS else array.item() for part, array in parts.items()}
             before |= {"x": parts["start"]} if "start" in parts else {}
             local = Local(self.algorithm.label, self.algorithm.reads, **parts)
-            after = hear(self.algorithm, readable(self.algorithm, before), local, heard)
-            for field in self.fields:
-                settled[field][name] = after[field]
+            for field, value in own_after(self.algorithm, before, local, heard).items():
+                settled[field][name] = value
         return settled
 
     def _arrays(self, prefix: str) -> View:
@@ -155,8 +146,12 @@ class Memory:
                 arrays |= {f"{prefix}{field}:{name}": array for name, array in one.items()}
         save_arrays(path, arrays, json.dumps(dict(self.records.config_records[NOTE])))
 
-    def _read(self, path: Path) -> None:
-        arrays, note = load_arrays(path)
+    def _read(self, path: Path) -> bool:
+        """Brings the file's content into the context; False if it is missing or not whole."""
+        found = read_or_warn(path)
+        if found is None:
+            return False
+        arrays, note = found
         records: View = {}
         for key, array in arrays.items():
             record, name = key.split(":", 1)
@@ -164,3 +159,4 @@ class Memory:
         for record, one in records.items():
             self.records[record] = to_record(one)
         self.records[NOTE] = ConfigRecord(json.loads(note))
+        return True

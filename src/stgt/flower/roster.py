@@ -9,7 +9,8 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from stgt.flower.records import HEADER, REMEDY, FailedError, header, header_of
+from stgt.flower.records import HEADER, REMEDY, header, read_partition
+from stgt.flower.reply import BadReply, Crashed
 
 
 class Roster:
@@ -18,14 +19,16 @@ class Roster:
     Args:
         partitions: n, how many there are.
         least: how many must be there.
-        patience: seconds to wait for that many.
+        wait: seconds to wait for that many.
         timeout: seconds to wait for a new node to say which partition it is, if less.
+        count: are clients asked how many examples they have?
     """
 
-    def __init__(self, partitions: int, least: int, patience: float, timeout: float | None = None):
-        self.partitions, self.least, self.patience = partitions, least, patience
-        self.wait = patience if timeout is None else min(patience, timeout)
-        self._known: dict[int, int] = {}  # in the order in which they came
+    def __init__(self, partitions: int, least: int, wait: float, timeout: float | None = None, count: bool = False):
+        self.partitions, self.least, self.wait, self.count = partitions, least, wait, count
+        self.answer_within = wait if timeout is None else min(wait, timeout)
+        self.examples: dict[int, int] = {}  # of each partition that said so
+        self._known: dict[int, int] = {}
         self._unidentified: dict[int, int] = {}  # the nodes that gave none when asked, and how often that was
         self._calls = 0
 
@@ -33,22 +36,25 @@ class Roster:
         """The node of each partition that is connected; waits until enough are.
 
         A node that gave no partition is asked again while there are too few without it; else after 2, 4, 8, … rounds.
+        What is wrong with a client ends the wait only before the first round, when it is likely to be wrong with all.
         """
-        until = time.monotonic() + self.patience
+        until = time.monotonic() + self.wait
         self._calls += 1
         while True:
             nodes = set(grid.get_node_ids())
-            self._known = {node: partition for node, partition in self._known.items() if node in nodes}
-            enough = len(set(self._known.values())) >= self.least
+            if not self._known.keys() <= nodes:  # a partition is free again, and somebody may have claimed it
+                self._known = {node: partition for node, partition in self._known.items() if node in nodes}
+                self._unidentified = {}
+            enough = len(self._known) >= self.least
             resting = {node for node, times in self._unidentified.items() if enough and self._calls % 2**times}
             faults = self._meet(grid, nodes - set(self._known) - resting)
-            found = {partition: node for node, partition in self._known.items()}
-            if len(found) >= self.least:
-                return found
-            if (faults and len(nodes) >= self.least) or time.monotonic() > until:
+            if len(self._known) >= self.least:
+                return {partition: node for node, partition in self._known.items()}
+            hopeless = faults and len(nodes) >= self.least and self._calls == 1
+            if hopeless or time.monotonic() > until:
                 reason = faults[0] if faults else "give --node-config 'partition-id=…' and start more SuperNodes."
-                raise ValueError(f"{len(found)} of at least {self.least} clients are there: {reason}")
-            log(INFO, "waiting for clients: %d of at least %d are there", len(found), self.least)
+                raise ValueError(f"{len(self._known)} of at least {self.least} clients are there: {reason}")
+            log(INFO, "waiting for clients: %d of at least %d are there", len(self._known), self.least)
             time.sleep(1.0)
 
     def forget(self, node: int) -> None:
@@ -56,26 +62,38 @@ class Roster:
         self._known.pop(node, None)
 
     def _meet(self, grid: Grid, nodes: set[int]) -> list[str]:
-        """Asks new nodes for their partition. Returns what was wrong with those who gave none."""
+        """Asks new nodes for their partition. Returns what was wrong with those who gave none.
+
+        A partition belongs to the node that came first for as long as Flower counts that as connected, which is a
+        minute after its death at most: a second node that claims it is refused.
+        """
         if not nodes:
             return []
         faults = []
         asked = [
             Message(
-                content=RecordDict({HEADER: header()}), message_type=MessageType.QUERY, dst_node_id=node, ttl=self.wait
+                content=RecordDict({HEADER: header(count=self.count)}),
+                message_type=MessageType.QUERY,
+                dst_node_id=node,
+                ttl=self.answer_within,
             )
             for node in sorted(nodes)
         ]
-        for message in grid.send_and_receive(asked, timeout=self.wait):
+        for message in grid.send_and_receive(asked, timeout=self.answer_within):
+            node = message.metadata.src_node_id
             try:
-                partition = int(header_of(message, "a client")["partition"])
-                if not 0 <= partition < self.partitions:
-                    raise ValueError(f"a client has partition-id={partition}: use 0 to {self.partitions - 1}.")
-                if partition in self._known.values():
-                    log(WARNING, "two clients have partition-id=%d: the one that came last is called.", partition)
-                self._known[message.metadata.src_node_id] = partition
-            except ValueError as error:
-                faults.append(f"{error}; {REMEDY}." if isinstance(error, FailedError) else str(error))
+                partition, examples = read_partition(message, self.partitions)
+                holder = next((one for one, held in self._known.items() if held == partition), None)
+                if holder is not None:
+                    raise BadReply(
+                        f"node {node} claims partition-id={partition}, which node {holder} has: it is refused while "
+                        "that one is connected; give each SuperNode a partition-id of its own."
+                    )
+                self._known[node] = partition
+                if examples is not None:
+                    self.examples[partition] = examples
+            except BadReply as error:
+                faults.append(f"{error}; {REMEDY}." if isinstance(error, Crashed) else str(error))
                 log(WARNING, "%s", faults[-1])
         self._unidentified |= {node: self._unidentified.get(node, 0) + 1 for node in nodes - set(self._known)}
         return faults

@@ -2,55 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from logging import INFO, WARNING
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
+from torch import nn
 
 from stgt.algorithms import Algorithm
-from stgt.checks import check_count, check_number, check_seed
-from stgt.flower.checkpoint import load_ledger, save_ledger
+from stgt.checks import check_choice, check_count, check_number, check_seed
+from stgt.flower.calling import Calling
+from stgt.flower.checkpoint import Checkpoint
 from stgt.flower.fit import as_text, check_usable
-from stgt.flower.ledger import Ledger, Reply
+from stgt.flower.ledger import Ledger
+from stgt.flower.metrics import NUM_EXAMPLES, Aggregate, aggregated
+from stgt.flower.outcome import Absence, Outcome, load_history, save_history
 from stgt.flower.records import (
+    CONFIG,
     HEADER,
-    FailedError,
+    REST,
+    Answer,
+    Moved,
+    fingerprint,
     from_record,
     header,
-    header_of,
-    is_unavailable,
+    read_answer,
+    read_evaluation,
     size_of,
     to_record,
     view_records,
 )
+from stgt.flower.records import OWN as COPY
+from stgt.flower.reply import Lost, Reply, digest
+from stgt.flower.result import FederatedResult
 from stgt.flower.roster import Roster
 from stgt.topology import Topology
 
-NUM_EXAMPLES = "num-examples"
+WEIGHTS = ("equal", "num_examples")
 
 
 class Strategy(FlowerStrategy):
-    """Any server–worker method of the family: ScaffoldPlus, Scaffold, FedAvg, FedProx, FedDyn, these with outer
-    momentum (DiLoCo, Outer), or STGT and LED on a sampled server.
+    """Any server–worker method of the family: ScaffoldPlus, Scaffold, FedAvg, FedProx, FedDyn, these with a server
+    optimiser (DiLoCo, FedAdam, Outer, Adaptive), or STGT and LED on a sampled server.
 
-    Weights are 1/|S|. Clients are known by their partition, so that the same seed gives the same run. A client that
-    fails, is late or whose reply is invalid is left out of its round, and the method's algebra stays right.
+    Replies have the weight 1/|S|. Clients are known by their partition, so that the same seed gives the same run. A
+    client that fails, is late or whose reply is invalid is left out of its round, by name and with the reason, and the
+    method's algebra stays right.
 
     Args:
-        algorithm: such as stgt.ScaffoldPlus(tau=10, gamma_g=1.0, gamma_c=1.0); gamma is the clients' lr.
+        algorithm: such as stgt.ScaffoldPlus(tau=10, gamma_g=1.0, gamma_c=1.0); gamma is the clients' lr. With s < n,
+            ScaffoldPlus takes steps n/s times as long as Scaffold: what is alike in both is lr·γ_c·n/s.
         topology: stgt.topology.server(n, sampled=s, seed=…): n clients in all, of whom s are called each round.
         seed: of the run: it changes whom the server calls and what clients draw.
         min_clients: how many must be there for a round to begin.
         min_replies: how many must reply for it to count.
-        patience: seconds to wait for clients to be there, and for a new one to say which partition it is.
+        wait: seconds to wait for clients to be there, and for a new one to say which partition it is.
+        patience: rounds in a row that may be lost; after that many the run ends with the reasons.
         checkpoint: a file to write the server's state to after every round, and to go on from; none if left out.
         evaluate: how many clients are asked to evaluate the model after each round.
+        weights: "equal" minimises (1/n) Σ f_i, the mean over clients; "num_examples" Σ m_i f_i / Σ m_i, the mean over
+            all examples, if f_i is that over the m_i examples of client i. Each client multiplies its loss by
+            n m_i / Σ m_i, which makes it exact for every method; m_i is its metric "num-examples".
+        client_config: `client_config(round, partition)` gives what one client's config has beside train_config.
+        train_metrics_aggr_fn, evaluate_metrics_aggr_fn: as Flower's strategies have them; the mean if left out, in
+            evaluation with the weights "num-examples".
     """
 
     def __init__(
@@ -61,73 +83,119 @@ class Strategy(FlowerStrategy):
         seed: int = 0,
         min_clients: int = 1,
         min_replies: int = 1,
-        patience: float = 600.0,
+        wait: float = 600.0,
+        patience: int = 5,
         checkpoint: Path | str | None = None,
         evaluate: int = 0,
+        weights: str = "equal",
+        client_config: Callable[[int, int], Mapping[str, Any]] | None = None,
+        train_metrics_aggr_fn: Aggregate | None = None,
+        evaluate_metrics_aggr_fn: Aggregate | None = None,
     ):
         check_usable(algorithm, topology)
         self.algorithm, self.topology = algorithm, topology
-        self.seed, self.patience = check_seed(seed), check_number(patience, "patience", above=0)
+        self.seed, self.wait = check_seed(seed), check_number(wait, "wait", above=0)
+        self.patience = check_count(patience, "patience")
         self.min_clients = check_count(min_clients, "min_clients")
         self.min_replies = check_count(min_replies, "min_replies")
         if self.min_clients > topology.n:
             raise ValueError(f"min_clients={min_clients}: there are {topology.n} in all; give at most that many.")
         if self.min_replies > topology.sampled:
             raise ValueError(f"min_replies={min_replies}: a round calls {topology.sampled}; give at most that many.")
-        self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        self.checkpoint = None if checkpoint is None else Checkpoint(checkpoint, self.seed)
         self.evaluate = check_count(evaluate, "evaluate", 0)
+        self.weights = check_choice(weights, "weights", WEIGHTS)
+        self.client_config = client_config
+        self.train_metrics_aggr_fn, self.evaluate_metrics_aggr_fn = train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         self.ledger: Ledger | None = None
+        self.history: list[Outcome] = []
         self.done = 0  # rounds before this start
-        self._roster = Roster(topology.n, self.min_clients, self.patience)
-        self._called: dict[int, int] = {}  # the partition of each node that was sent this round's message
-        self._ttl: float | None = None
-        self._sent = 0
+        self._run: Calling | None = None
 
     # -- the whole run -----------------------------------------------------------------------------------------------
 
     def start(
         self,
         grid: Grid,
-        initial_arrays: ArrayRecord,
+        initial_arrays: ArrayRecord | nn.Module,
         num_rounds: int = 3,
         timeout: float = 3600,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> Result:
+    ) -> FederatedResult:
         """Runs `num_rounds` rounds in all, less those that a checkpoint has behind it; see Flower's `Strategy.start`.
 
-        A client that has not replied after `timeout` seconds is left out of the round.
+        Args:
+            initial_arrays: the first model, as an ArrayRecord of its state_dict, or of a part of it that holds all that
+                is trained; or the model itself, which then says what is trained: what requires a gradient. Else most
+                of the first replies say it.
+            timeout: seconds after which a client that has not replied is left out of the round.
         """
         check_count(num_rounds, "num_rounds")
-        self.ledger, self.done = Ledger(self.algorithm, self.topology, from_record(initial_arrays)), 0
+        self.ledger, self.done, self.history = self._begin(initial_arrays), 0, []
+        unit = 0.0
         if self.checkpoint is not None and self.checkpoint.exists():
-            self.done = load_ledger(self.checkpoint, self.ledger, self.seed)
-            log(INFO, "going on from round %d of %s", self.done, self.checkpoint)
-        self._ttl, self._roster = timeout, Roster(self.topology.n, self.min_clients, self.patience, timeout)
+            self.done, unit = self.checkpoint.load(self.ledger)
+            self.history = load_history(self.checkpoint.history, self.done)
+            log(INFO, "going on from round %d of %s", self.done, self.checkpoint.path)
+        count = self.weights == "num_examples"
+        roster = Roster(self.topology.n, self.min_clients, self.wait, timeout, count)
+        self._run = Calling(grid, roster, num_rounds, timeout, unit)
         begin, done = to_record(self.ledger.model()), self.done
 
-        def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
-            return None if evaluate_fn is None or (done and not number) else evaluate_fn(done + number, arrays)
+        def look(number: int, arrays: ArrayRecord) -> MetricRecord | None:
+            if evaluate_fn is None or (done and not number):
+                return None
+            found = evaluate_fn(done + number, arrays)
+            if number and found is not None:
+                self.history[-1].server = dict(found)
+                self._write_history()
+            return found
 
-        result = super().start(
-            grid,
-            begin,
-            max(0, num_rounds - done),
-            timeout,
-            train_config,
-            evaluate_config,
-            evaluate if evaluate_fn is not None else None,
-        )
-        for name in ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"):
-            found = getattr(result, name)
-            setattr(result, name, {r + done if r else r: values for r, values in found.items()})
-        result.arrays = to_record(self.ledger.model())
-        return result
+        try:
+            result = super().start(
+                grid,
+                begin,
+                max(0, num_rounds - done),
+                timeout,
+                train_config,
+                evaluate_config,
+                look if evaluate_fn is not None else None,
+            )
+        finally:
+            lost, self._run = self._run.lost, None
+        if lost:
+            last = f"the last of them is round {self.history[-1].round}: {self.history[-1].reasons}"
+            if lost == num_rounds - done:
+                raise ValueError(f"no round counted; {last}")
+            log(WARNING, "the run ended with rounds that do not count, %d of them; %s", lost, last)
+        found = {
+            name: {r + done if r else r: values for r, values in getattr(result, name).items()}
+            for name in ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
+        }
+        title = f"{self.algorithm.label}, {self.topology.sampled} of {self.topology.n} clients a round"
+        return FederatedResult(to_record(self.ledger.model()), **found, history=self.history, title=title)
+
+    def _begin(self, given: ArrayRecord | nn.Module) -> Ledger:
+        if not isinstance(given, nn.Module):
+            return Ledger(self.algorithm, self.topology, from_record(given))
+        named = given.state_dict(keep_vars=True)
+        trained = {id(value): name for name, value in given.named_parameters() if value.requires_grad}
+        tied = {other: trained[id(value)] for other, value in named.items() if id(value) in trained}
+        tied = {other: name for other, name in tied.items() if other != name}
+        arrays = from_record(ArrayRecord(given.state_dict()))
+        return Ledger(self.algorithm, self.topology, arrays, trained.values(), tied)
 
     def summary(self) -> None:
         log(INFO, "\t├── %s on %s, seed %d", self.algorithm, self.topology, self.seed)
-        log(INFO, "\t└── at least %d clients and %d replies a round; weights 1/|S|", self.min_clients, self.min_replies)
+        log(
+            INFO,
+            "\t└── at least %d clients and %d replies a round; replies weigh 1/|S|, clients %s",
+            self.min_clients,
+            self.min_replies,
+            "the same" if self.weights == "equal" else "by their examples",
+        )
 
     # -- training ----------------------------------------------------------------------------------------------------
 
@@ -135,139 +203,187 @@ class Strategy(FlowerStrategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Calls s of the clients that are there: the same ones for the same seed."""
-        ledger, r = self._begun(), self.done + server_round - 1
-        present = self._roster.present(grid)
-        called = self.topology.called(r, self.seed, present)
-        self._called = {present[partition]: partition for partition in called}
-        self._sent, records, messages = 0, {}, []
-        for node, partition in self._called.items():
+        ledger, run = self._begun()
+        r, present = self.done + server_round - 1, run.roster.present(grid)
+        run.called = {present[partition]: partition for partition in self.topology.called(r, self.seed, present)}
+        outcome = Outcome(r + 1, sorted(run.called.values()))
+        self.history.append(outcome)
+        run.began, run.largest = time.monotonic(), 0
+        method, model = as_text(self.algorithm), fingerprint(ledger.kinds)
+        messages, records = [], {}
+        for node, partition in run.called.items():
             at = ledger.at[partition]
             if at not in records:
                 records[at] = view_records(ledger.view(partition))
-            told = header(
-                algorithm=as_text(self.algorithm),
-                round=r,
-                participation=self.topology.participation,
-                accepted=ledger.accepted[partition],
-                seed=self.seed,
-            )
-            content = RecordDict({**records[at], HEADER: told, "config": _config(config, r)})
-            self._sent = max(self._sent, size_of(content))
-            messages.append(Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node, ttl=self._ttl))
+            told = {
+                "algorithm": method,
+                "model": model,
+                "round": r,
+                "participation": self.topology.participation,
+                "accepted": ledger.accepted[partition],
+                "seed": self.seed,
+                "scale": self._scale(partition),
+            }
+            own = {} if self.client_config is None else dict(self.client_config(r + 1, partition))
+            content = self._content(partition, records[at], told, {**config, **own}, r)
+            content.update(view_records(ledger.copy_for(partition), COPY))
+            outcome.down += size_of(content)
+            run.largest = max(run.largest, size_of(content))
+            messages.append(Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node, ttl=run.timeout))
         return messages  # a list: Flower's grid of a deployment goes through them twice
+
+    def _content(
+        self, partition: int, view: Mapping[str, ArrayRecord], told: dict[str, Any], config: Mapping[str, Any], r: int
+    ) -> RecordDict:
+        """A message to a client: the view, what it lacks of the other arrays, and what it is told."""
+        ledger, _ = self._begun()
+        rest = ledger.rest_for(partition)
+        records: dict[str, Any] = {**view, **({REST: to_record(rest)} if rest else {})}
+        records[HEADER] = header(**told, rest=digest(ledger.rest))
+        records[CONFIG] = ConfigRecord({**config, "server-round": r + 1})
+        return RecordDict(records)
+
+    def _scale(self, partition: int) -> float:
+        """n m_i / Σ m_i; the mean is over those who were there when the run began."""
+        if self.weights == "equal":
+            return 1.0
+        _, run = self._begun()
+        examples = run.roster.examples
+        run.unit = run.unit or float(np.mean(list(examples.values())))
+        return examples[partition] / run.unit
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Takes in the replies that are right; a round with too few leaves everything as it was."""
-        ledger, r = self._begun(), self.done + server_round - 1
-        come = {
-            self._called.get(message.metadata.src_node_id): message
-            for message in replies
-            if not is_unavailable(message)
-        }
-        good: dict[int, Reply] = {}
-        faults: list[str] = []
-        lost: list[int] = []
-        for partition in sorted(self._called.values()):
-            if partition not in come:
-                continue
-            try:
-                found = self._read(come[partition], partition, r)
-                if found is None:
-                    lost.append(partition)
-                else:
-                    ledger.check(partition, found, next(iter(good.values()), None))
-                    good[partition] = found
-            except ValueError as error:
-                log(WARNING, "round %d: client %d: %s", r + 1, partition, error)
-                if ledger.trained is None or not isinstance(error, FailedError):
-                    faults.append(f"client {partition}: {error}")
-        if lost:
-            log(WARNING, "round %d: client %d has lost its state; all control variables start anew.", r + 1, lost[0])
-            ledger.forget(r)
-            return self._end(r), None
-        if faults and len(faults) == len(self._called):
-            raise ValueError(f"no client could do round {r + 1}: {faults[0]}")
+        ledger, run = self._begun()
+        r, outcome = self.done + server_round - 1, self.history[-1]
+        answers, outcome.absent = run.read(replies, lambda message, i: self._answer(message, i, r))
+        good = {partition: answer.reply for partition, answer in answers.items()}
+        for partition, fault in ledger.odd_ones(good).items():
+            outcome.absent.append(Absence(partition, "refused", fault))
+            del good[partition], answers[partition]
+        outcome.up = sum(answer.size for answer in answers.values())
         if len(good) < self.min_replies:
-            log(WARNING, "round %d does not count: %d replies of %d.", r + 1, len(good), self.min_replies)
-            return self._end(r), None
-        ledger.take(r, good)
-        contents = [come[partition].content for partition in good]
-        numbers = _averaged([dict(content.metric_records["metrics"]) for content in contents], None)
-        numbers |= {"clients": len(good), "uplink-bytes": max(map(size_of, contents)), "downlink-bytes": self._sent}
-        return self._end(r), MetricRecord({**numbers})
+            outcome.problem = f"{len(good)} of at least {self.min_replies} replies"
+        else:
+            self._note_vote(good, r)
+            try:
+                ledger.take(r, good)
+            except ValueError as error:
+                outcome.problem = str(error)
+        if not outcome.problem:
+            outcome.taken = sorted(good)
+            outcome.metrics = aggregated([answer.metrics for answer in answers.values()], self.train_metrics_aggr_fn)
+            outcome.metrics |= {
+                "clients": len(good),
+                "uplink-bytes": max(answer.size for answer in answers.values()),
+                "downlink-bytes": run.largest,
+            }
+        return self._end(outcome)
 
-    def _end(self, r: int) -> ArrayRecord:
-        """The round's model, and the checkpoint."""
-        ledger = self._begun()
+    def _answer(self, message: Message, partition: int, r: int) -> Answer:
+        """A reply to round r, looked at."""
+        with self._remembered(message, partition):
+            answer = read_answer(message, partition, r)
+        self._begun()[0].check(partition, answer.reply)
+        return answer
+
+    @contextmanager
+    def _remembered(self, message: Message, partition: int) -> Iterator[None]:
+        """What is wrong with a client is kept in mind until it is called again."""
+        ledger, run = self._begun()
+        try:
+            yield
+        except Moved:
+            run.roster.forget(message.metadata.src_node_id)
+            raise
+        except Lost:
+            ledger.missed(partition)
+            raise
+
+    def _note_vote(self, good: Mapping[int, Reply], r: int) -> None:
+        if self._begun()[0].trained is None and len(good) <= self.topology.n / 2:
+            log(
+                INFO,
+                "round %d: %d of %d clients decide what is trained: give start the model itself, and the server does.",
+                r + 1,
+                len(good),
+                self.topology.n,
+            )
+
+    def _end(self, outcome: Outcome) -> tuple[ArrayRecord, MetricRecord | None]:
+        """The round's model and its numbers; its line, the checkpoint, and the end of a run that leads nowhere."""
+        ledger, run = self._begun()
+        outcome.seconds = time.monotonic() - run.began
+        for absence in outcome.absent:
+            log(WARNING, "round %d: %s", outcome.round, absence)
+        log(WARNING if outcome.problem else INFO, "%s", outcome.line(run.rounds))
         if self.checkpoint is not None:
-            save_ledger(self.checkpoint, ledger, self.seed, r + 1)
-        return to_record(ledger.model())
+            self._write_history()
+            self.checkpoint.save(ledger, outcome.round, run.unit)
+        run.lost = 0 if outcome.taken else run.lost + 1
+        if run.lost >= self.patience:
+            raise ValueError(
+                f"{run.lost} rounds in a row do not count, as many as patience allows; the last of them is round "
+                f"{outcome.round}: {outcome.reasons}"
+            )
+        return to_record(ledger.model()), MetricRecord(outcome.metrics) if outcome.taken else None
 
-    def _read(self, message: Message, partition: int, r: int) -> Reply | None:
-        """A client's reply to round r; None if it has lost its state."""
-        said = header_of(message, "it")
-        if said.get("partition") != partition:
-            self._roster.forget(message.metadata.src_node_id)
-            raise ValueError(f"it is partition {said.get('partition')} now: it is asked again before it is called.")
-        if said.get("round") != r:
-            raise ValueError("its reply is to another round: it is left out.")
-        if said.get("lost"):
-            return None
-        missing = {"end", "buffers", "travelled", "metrics"} - set(message.content)
-        if missing:
-            raise ValueError(f"its reply lacks {min(missing)!r}: use the same version of stgt on both sides.")
-        records, travelled = message.content.array_records, message.content.metric_records["travelled"]
-        return Reply(
-            end=from_record(records["end"]),
-            travelled={name: float(str(value)) for name, value in travelled.items()},
-            direction=from_record(records["direction"]) if "direction" in records else None,
-            buffers=from_record(records["buffers"]),
-            tied=dict(pair.split("=", 1) for pair in said["tied"]),
-        )
+    def _write_history(self) -> None:
+        if self.checkpoint is not None:
+            save_history(self.checkpoint.history, self.history)
 
     # -- evaluation --------------------------------------------------------------------------------------------------
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Asks `evaluate` clients what they think of the model."""
+        """Asks `evaluate` clients, drawn by seed and round, what they think of the model."""
         if not self.evaluate:
             return []
-        r, present = self.done + server_round - 1, self._roster.present(grid)
-        self._called, messages = {}, []
-        for partition in sorted(present)[: self.evaluate]:
-            self._called[present[partition]] = partition
-            content = RecordDict({"view.x": arrays, HEADER: header(round=r), "config": _config(config, r)})
-            kind = MessageType.EVALUATE
-            messages.append(Message(content=content, message_type=kind, dst_node_id=present[partition], ttl=self._ttl))
-        return messages
+        ledger, run = self._begun()
+        r, present = self.done + server_round - 1, run.roster.present(grid)
+        line = np.random.default_rng([self.seed, r, 1]).permutation(self.topology.n)
+        chosen = [int(partition) for partition in line if partition in present][: self.evaluate]
+        run.called = {present[partition]: partition for partition in sorted(chosen)}
+        names = arrays.keys() if ledger.trained is None else ledger.trained
+        view = {"view.x": ArrayRecord({name: arrays[name] for name in names})}
+        return [
+            Message(
+                content=self._content(partition, view, {"round": r}, config, r),
+                message_type=MessageType.EVALUATE,
+                dst_node_id=node,
+                ttl=run.timeout,
+            )
+            for node, partition in run.called.items()
+        ]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The clients' numbers, averaged with the weights "num-examples" if all of them say it."""
-        found = []
-        for message in replies:
-            try:
-                header_of(message, "it")
-                found.append(dict(message.content.metric_records["metrics"]))
-            except ValueError as error:
-                log(WARNING, "evaluation: client %s: %s", self._called.get(message.metadata.src_node_id), error)
-        weigh = all(numbers.get(NUM_EXAMPLES, 0) > 0 for numbers in found)
-        return MetricRecord({**_averaged(found, NUM_EXAMPLES if weigh else None)}) if found else None
+        if not self.evaluate:
+            return None
+        found, absent = self._begun()[1].read(replies, self._evaluated)
+        for absence in absent:
+            log(WARNING, "round %d: evaluation: %s", self.history[-1].round, absence)
+        if not found:
+            return None
+        numbers = aggregated(list(found.values()), self.evaluate_metrics_aggr_fn, NUM_EXAMPLES)
+        self.history[-1].evaluation = numbers
+        self._write_history()
+        return MetricRecord(numbers)
 
-    def _begun(self) -> Ledger:
-        if self.ledger is None:
-            raise ValueError("the strategy was not started: call strategy.start(grid, initial_arrays, …).")
-        return self.ledger
+    def _evaluated(self, message: Message, partition: int) -> dict[str, Any]:
+        with self._remembered(message, partition):
+            found, held = read_evaluation(message, partition)
+        self._begun()[0].confirm(partition, self.history[-1].round, held)
+        return found
 
-
-def _config(config: ConfigRecord, r: int) -> ConfigRecord:
-    return ConfigRecord({**config, "server-round": r + 1})
-
-
-def _averaged(rows: list[dict], weight: str | None) -> dict[str, float]:
-    """The mean of each number that all rows have; lists are left out."""
-    weights = np.array([float(row[weight]) if weight else 1.0 for row in rows])
-    names = [name for name in rows[0] if name != weight and all(isinstance(row.get(name), int | float) for row in rows)]
-    return {name: float(np.average([float(row[name]) for row in rows], weights=weights)) for name in names}
+    def _begun(self) -> tuple[Ledger, Calling]:
+        if self.ledger is None or self._run is None:
+            raise ValueError(
+                "the strategy was not started: call strategy.start(grid, initial_arrays, …). It cannot stand inside "
+                "another one, such as Flower's DifferentialPrivacyServerSideFixedClipping, which would not see the "
+                "control variables: give client_app mods=[LocalDpMod(…)] instead."
+            )
+        return self.ledger, self._run
