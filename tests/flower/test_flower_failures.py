@@ -10,6 +10,7 @@ from quadratics import CENTRES, CLIENTS, CURVES, LR, OPTIMUM, FatefulGrid, P
 
 import stgt
 from stgt.flower import Strategy, client_app
+from stgt.flower.records import to_record
 
 SAMPLED, TAU = 3, 3
 TOPOLOGY = stgt.topology.server(CLIENTS, sampled=SAMPLED)
@@ -85,23 +86,22 @@ FATES = st.lists(
 
 
 def run_through(method, fates):
-    """One round for each row of fates; a round in which all replies are nonsense ends the run."""
+    """One round for each row of fates; a run of which no round counts, or too many in a row do not, is over."""
     grid = FatefulGrid(quadratics.app_of(), fate=lambda r, i: fates[r][i])
-    strategy = Strategy(method, TOPOLOGY)
+    strategy = Strategy(method, TOPOLOGY, patience=4)
     called = [TOPOLOGY.called(r, 0, range(CLIENTS)) for r in range(len(fates))]
-    heard = False
-    stops = False
-    for row, members in zip(fates, called, strict=True):
-        given = [row[i] for i in members]
-        stops = all(fate == "nan" or (fate == "error" and not heard) for fate in given)
-        if stops:
-            break
-        heard = heard or "ok" in given
-    if stops:
-        with pytest.raises(ValueError, match="no client could do round"):
+    counts = ["ok" in [row[i] for i in members] for row, members in zip(fates, called, strict=True)]
+    if not any(counts) or any(not any(counts[k : k + 4]) for k in range(len(counts) - 3)):
+        with pytest.raises(ValueError, match=r"no round counted|4 rounds in a row do not count, as many as patience"):
             quadratics.start(strategy, grid, len(fates))
     else:
         quadratics.start(strategy, grid, len(fates))
+    for outcome, members, row in zip(strategy.history, called, fates, strict=False):
+        reasons = {"lost": "late", "error": "crashed", "nan": "refused"}
+        assert outcome.taken == [i for i in members if row[i] == "ok"]
+        assert {one.client: one.reason for one in outcome.absent} == {
+            i: reasons[row[i]] for i in members if row[i] != "ok"
+        }
     return strategy, grid
 
 
@@ -138,8 +138,8 @@ def test_a_round_with_too_few_replies_leaves_everything_as_it_was(caplog):
     strategy = Strategy(PLUS, stgt.topology.server(CLIENTS), min_replies=4)
     two = quadratics.start(Strategy(PLUS, stgt.topology.server(CLIENTS)), FatefulGrid(quadratics.app_of()), 2)
     np.testing.assert_array_equal(quadratics.start(strategy, grid, 4), two)
-    assert "round 3 does not count: 3 replies of 4." in caplog.text
-    assert "round 4 does not count: 3 replies of 4." in caplog.text
+    assert "round 3 of 4: 0 of 5 clients, " in caplog.text
+    assert "left out: 1 late, 3 late; does not count: 3 of at least 4 replies" in caplog.text
 
 
 def test_an_exception_in_one_client_s_code_is_left_out_and_told(caplog):
@@ -150,7 +150,7 @@ def test_an_exception_in_one_client_s_code_is_left_out_and_told(caplog):
 
     strategy = Strategy(PLUS, stgt.topology.server(CLIENTS))
     found = quadratics.start(strategy, FatefulGrid(quadratics.app_of(make)), 2)
-    assert "round 1: client 1: it failed: RuntimeError: out of memory" in caplog.text
+    assert "round 1: client 1 crashed: it failed: RuntimeError: out of memory" in caplog.text
     lost = FatefulGrid(quadratics.app_of(), fate=lambda r, i: "lost" if i == 1 else "ok")
     np.testing.assert_array_equal(found, quadratics.start(Strategy(PLUS, stgt.topology.server(CLIENTS)), lost, 2))
 
@@ -186,12 +186,11 @@ def test_clients_that_diverge_for_a_while_leave_the_algebra_right(method):
     strategy = Strategy(method, TOPOLOGY)
     called = [[fates[r][i] for i in TOPOLOGY.called(r, 0, range(CLIENTS))] for r in range(rounds)]
     assert any("ok" in row and set(row) != {"ok"} for row in called)
-    ends = next((r for r, row in enumerate(called) if "ok" not in row), rounds)  # all diverge: the run ends there
-    found = quadratics.start(strategy, grid, ends)
+    found = quadratics.start(strategy, grid, rounds)
     if isinstance(method, stgt.STGT):
         np.testing.assert_allclose(quadratics.own_states(strategy, grid, "c").sum(axis=0), 0.0, rtol=0, atol=1e-12)
         return
-    x, c, own = literal(ends, fates, RATES[method], GAMMA_G[method])
+    x, c, own = literal(rounds, fates, RATES[method], GAMMA_G[method])
     np.testing.assert_allclose(found, x, rtol=0, atol=1e-12)
     np.testing.assert_allclose(quadratics.held(strategy, "c"), c, rtol=0, atol=1e-12)
     np.testing.assert_allclose(quadratics.own_states(strategy, grid, "own"), own, rtol=0, atol=1e-12)
@@ -209,8 +208,8 @@ def test_a_client_that_diverges_says_so_and_keeps_nothing_of_the_round(method, t
         kept.append((state, [path.read_bytes() for path in tmp_path.glob("*-3.*")]))
 
     strategy.start(grid, quadratics.initial(), num_rounds=3, evaluate_fn=look)
-    sentence = "partition 3, round 2: u is not finite after the local steps: take a smaller lr."
-    assert f"round 2: client 3: {sentence}" in caplog.text
+    sentence = "u is not finite after the local steps: take a smaller lr."
+    assert f"round 2: client 3 refused: {sentence}" in caplog.text
     faults = [reply.content for reply in grid.replied if "fault" in reply.content["stgt"]]
     assert [set(content) for content in faults] == [{"stgt"}]
     assert faults[0]["stgt"]["fault"] == sentence
@@ -219,7 +218,7 @@ def test_a_client_that_diverges_says_so_and_keeps_nothing_of_the_round(method, t
     assert first[1]
     assert second == first
     assert third != second
-    assert "lost its state" not in caplog.text
+    assert "client 3 lost" not in caplog.text
 
 
 def test_the_direction_of_another_optimiser_is_looked_at_too():
@@ -230,14 +229,42 @@ def test_the_direction_of_another_optimiser_is_looked_at_too():
         task.loss = lambda model, batch: 1e308 * model.vector().sum()
         return task
 
-    with pytest.raises(ValueError, match=r"partition 0, round 1: u is not finite after the local steps: take"):
+    with pytest.raises(ValueError, match=r"clients 0, 1, 2, 3, 4 refused: u is not finite after the local steps: take"):
         quadratics.start(Strategy(PLUS, stgt.topology.server(CLIENTS)), FatefulGrid(quadratics.app_of(make)), 1)
 
 
-def test_one_client_a_round_that_diverges_ends_the_run_with_its_sentence():
+def test_one_client_a_round_that_diverges_does_not_end_the_run():
     topology = stgt.topology.server(CLIENTS, sampled=1)
-    third = topology.called(2, 0, range(CLIENTS))[0]
     strategy, grid = Strategy(PLUS, topology), FatefulGrid(diverging(lambda r, i: r == 2))
-    with pytest.raises(ValueError, match=rf"no client could do round 3: client {third}: .* take a smaller lr\.$"):
-        quadratics.start(strategy, grid, 4)
-    assert set(strategy.ledger.views) == {1}  # the state after the second round
+    quadratics.start(strategy, grid, 4)
+    assert [len(one.taken) for one in strategy.history] == [1, 1, 0, 1]
+    (absence,) = strategy.history[2].absent
+    third = topology.called(2, 0, range(CLIENTS))[0]
+    assert (absence.client, absence.reason) == (third, "refused")
+    assert absence.detail == "u is not finite after the local steps: take a smaller lr."
+
+
+@pytest.mark.parametrize(("patience", "ends"), [(1, 3), (3, 5), (5, 7)])
+def test_a_run_in_which_nothing_happens_ends_with_the_reasons(patience, ends):
+    """From round 3 on every client crashes."""
+
+    def setup(context, config):
+        if config["server-round"] >= 3:
+            raise MemoryError("no room")
+        return quadratics.task(context.node_config["partition-id"])
+
+    strategy = Strategy(PLUS, TOPOLOGY, patience=patience)
+    sentence = (
+        rf"^{patience} rounds in a row do not count, as many as patience allows; the last of them is round {ends}: "
+        r"0 of at least 1 replies; clients \d, \d, \d crashed: it failed: MemoryError: no room$"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        quadratics.start(strategy, FatefulGrid(client_app(setup)), 50)
+    two = quadratics.start(Strategy(PLUS, TOPOLOGY), FatefulGrid(quadratics.app_of()), 2)
+    np.testing.assert_array_equal(quadratics.vector(to_record(strategy.ledger.model())), two)
+
+
+def test_a_run_that_ends_with_lost_rounds_says_so(caplog):
+    grid = FatefulGrid(quadratics.app_of(), fate=lambda r, i: "lost" if r >= 2 else "ok")
+    quadratics.start(Strategy(PLUS, TOPOLOGY), grid, 4)
+    assert "the run ended with rounds that do not count, 2 of them; the last of them is round 4: 0 of" in caplog.text

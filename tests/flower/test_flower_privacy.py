@@ -44,7 +44,7 @@ def test_a_client_s_own_state_is_in_no_message(name, optimizer):
         if message.metadata.message_type == "train":
             assert set(message.content) <= {"view.x", "view.c", "view.z", "stgt", "config"}
             assert set(reply.content) == up
-            assert set(reply.content["stgt"]) == {"partition", "round", "tied"}
+            assert set(reply.content["stgt"]) == {"partition", "round", "tied", "rest"}
     travelled = [
         array.numpy()
         for message in grid.sent + grid.replied

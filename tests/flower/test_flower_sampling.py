@@ -107,24 +107,41 @@ def test_fewer_than_s_are_all_called_and_c_keeps_its_proportion():
     np.testing.assert_allclose(quadratics.held(strategy, "c"), expected, rtol=0, atol=1e-13)
 
 
-def test_a_supernode_that_restarted_is_called_though_its_old_id_is_still_listed(caplog):
-    class RestartedGrid(NodesGrid):
-        """Node 2 is dead from round 2 on, and node 99 is its successor."""
+class ClaimedGrid(NodesGrid):
+    """Node 99 claims partition 1 from round 2 on; its holder, node 2, is listed until round `drops`."""
 
-        def get_node_ids(self):
-            return self.listed[: None if len(self.called()) > 1 else CLIENTS]
+    drops = 99
 
-        def _call(self, message):
-            assert message.metadata.dst_node_id != 2 or message.content["stgt"].get("round", 0) < 2
-            return super()._call(message)
+    def get_node_ids(self):
+        r = len(self.called())
+        return [node for node in self.listed if (node != 99 or r > 1) and (node != 2 or r < self.drops)]
 
-    grid = RestartedGrid({1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 99: 1})
-    strategy = Strategy(PLUS, stgt.topology.server(CLIENTS))
+
+CLAIMED = {1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 99: 1}
+
+
+def test_a_second_node_that_claims_a_taken_partition_is_refused(caplog):
+    grid, strategy = ClaimedGrid(CLAIMED), Strategy(PLUS, stgt.topology.server(CLIENTS))
     found = quadratics.start(strategy, grid, 6)
-    assert caplog.text.count("two clients have partition-id=1: the one that came last is called.") == 1
-    assert caplog.text.count("client 1 has lost its state") == 1
-    assert all(sorted(row) == list(range(CLIENTS)) for row in grid.called().values())
-    assert np.isfinite(found).all()
+    assert "node 99 claims partition-id=1, which node 2 has: it is refused while that one is connected" in caplog.text
+    assert all(message.metadata.dst_node_id != 99 for message in grid.sends())
+    undisturbed = NodesGrid({node: partition for node, partition in CLAIMED.items() if node != 99})
+    np.testing.assert_array_equal(
+        found, quadratics.start(Strategy(PLUS, stgt.topology.server(CLIENTS)), undisturbed, 6)
+    )
+
+
+def test_a_partition_is_free_when_its_node_is_gone(caplog):
+    """As that of a SuperNode without a key of its own, which restarted: it has another id, and no state."""
+    grid, strategy = ClaimedGrid(CLAIMED), Strategy(PLUS, stgt.topology.server(CLIENTS))
+    grid.drops = 4
+    quadratics.start(strategy, grid, 8)
+    called = [{m.metadata.dst_node_id for m in grid.sends() if m.content["stgt"]["round"] == r} for r in range(8)]
+    assert [99 in row for row in called] == [False] * 4 + [True] * 4
+    assert [(2 in row) for row in called] == [True] * 4 + [False] * 4
+    lost = [(one.round, absence.client) for one in strategy.history for absence in one.absent]
+    assert lost == [(5, 1)]  # and then it has the server's copy
+    assert strategy.history[4].absent[0].reason == "lost"
 
 
 def test_a_node_that_says_nothing_is_asked_less_and_less(caplog):
@@ -151,7 +168,7 @@ def test_a_node_that_has_become_another_partition_is_asked_again(caplog):
     grid = ChangingGrid({node + 1: node for node in range(CLIENTS)}, quadratics.app_of(lambda i: make(i % CLIENTS)))
     strategy = Strategy(PLUS, stgt.topology.server(6))
     quadratics.start(strategy, grid, 5)
-    assert "round 3: client 0: it is partition 5 now" in caplog.text
+    assert "round 3: client 0 refused: it is partition 5 now" in caplog.text
     assert sorted(grid.called()[3]) == [1, 2, 3, 4, 5]
 
 
@@ -174,7 +191,7 @@ def test_a_partition_that_is_none_is_one_sentence(partition, sentence, caplog):
 
 def test_too_few_clients_are_waited_for_and_then_it_is_one_sentence(monkeypatch):
     monkeypatch.setattr("stgt.flower.roster.time.sleep", lambda seconds: None)
-    strategy = Strategy(PLUS, SAMPLED, min_clients=2, patience=0.01)
+    strategy = Strategy(PLUS, SAMPLED, min_clients=2, wait=0.01)
     with pytest.raises(ValueError, match=r"1 of at least 2 clients are there: .* start more SuperNodes\.$"):
         quadratics.start(strategy, NodesGrid({1: 0}), 1)
 

@@ -17,7 +17,8 @@ from stgt.flower import Strategy, Task, client_app, run_in_process
 EVERYBODY = stgt.topology.server(CLIENTS)
 SAMPLED = stgt.topology.server(CLIENTS, sampled=2)
 PLUS = stgt.ScaffoldPlus(tau=2, gamma_g=0.9, gamma_c=0.7)
-NOBODY = r"^no client could do round 1: client [0-4]: (partition [0-4], round 1: )?"  # if the client sees it
+ROUND = "no round counted; the last of them is round 1: 0 of at least 1 replies; "
+NOBODY = rf"^{ROUND}clients [0-4], [0-4] refused: "
 
 
 # -- the strategy's arguments ------------------------------------------------------------------------------------------
@@ -62,7 +63,9 @@ def test_an_algorithm_that_does_not_fit(algorithm, sentence):
         ({"min_clients": 99}, r"min_clients=99: there are \d+ in all; give at most that many\."),
         ({"min_clients": 0}, r"min_clients=0: give a whole number of at least 1\."),
         ({"seed": -1}, r"seed=-1: give a whole number of at least 0\."),
-        ({"patience": 0}, r"patience=0: give a finite number above 0\."),
+        ({"wait": 0}, r"wait=0: give a finite number above 0\."),
+        ({"patience": 0}, r"patience=0: give a whole number of at least 1\."),
+        ({"weights": "size"}, r"weights='size': choose from 'equal', 'num_examples'"),
         ({"evaluate": -1}, r"evaluate=-1: give a whole number of at least 0\."),
     ],
 )
@@ -115,7 +118,7 @@ def test_a_reply_that_lacks_something():
 
     app.query()(answer)
     app.train()(answer)
-    with pytest.raises(ValueError, match=r"its reply lacks 'buffers': use the same version of stgt on both sides\."):
+    with pytest.raises(ValueError, match=r"its reply lacks 'metrics': use the same version of stgt on both sides\."):
         run_in_process(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
 
 
@@ -160,12 +163,40 @@ def first_only(partition):
 
 
 def test_clients_that_train_different_things(caplog):
-    """In the first round nobody has said what is trained: the first reply decides, and the others are told."""
+    """In the first round nobody has said what is trained: most replies decide, and the odd one is named, as later."""
     strategy = Strategy(PLUS, EVERYBODY)
-    run_in_process(strategy, quadratics.app_of(first_only), quadratics.initial(), num_rounds=2)
-    assert strategy.ledger.trained == {"u"}
-    for partition in range(1, CLIENTS):
-        assert f"client {partition}: v is trained by some clients and not by others: give all clients" in caplog.text
+    result = run_in_process(strategy, quadratics.app_of(first_only), quadratics.initial(), num_rounds=2)
+    assert strategy.ledger.trained == {"u", "v"}
+    assert [one.taken for one in result.history] == [[1, 2, 3, 4]] * 2
+    told = [absence.detail for one in result.history for absence in one.absent]
+    assert told == [
+        "v is trained by 4 of 5 clients and not by it: give all clients the same model.",
+        "v is trained by the server's model and not by it: give all clients the same model.",
+    ]
+
+
+def test_the_server_s_own_model_decides_what_is_trained():
+    """Given the model itself, one odd client cannot lock the others out, though it is the only one called first."""
+    topology = stgt.topology.server(CLIENTS, sampled=1)
+    first = topology.called(0, 0, range(CLIENTS))[0]
+
+    def make(partition):
+        odd = lambda model: torch.optim.SGD([model.u], lr=0.1)  # noqa: E731
+        return quadratics.task(partition, odd if partition == first else quadratics.sgd)
+
+    for model, locked in ((quadratics.Point(), False), (quadratics.initial(), True)):
+        strategy = Strategy(PLUS, topology, patience=9)
+        result = run_in_process(strategy, quadratics.app_of(make), model, num_rounds=6)
+        left = {absence.client for one in result.history for absence in one.absent}
+        assert (first in left) != locked
+        assert strategy.ledger.trained == ({"u"} if locked else {"u", "v"})
+
+
+def test_a_model_that_says_what_is_frozen():
+    model = quadratics.Point()
+    model.v.requires_grad_(False)
+    with pytest.raises(ValueError, match="v is trained by this client and not by the others: give all clients"):
+        run_in_process(Strategy(PLUS, EVERYBODY), quadratics.app_of(), model, num_rounds=1)
 
 
 @pytest.mark.parametrize(
@@ -223,9 +254,10 @@ def test_nonsense_from_all_stops_the_run_and_leaves_state_and_checkpoint(how, tm
     grid = FatefulGrid(app, fate=lambda r, i: "nan" if how == "nan" and r == 2 else "ok")
     quadratics.start(strategy, grid, 2, arrays=quadratics.initial(dtype))
     written, before = path.read_bytes(), as_arrays(strategy.ledger)
-    with pytest.raises(ValueError, match=r"no client could do round 3: .*(not finite|too far).*: take a smaller lr\."):
+    sentence = r"round 3: 0 of at least 1 replies; clients 0, 1, 2, 3, 4 refused: .*(not finite|too far).*: take"
+    with pytest.raises(ValueError, match=sentence):
         quadratics.start(strategy, grid, 3, arrays=quadratics.initial(dtype))
-    assert path.read_bytes() == written
+    assert (tmp_path / "server.previous.safetensors").read_bytes() == written  # the round is over all the same
     after = as_arrays(strategy.ledger)
     assert after.keys() == before.keys()
     for key, array in before.items():

@@ -108,16 +108,11 @@ def _train(
     sent = {**untrained, **view["x"]}
     worker = Worker(_task(setup, context, config), algorithm, sent, float(told["scale"]))
     worker.begin(memory)
-    try:
-        found = _worked(message, context, worker, config, mods)
-        if isinstance(found, Message):
-            return found
-        reply, metrics = found
-        check_reply(reply, {**sent, **{other: sent[name] for other, name in worker.tied.items()}})
-    except Crashed:
-        raise
-    except ValueError as error:  # of a round that went wrong, nothing is kept
-        raise ValueError(f"partition {partition}, round {r + 1}: {error}") from None
+    found = _worked(message, context, worker, config, mods)
+    if isinstance(found, Message):
+        return found
+    reply, metrics = found
+    check_reply(reply, {**sent, **{other: sent[name] for other, name in worker.tied.items()}})
     memory.keep(reply, r, float(told["participation"]))
     tied = [f"{other}={name}" for other, name in reply.tied.items()]
     records = {END: to_record(reply.end), BUFFERS: to_record(reply.buffers)}

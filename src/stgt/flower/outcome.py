@@ -65,8 +65,14 @@ class Outcome:
 
     @property
     def reasons(self) -> str:
-        """Why it does not count, with all that is known."""
-        return "; ".join([*filter(None, [self.problem]), *map(str, self.absent)])
+        """Why it does not count, with all that is known; clients to whom the same happened stand together."""
+        groups: dict[tuple[str, str], list[int]] = {}
+        for one in self.absent:
+            groups.setdefault((one.reason, one.detail), []).append(one.client)
+        who = {
+            key: ("client " if len(one) == 1 else "clients ") + ", ".join(map(str, one)) for key, one in groups.items()
+        }
+        return "; ".join([self.problem, *(f"{who[reason, detail]} {reason}: {detail}" for reason, detail in groups)])
 
     def line(self, rounds: int) -> str:
         """The round in one line."""

@@ -319,7 +319,7 @@ class Strategy(FlowerStrategy):
         for absence in outcome.absent:
             log(WARNING, "round %d: %s", outcome.round, absence)
         log(WARNING if outcome.problem else INFO, "%s", outcome.line(run.rounds))
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and (outcome.taken or self.checkpoint.exists()):
             self._write_history()
             self.checkpoint.save(ledger, outcome.round, run.unit)
         run.lost = 0 if outcome.taken else run.lost + 1

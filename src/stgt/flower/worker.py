@@ -83,10 +83,7 @@ class Worker:
                 'use SGD, with momentum or without, or weights="equal".'
             )
         self.steps = Steps(self.algorithm, self.blocks, self.plain)
-        named = self.model.state_dict(keep_vars=True)
-        held = self.model.named_buffers(remove_duplicate=False)  # a module used twice has two names in the state_dict
-        self.buffers = {name: value for name, value in held if name in named}
-        self.unknown = {name: _array(value) for name, value in self.buffers.items() if name not in sent}
+        self.unknown = {name: value for name, value in self._buffers().items() if name not in sent}
 
     @property
     def untrained(self) -> Arrays:
@@ -136,7 +133,7 @@ class Worker:
                 travelled[name] = block.travelled
                 if block.total is not None:
                     direction[name] = (place(block.total) / self.taken).cpu().numpy()
-        buffers = {name: _array(value) for name, value in self.buffers.items()}
+        buffers = self._buffers()
         for name, before in self.unknown.items():
             if differs(buffers.pop(name), before):
                 raise ValueError(
@@ -145,6 +142,11 @@ class Worker:
                 )
         buffers = {name: value for name, value in buffers.items() if differs(value, self.sent[name])}
         return Reply(end, travelled, direction or None, buffers, self.tied)
+
+    def _buffers(self) -> Arrays:
+        """The model's buffers now, by all their names: a module used twice has two in the state_dict."""
+        named, held = self.model.state_dict(keep_vars=True), self.model.named_buffers(remove_duplicate=False)
+        return {name: value.detach().cpu().numpy().copy() for name, value in held if name in named}
 
     def _places(self, block: Block) -> Iterable[tuple[str, Callable[[Tensor], Tensor]]]:
         """The name of each parameter of a block, and how to look at its place in a flat buffer."""
@@ -198,7 +200,3 @@ def load(model: nn.Module, arrays: Arrays, tied: Mapping[str, str], trained: Ite
                 "give both sides the same model."
             )
     model.load_state_dict({**mine, **{name: torch.from_numpy(array) for name, array in whole.items()}})
-
-
-def _array(value: Tensor) -> Any:
-    return value.detach().cpu().numpy().copy()
