@@ -23,7 +23,8 @@ def assert_consistent(strategy, grid):
     own = quadratics.own_states(strategy, grid, "own")
     c = quadratics.held(strategy, "c") if len(next(iter(strategy.ledger.views.values()))) > 1 else np.zeros(P)
     topology = strategy.topology
-    scale = strategy.algorithm.gamma_c * topology.n / topology.sampled
+    share = topology.participation
+    scale = strategy.algorithm.control_rate(share) / share
     np.testing.assert_allclose(c, scale * own.mean(axis=0), rtol=0, atol=1e-12)
 
 

@@ -106,7 +106,7 @@ def _train(
     torch.manual_seed(int(np.random.SeedSequence([told["seed"], partition, r]).generate_state(1)[0]))
     config = _config(message, "train")
     sent = {**untrained, **view["x"]}
-    worker = Worker(_task(setup, context, config), algorithm, sent, float(told["scale"]))
+    worker = Worker(_task(setup, context, config), algorithm, sent, told.get("scale"))
     worker.begin(memory)
     found = _worked(message, context, worker, config, mods)
     if isinstance(found, Message):

@@ -222,7 +222,7 @@ class Strategy(FlowerStrategy):
                 "participation": self.topology.participation,
                 "accepted": ledger.accepted[partition],
                 "seed": self.seed,
-                "scale": self._scale(partition),
+                **self._scale(partition),
             }
             own = {} if self.client_config is None else dict(self.client_config(r + 1, partition))
             content = self._content(partition, records[at], told, {**config, **own}, r)
@@ -243,14 +243,14 @@ class Strategy(FlowerStrategy):
         records[CONFIG] = ConfigRecord({**config, "server-round": r + 1})
         return RecordDict(records)
 
-    def _scale(self, partition: int) -> float:
-        """n m_i / Σ m_i; the mean is over those who were there when the run began."""
+    def _scale(self, partition: int) -> dict[str, float]:
+        """n m_i / Σ m_i, if clients weigh by their examples; the mean is over those who were there as the run began."""
         if self.weights == "equal":
-            return 1.0
+            return {}
         _, run = self._begun()
         examples = run.roster.examples
         run.unit = run.unit or float(np.mean(list(examples.values())))
-        return examples[partition] / run.unit
+        return {"scale": examples[partition] / run.unit}
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -65,10 +65,10 @@ class Worker:
         task: the user's.
         algorithm: the method.
         sent: the server's arrays, those which are not trained included.
-        scale: what the loss is multiplied by, n times the client's weight.
+        scale: what the loss is multiplied by, n times the client's weight; None if all weigh the same.
     """
 
-    def __init__(self, task: Task, algorithm: Algorithm, sent: Arrays, scale: float):
+    def __init__(self, task: Task, algorithm: Algorithm, sent: Arrays, scale: float | None):
         self.task, self.algorithm, self.model, self.optimizer = task, algorithm, task.model, task.optimizer
         self.sent, self.scale, self.taken = sent, scale, 0
         self.trained, self.tied = _trained(task)
@@ -77,7 +77,7 @@ class Worker:
         self.blocks = make_blocks(self.optimizer.param_groups)
         check_divided(self.algorithm, self.optimizer)
         self.plain = is_plain(self.optimizer)
-        if scale != 1.0 and not isinstance(self.optimizer, torch.optim.SGD):
+        if scale is not None and not isinstance(self.optimizer, torch.optim.SGD):
             raise ValueError(
                 f'weights="num_examples" multiplies the loss, which {type(self.optimizer).__name__} divides out again: '
                 'use SGD, with momentum or without, or weights="equal".'
@@ -113,7 +113,7 @@ class Worker:
             for batch in islice(task.batches, limit):
                 self.optimizer.zero_grad()
                 loss = task.loss(self.model, batch)
-                (loss if self.scale == 1.0 else self.scale * loss).backward()
+                (loss if self.scale is None else self.scale * loss).backward()
                 self.steps.apply(self.optimizer.param_groups, first=self.taken == 0)
                 if not self.plain:
                     self.optimizer.step()

@@ -1,0 +1,87 @@
+"""Clients that weigh by their examples: f_i is multiplied by n m_i / Σ m_i."""
+
+import numpy as np
+import pytest
+import quadratics
+import torch
+from quadratics import CENTRES, CLIENTS, CURVES, FatefulGrid
+
+import stgt
+from stgt.flower import Strategy, run_in_process
+
+EVERYBODY = stgt.topology.server(CLIENTS)
+SAMPLED = stgt.topology.server(CLIENTS, sampled=3)
+COUNTS = np.array([100, 250, 40, 10, 100])
+SCALES = COUNTS / COUNTS.mean()
+OPTIMUM = (COUNTS[:, None] * CURVES * CENTRES).sum(axis=0) / (COUNTS[:, None] * CURVES).sum(axis=0)
+METHODS = [
+    stgt.ScaffoldPlus(tau=3, gamma_c=0.6), stgt.Scaffold(tau=3), stgt.STGT(tau=3), stgt.LED(tau=3),
+    stgt.FedDyn(tau=3, alpha=0.5), stgt.FedAvg(tau=3), stgt.FedProx(tau=3), stgt.Outer(stgt.ScaffoldPlus(tau=3)),
+]  # fmt: skip
+
+
+def counted(partition, optimizer=quadratics.sgd):
+    task = quadratics.task(partition, optimizer)
+    task.metrics = {"num-examples": int(COUNTS[partition])}
+    return task
+
+
+def by_hand(partition):
+    """The same client, whose user multiplies the loss."""
+    task = counted(partition)
+    loss, scale = task.loss, float(SCALES[partition])
+    task.loss = lambda model, batch: scale * loss(model, batch)
+    return task
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.label)
+def test_it_is_the_method_on_the_multiplied_losses_to_the_bit(method):
+    weighted = Strategy(method, SAMPLED, weights="num_examples")
+    found = quadratics.start(weighted, FatefulGrid(quadratics.app_of(counted)), 6)
+    plain = quadratics.start(Strategy(method, SAMPLED), FatefulGrid(quadratics.app_of(by_hand)), 6)
+    np.testing.assert_array_equal(found, plain)
+    equal = quadratics.start(Strategy(method, SAMPLED), FatefulGrid(quadratics.app_of(counted)), 6)
+    assert np.abs(found - equal).max() > 1e-3
+
+
+@pytest.mark.parametrize("method", METHODS[:5], ids=lambda method: method.label)
+def test_it_minimises_the_mean_over_all_examples(method):
+    strategy = Strategy(method, EVERYBODY, weights="num_examples")
+    found = quadratics.start(strategy, FatefulGrid(quadratics.app_of(counted)), 150)
+    np.testing.assert_allclose(found, OPTIMUM, rtol=0, atol=1e-6)
+    assert np.abs(OPTIMUM - quadratics.OPTIMUM).max() > 0.1
+
+
+def test_the_loss_that_is_reported_is_the_client_s_own():
+    results = [
+        run_in_process(
+            Strategy(METHODS[0], EVERYBODY, weights=weights), quadratics.app_of(counted), quadratics.initial()
+        )
+        for weights in ("equal", "num_examples")
+    ]
+    first = [result.train_metrics_clientapp[1]["loss"] for result in results]
+    plain = 0.5 * (CURVES * CENTRES**2).sum(axis=1).mean()  # of the first of three steps; it falls from there
+    assert all(0.3 * plain < loss < plain for loss in first)
+
+
+def test_one_that_comes_later_weighs_by_its_examples_too(tmp_path):
+    """What has the weight 1 is settled when the run begins, and stays so when it goes on from a file."""
+
+    class LateGrid(FatefulGrid):
+        def get_node_ids(self):
+            return list(self.contexts)[: CLIENTS if len(self.sends()) > 40 else 3]
+
+    app, path = quadratics.app_of(counted, state_dir=tmp_path), tmp_path / "server"
+    for rounds in (30, 200):
+        strategy = Strategy(METHODS[0], EVERYBODY, weights="num_examples", checkpoint=path)
+        found = quadratics.start(strategy, LateGrid(app), rounds)
+    np.testing.assert_allclose(found, OPTIMUM, rtol=0, atol=1e-6)
+
+
+def test_wrong_use_is_one_sentence():
+    strategy = Strategy(METHODS[0], EVERYBODY, weights="num_examples")
+    with pytest.raises(ValueError, match=r'needs each client\'s number: give Task metrics=\{"num-examples": …\}\.'):
+        quadratics.start(strategy, FatefulGrid(quadratics.app_of()), 1)
+    adam = lambda partition: counted(partition, lambda model: torch.optim.Adam(model.parameters()))  # noqa: E731
+    with pytest.raises(ValueError, match=r"multiplies the loss, which Adam divides out again: use SGD"):
+        quadratics.start(strategy, FatefulGrid(quadratics.app_of(adam)), 1)
