@@ -11,10 +11,18 @@ from flwr.serverapp.strategy import Result
 
 from stgt.engines.trace import as_frame
 from stgt.files import write_table
-from stgt.flower.outcome import REASONS, Outcome
+from stgt.flower.outcome import Outcome
 
 if TYPE_CHECKING:
     import pandas
+
+COUNTS = ("_num-examples", "_clients", "_steps", "_uplink-bytes", "_downlink-bytes")
+MEASURED = {  # what a curve shows, and how the table's columns begin that it is drawn from
+    "training, by clients": "train_",
+    "evaluation, by clients": "evaluate_",
+    "evaluation, by the server": "server_",
+}
+COUNTED = {"clients taken in": "clients", "clients left out": "left out"}
 
 
 @dataclass
@@ -47,29 +55,23 @@ class FederatedResult(Result):
         from stgt.report.figures import draw
         from stgt.report.panels import Figure, Line, Panel
 
-        rows = self.rows
+        rows = [{**row, "left out": row["called"] - row["clients"]} for row in self.rows]
         if not rows:
             raise ValueError("the run has no rounds: there is nothing to draw.")
 
         def line(label: str, name: str) -> Line:
             known = [(row["round"], row[name]) for row in rows if np.isfinite(row.get(name, np.nan))]
             x, y = np.array(known, dtype=float).reshape(-1, 2).T
-            return Line(label, x, y)
+            return Line(label, x, y, style=[*MEASURED, *COUNTED].index(label))
 
-        apart = ("_num-examples", "_clients", "_steps", "_uplink-bytes", "_downlink-bytes")
-        names = dict.fromkeys(
-            name for row in rows for name in row if name.startswith(("train_", "evaluate_", "server_"))
-        )
+        names = {name: None for row in rows for name in row if not name.endswith(COUNTS)}
         panels = []
-        for quantity in dict.fromkeys(name.split("_", 1)[1] for name in names if not name.endswith(apart)):
-            lines = [
-                line(label, f"{prefix}_{quantity}")
-                for prefix, label in (("train", "clients, training"), ("evaluate", "clients"), ("server", "server"))
-                if f"{prefix}_{quantity}" in names
-            ]
+        for quantity in dict.fromkeys(
+            name.removeprefix(prefix) for name in names for prefix in MEASURED.values() if name.startswith(prefix)
+        ):
+            lines = [line(label, prefix + quantity) for label, prefix in MEASURED.items() if prefix + quantity in names]
             panels.append(Panel("", "round", quantity.replace("_", " "), tuple(lines), ylog=False))
-        counts = [line("taken in", "clients")]
-        counts += [line(reason, reason) for reason in REASONS if any(row[reason] for row in rows)]
-        panels.append(Panel("", "round", "clients", tuple(counts), ylog=False))
-        figure = Figure(Path(path).name, tuple(panels), columns=min(2, len(panels)), title=self.title, shared=False)
-        return draw(figure, path)
+        counts = tuple(line(label, name) for label, name in COUNTED.items())
+        panels.append(Panel("", "round", "clients", counts, ylog=False))
+        columns = len(panels) if len(panels) < 4 else 2
+        return draw(Figure(Path(path).name, tuple(panels), columns, title=self.title, shared=False), path)
