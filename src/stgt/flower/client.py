@@ -122,7 +122,9 @@ def _train(
         message,
         **records,
         **{TRAVELLED: MetricRecord(dict(reply.travelled)), METRICS: metrics},
-        **{HEADER: header(partition=partition, round=r, tied=tied, rest=rest.keep(worker.untrained))},
+        **{
+            HEADER: header(partition=partition, round=r, tied=tied, rest=rest.keep(worker.untrained, str(told["rest"])))
+        },
     )
 
 
@@ -178,7 +180,7 @@ def _evaluate(message: Message, context: Context, setup: Setup, state_dir: Path 
         return _lost(message, partition, int(told["round"]))
     task = _task(setup, context, _config(message, "evaluate"))
     found = evaluate(task, {**untrained, **view_of(message.content)["x"]})
-    said = header(partition=partition, round=told["round"], rest=rest.keep(untrained))
+    said = header(partition=partition, round=told["round"], rest=rest.keep(untrained, str(told["rest"])))
     return reply_to(message, **{METRICS: MetricRecord({**task.metrics, **found}), HEADER: said})
 
 

@@ -55,6 +55,7 @@ class Ledger:
         self.unsure: set[int] = set()  # the workers who may not have their own, and are sent it
         self.trained: frozenset[str] | None = None  # the names of the parameters, once they are known
         self.rest: Arrays = {}  # the other arrays, from then on
+        self.rest_digest = ""
         self.changed: dict[str, int] = {}  # the round before which each of these became what it is
         self.holds = dict.fromkeys(range(topology.n), BEFORE)  # the round at whose start a worker had all of them
         self.tied: dict[str, str] = {}
@@ -146,10 +147,12 @@ class Ledger:
             found = _merged(before, [replies[worker].buffers.get(name, before) for worker in sorted(replies)])
             if not same_bits(found, before).all():
                 self.rest[name], self.changed[name] = found, r + 1
+        if r + 1 in self.changed.values():
+            self.rest_digest = digest(self.rest)
 
     def confirm(self, worker: int, r: int, held: str) -> None:
         """A worker says, by their digest, that it has the arrays which are not trained, as round r begins."""
-        if self.rest and held == digest(self.rest):
+        if self.rest and held == self.rest_digest:
             self.holds[worker] = r
 
     def missed(self, worker: int) -> None:
@@ -159,7 +162,7 @@ class Ledger:
 
     def restarted(self) -> None:
         """The server goes on from a file: it does not count on what workers have."""
-        self.unsure = set(self.own)
+        self.unsure, self.rest_digest = set(self.own), digest(self.rest)
         self.holds = dict.fromkeys(self.holds, BEFORE)
 
     @QUIET
@@ -211,7 +214,7 @@ class Ledger:
             )
         self.rest = {name: value for name, value in only["x"].items() if name not in trained and name not in tied}
         only["x"] = {name: value for name, value in only["x"].items() if name in trained}
-        self.changed = dict.fromkeys(self.rest, 0)
+        self.changed, self.rest_digest = dict.fromkeys(self.rest, 0), digest(self.rest)
         self.trained, self.tied = trained, dict(tied)
 
     def _whole(self, x: Arrays) -> Arrays:

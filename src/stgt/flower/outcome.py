@@ -103,7 +103,7 @@ class Outcome:
 
 def save_history(path: Path, history: list[Outcome]) -> None:
     """Writes the rounds to a JSON file, whole or not at all."""
-    write_text(path, json.dumps([asdict(one) for one in history]))
+    write_text(path, json.dumps([asdict(one) for one in history], default=float))
 
 
 def load_history(path: Path, rounds: int) -> list[Outcome]:

@@ -77,7 +77,7 @@ def header_of(message: Message, who: str) -> dict[str, Any]:
     """Our own record of a message; a BadReply if the other side failed, found a fault, or is not ours."""
     if message.has_error():
         raise Crashed(f"{who} failed: {str(message.error.reason).strip()}")
-    record = message.content.get(HEADER)
+    record = message.content.get(HEADER) if message.has_content() else None
     if not isinstance(record, ConfigRecord):
         raise BadReply(f"{who} is not one of stgt's: {REMEDY}.")
     if "fault" in record:

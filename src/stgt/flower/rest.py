@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from stgt.flower.arrays import read_or_warn, save_arrays
 from stgt.flower.records import REST, from_record, to_record
 from stgt.flower.reply import Arrays, digest
 
-PLACE = f"stgt.{REST}"
+PLACE, NOTE = f"stgt.{REST}", f"stgt.{REST}.note"
 
 
 class Rest:
@@ -37,20 +37,25 @@ class Rest:
         if not wanted:
             return {}
         sent = from_record(content.array_records.get(REST, ArrayRecord()))
+        if not sent and self._mark() == wanted:
+            return self._at_hand()
         for found in (dict, self._at_hand, self._on_disk):
             whole = {**found(), **sent}
             if digest(whole) == wanted:
                 return whole
         return None
 
-    def keep(self, rest: Arrays) -> str:
-        """Stores all of them, so that they need not be sent again. Returns their digest."""
-        mark = digest(rest)
-        if rest and mark != digest(self._at_hand()):
-            self.records[PLACE] = to_record(rest)
+    def keep(self, rest: Arrays, mark: str) -> str:
+        """Stores all of them, so that they need not be sent again. Returns their digest, `mark` if that is known."""
+        mark = mark or digest(rest)
+        if rest and mark != self._mark():
+            self.records[PLACE], self.records[NOTE] = to_record(rest), ConfigRecord({"digest": mark})
             if self.path is not None:
                 save_arrays(self.path, rest, "")
         return mark
+
+    def _mark(self) -> str:
+        return str(self.records.config_records.get(NOTE, {}).get("digest", ""))
 
     def _at_hand(self) -> Arrays:
         return from_record(self.records.array_records[PLACE]) if PLACE in self.records else {}

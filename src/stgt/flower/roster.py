@@ -10,7 +10,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from stgt.flower.records import HEADER, REMEDY, header, read_partition
-from stgt.flower.reply import BadReply, Crashed
+from stgt.flower.reply import SAME_VERSION, BadReply, Crashed
 
 
 class Roster:
@@ -83,6 +83,8 @@ class Roster:
             node = message.metadata.src_node_id
             try:
                 partition, examples = read_partition(message, self.partitions)
+                if self.count and examples is None:
+                    raise BadReply(f"client {partition} does not say how many examples it has: {SAME_VERSION}")
                 holder = next((one for one, held in self._known.items() if held == partition), None)
                 if holder is not None:
                     raise BadReply(

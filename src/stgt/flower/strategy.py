@@ -40,7 +40,7 @@ from stgt.flower.records import (
     view_records,
 )
 from stgt.flower.records import OWN as COPY
-from stgt.flower.reply import Lost, Reply, digest
+from stgt.flower.reply import Lost, Reply
 from stgt.flower.result import FederatedResult
 from stgt.flower.roster import Roster
 from stgt.topology import Topology
@@ -133,6 +133,7 @@ class Strategy(FlowerStrategy):
             timeout: seconds after which a client that has not replied is left out of the round.
         """
         check_count(num_rounds, "num_rounds")
+        check_number(timeout, "timeout", above=0)
         self.ledger, self.done, self.history = self._begin(initial_arrays), 0, []
         unit = 0.0
         if self.checkpoint is not None and self.checkpoint.exists():
@@ -239,7 +240,7 @@ class Strategy(FlowerStrategy):
         ledger, _ = self._begun()
         rest = ledger.rest_for(partition)
         records: dict[str, Any] = {**view, **({REST: to_record(rest)} if rest else {})}
-        records[HEADER] = header(**told, rest=digest(ledger.rest))
+        records[HEADER] = header(**told, rest=ledger.rest_digest)
         records[CONFIG] = ConfigRecord({**config, "server-round": r + 1})
         return RecordDict(records)
 
