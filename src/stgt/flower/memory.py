@@ -33,6 +33,7 @@ class Unheard:
         return self
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _itself
+    __pow__ = __lt__ = __le__ = __gt__ = __ge__ = _itself
 
 
 class Memory:
