@@ -1,7 +1,7 @@
 """Options of the methods beyond the paper, and a method inside another: what is refused, files, specs and costs."""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -141,6 +141,39 @@ def test_an_adaptive_step_stays_in_single_precision(rule, library, values):
     state = method.init(make(values))
     after = method.step(make(values), make(values) * 0.9, state)
     assert {str(one.dtype).removeprefix("torch.") for one in (*state.values(), *after.values())} == {"float32"}
+
+
+# -- a step of one's own ------------------------------------------------------------------------------------------
+
+
+@stgt.register
+@dataclass(frozen=True, kw_only=True)
+class PartOfTheWay(stgt.algorithms.OuterStep):
+    """x ← a + share (x⁺ − a): what an outer step of lr = share without momentum is."""
+
+    share: float = 0.5
+    remembers = ()
+
+    def step(self, start, merged, state):
+        return {"x": start + self.share * (merged - start)}
+
+
+@pytest.mark.parametrize("inside", [stgt.LED(gamma=0.05, tau=3), stgt.ScaffoldPlus(gamma=0.05, tau=3)], ids=repr)
+@pytest.mark.parametrize("engine", ["numpy", "jax"])
+def test_a_step_of_one_s_own_around_any_method(inside, engine):
+    graph = stgt.topology.server(6, sampled=3) if inside.held else stgt.topology.ring(6)
+    one, other = (
+        stgt.simulate(method, quadratic(6, 3, noise=0.1), graph, 8, engine=engine, dtype="float64").x
+        for method in (PartOfTheWay(inside, share=0.3), stgt.Outer(inside, lr=0.3, momentum=0.0))
+    )
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+    assert stgt.theory.check(PartOfTheWay(inside, share=0.3), quadratic(6, 3), graph, stepsizes=False).basis == "exact"
+
+
+@pytest.mark.thorough
+def test_a_step_of_one_s_own_is_held_to_what_ours_are():
+    report = stgt.testing.check_algorithm(PartOfTheWay(stgt.ScaffoldPlus(gamma=0.05, tau=3)))
+    assert all(check.holds for check in report.checks)
 
 
 # -- files --------------------------------------------------------------------------------------------------------
