@@ -35,20 +35,26 @@ class OneVector(stgt.Algorithm):
 
 @stgt.register
 @dataclass(frozen=True, kw_only=True)
-class FedAvgM(stgt.Algorithm):
-    """FedAvg with momentum at the server: m ← β m + mean over the workers of (h − x), x ← x + m."""
+class FedCM(stgt.Algorithm):
+    """FedCM (Xu et al., arXiv:2106.10874): a momentum that the server keeps and the workers add to their own steps.
+
+    tau times x_i ← x_i − γ(g + d), to h; then x ← mean of h, d ← β times the mean of all g + d of the round.
+    The paper's α is 1 − β, and its local stepsize γ/α.
+    """
 
     beta: float = 0.5
-    reads = frozenset({"start", "end"})
-    keeps = (stgt.Kept("x", at_server=True), stgt.Kept("m", at_server=True))
-    exchanges = (stgt.Sent("x", replaces=True), stgt.Sent("m", replaces=True))
+    reads = frozenset({"end", "direction"})  # the mean of g + correction over the round
+    keeps = (stgt.Kept("x", at_server=True), stgt.Kept("d", at_server=True))
+    exchanges = (stgt.Sent("x", replaces=True), stgt.Sent("d", replaces=True))
+
+    def correction(self, state, x):
+        return state["d"]
 
     def message(self, state, local):
-        m = self.beta * state["m"] + (local.end - local.start)
-        return {"x": local.start + m, "m": m}
+        return {"x": local.end, "d": self.beta * local.direction}
 
     def merge(self, state, local, mixed):
-        return {"x": mixed["x"], "m": mixed["m"]}
+        return {"x": mixed["x"], "d": mixed["d"]}
 
 
 @stgt.register

@@ -52,6 +52,14 @@ def instances(gamma: float = 0.05, tau: int = 3) -> dict[str, stgt.Algorithm]:
         "Outer-ScaffoldPlus": stgt.Outer(stgt.ScaffoldPlus(gamma=gamma, tau=tau), momentum=0.3),
         "DiLoCo": stgt.DiLoCo(gamma=gamma, tau=tau, momentum=0.5),
         "NoLoCo": stgt.NoLoCo(gamma=gamma, tau=tau),
+        "FedAvgM": stgt.FedAvgM(gamma=gamma, tau=tau, momentum=0.5),
+        "FedAdam": stgt.FedAdam(gamma=gamma, tau=tau, lr=0.1, beta_1=0.5, beta_2=0.9, epsilon=0.1),
+        "FedYogi": stgt.FedYogi(gamma=gamma, tau=tau, lr=0.02, beta_1=0.5, beta_2=0.9, epsilon=0.02),
+        "Adaptive-STGT": stgt.Adaptive(stgt.STGT(), gamma=gamma, tau=tau, lr=0.5, epsilon=0.5, rule="adagrad"),
+        "Adaptive-LED": stgt.Adaptive(stgt.LED(), gamma=gamma, tau=tau, lr=0.5, beta_1=0.5, epsilon=0.5, rule="yogi"),
+        "Adaptive-ScaffoldPlus": stgt.Adaptive(
+            stgt.ScaffoldPlus(gamma=gamma, tau=tau), lr=0.4, beta_1=0.5, beta_2=0.9, epsilon=0.5
+        ),
     }
 
 

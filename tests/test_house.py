@@ -131,7 +131,7 @@ def test_every_algorithm_is_exported():
     from stgt.registry import ALGORITHMS
 
     ours = {name: kind for name, kind in ALGORITHMS.items() if kind.__module__.startswith("stgt.")}
-    assert len(ours) == 26
+    assert len(ours) == 30
     for name, kind in ours.items():
         assert getattr(stgt, name) is kind
         assert name in stgt.__all__

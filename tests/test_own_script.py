@@ -142,7 +142,7 @@ def test_a_spec_file_finds_it(tmp_path):
     assert "OneVector on schedule(8, period=2): exact" in found.output
     assert re.search(r"stable\s+│ yes", found.output)
     listed = runner.invoke(cli.app, ["list", "--import", str(SCRIPT)])
-    assert all(name in listed.output for name in ("OneVector", "FedAvgM", "breathing", "own_least_squares"))
+    assert all(name in listed.output for name in ("OneVector", "FedCM", "breathing", "own_least_squares"))
 
 
 def test_a_spec_file_that_imports_nothing_is_one_sentence():
@@ -153,7 +153,8 @@ def test_a_spec_file_that_imports_nothing_is_one_sentence():
 
 
 def test_a_server_method_on_flower():
-    """m ← β m + mean over the called workers of (h − x), x ← x + m, written out; Flower's clients in this process."""
+    """FedCM in the paper's variables: h ← h − η(α∇f_i(h) + (1 − α)Δ) with η = γ/α, then Δ is the mean over the called
+    workers of (x − h)/(ητ), and x the mean of h. Flower's clients are in this process."""
     import torch
     from flwr.app import ArrayRecord
 
@@ -177,18 +178,19 @@ def test_a_server_method_on_flower():
 
         return Task(model, torch.optim.SGD(model.parameters(), lr=GAMMA), [None] * TAU, loss)
 
-    strategy = Strategy(ALGORITHMS["FedAvgM"](tau=TAU, beta=beta), server)
+    strategy = Strategy(ALGORITHMS["FedCM"](tau=TAU, beta=beta), server)
     result = run_in_process(strategy, client_app(setup), ArrayRecord(new_model().state_dict()), num_rounds=rounds)
-    x, m = np.zeros(P), np.zeros(P)
+    alpha = 1 - beta
+    eta, x, delta = GAMMA / alpha, np.zeros(P), np.zeros(P)
     for r in range(rounds):
         ends = []
         for i in np.flatnonzero(server.active(r)):
             h = x
             for _ in range(TAU):
-                h = h - GAMMA * (A[i] @ h - b[i])
+                h = h - eta * (alpha * (A[i] @ h - b[i]) + (1 - alpha) * delta)
             ends.append(h)
-        m = beta * m + np.mean(ends, axis=0) - x
-        x = x + m
+        delta = np.mean([(x - h) / (eta * TAU) for h in ends], axis=0)
+        x = np.mean(ends, axis=0)
     np.testing.assert_allclose(result.arrays["x"].numpy(), x, rtol=0, atol=1e-12)
     trace = stgt.simulate(
         replace(strategy.algorithm, gamma=GAMMA), problem, server, rounds, engine="numpy", oracle=stgt.oracles.Exact()

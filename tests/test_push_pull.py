@@ -30,7 +30,7 @@ def test_the_trackers_push():
     assert set(PUSHING) == {
         "STGT", "FlexGT-first", "FlexGT-last", "KGT", "KGT-warm", "DSGT", "PushPull", "LUGT", "LUGT-cta", "AugDGM",
         "DIGing", "NEXT", "GTSAGA", "GTSVRG", "STGT-relaxed", "KGT-relaxed", "FlexGT-relaxed", "FlexGT-gossips",
-        "LUGT-relaxed", "MomentumTracking", "GTAdam", "Outer-STGT",
+        "LUGT-relaxed", "MomentumTracking", "GTAdam", "Outer-STGT", "Adaptive-STGT",
     }  # fmt: skip
 
 

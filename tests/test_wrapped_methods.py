@@ -1,10 +1,12 @@
 """Options of the methods beyond the paper, and a method inside another: what is refused, files, specs and costs."""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
 import stgt
 from bits import assert_same_bits
@@ -28,8 +30,15 @@ WRONG = {
     "beta_1": (lambda: stgt.GTAdam(beta_1=1), "beta_1=1: give a finite number of at least 0"),
     "alpha": (lambda: stgt.FedDyn(alpha=0), "alpha=0: give a finite number above 0."),
     "lr=0": (lambda: stgt.Outer(stgt.STGT(), lr=0), "lr=0: give a finite number above 0."),
-    "twice": (lambda: stgt.Outer(stgt.Outer(stgt.STGT())), "ST-GT + outer momentum keeps an m of its own: wrap"),
-    "an m": (lambda: stgt.Outer(stgt.GTAdam()), "GTAdam keeps an m of its own: wrap the method inside it."),
+    "twice": (lambda: stgt.Outer(stgt.Outer(stgt.STGT())), "ST-GT + outer momentum keeps its own m: wrap"),
+    "an m": (lambda: stgt.Outer(stgt.GTAdam()), "GTAdam keeps its own m: wrap the method inside it."),
+    "around Adam": (lambda: stgt.Outer(stgt.FedAdam()), "FedAdam keeps its own m: wrap the method inside it."),
+    "Adam around": (lambda: stgt.Adaptive(stgt.DiLoCo()), "DiLoCo keeps its own m: wrap the method inside it."),
+    "rule": (lambda: stgt.Adaptive(stgt.STGT(), rule="lamb"), "rule='lamb': choose from 'adam', 'yogi', 'adagrad'"),
+    "lr of FedAdam": (lambda: stgt.FedAdam(lr=0), "lr=0: give a finite number above 0."),
+    "beta_1 of FedAdam": (lambda: stgt.FedAdam(beta_1=1), "beta_1=1: give a finite number of at least 0"),
+    "beta_2 of FedYogi": (lambda: stgt.FedYogi(beta_2=-0.1), "beta_2=-0.1: give a finite number of at least 0"),
+    "epsilon=0": (lambda: stgt.Adaptive(stgt.LED(), epsilon=0), "epsilon=0: give a finite number above 0."),
     "a coin": (lambda: stgt.Outer(stgt.ProxSkip(p=0.5)), "ProxSkip may end a round in silence"),
     "a class": (lambda: stgt.Outer(stgt.STGT), "give an instance of the method to wrap, such as STGT(tau=20)."),
     "a name": (lambda: stgt.Outer("STGT"), "method='STGT': give an instance of the method to wrap"),
@@ -56,11 +65,14 @@ def test_what_is_refused_in_one_sentence(name):
     assert ". " not in said
 
 
-def test_diloco_and_noloco_have_their_method():
-    for kind in (stgt.DiLoCo, stgt.NoLoCo):
+def test_named_forms_have_their_method():
+    for kind in (stgt.DiLoCo, stgt.NoLoCo, stgt.FedAvgM, stgt.FedAdam, stgt.FedYogi):
         with pytest.raises(TypeError, match="method"):
             kind(method=stgt.STGT())
         assert isinstance(kind().method, stgt.FedAvg)
+    with pytest.raises(TypeError, match="rule"):
+        stgt.FedAdam(rule="yogi")
+    assert (stgt.FedAdam().rule, stgt.FedYogi().rule) == ("adam", "yogi")
 
 
 def test_gamma_and_tau_may_be_given_inside_or_outside():
@@ -99,6 +111,11 @@ COSTS = {  # gradients, vectors, up, down, buffers at tau = 5, or 1 where it is 
     "outer Scaffold⁺": (stgt.Outer(stgt.ScaffoldPlus(tau=5)), (5, 2, 1, 2, 5)),
     "DiLoCo": (stgt.DiLoCo(tau=5), (5, 1, 1, 1, 4)),
     "NoLoCo": (stgt.NoLoCo(tau=5), (5, 1, 1, 1, 4)),
+    "FedAvgM": (stgt.FedAvgM(tau=5), (5, 1, 1, 1, 4)),
+    "FedAdam": (stgt.FedAdam(tau=5), (5, 1, 1, 1, 5)),
+    "FedYogi": (stgt.FedYogi(tau=5), (5, 1, 1, 1, 5)),
+    "adaptive Scaffold⁺": (stgt.Adaptive(stgt.ScaffoldPlus(tau=5)), (5, 2, 1, 2, 6)),
+    "adaptive LED": (stgt.Adaptive(stgt.LED(tau=5)), (5, 1, 1, 1, 6)),
 }
 
 
@@ -109,12 +126,64 @@ def test_costs_are_those_of_the_documentation(name):
     assert (cost.gradients, cost.vectors, cost.up, cost.down, cost.buffers) == expected
 
 
+LIBRARIES = {
+    "NumPy": lambda values: np.asarray(values, dtype=np.float32),
+    "JAX": lambda values: jnp.asarray(values, dtype=np.float32),
+    "torch": lambda values: torch.tensor(values, dtype=torch.float32),
+}
+
+
+@pytest.mark.parametrize("values", [[0.5, -2.0], 0.5], ids=["vector", "number"])
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("rule", ["adam", "yogi", "adagrad"])
+def test_an_adaptive_step_stays_in_single_precision(rule, library, values):
+    make, method = LIBRARIES[library], stgt.Adaptive(stgt.FedAvg(), rule=rule)
+    state = method.init(make(values))
+    after = method.step(make(values), make(values) * 0.9, state)
+    assert {str(one.dtype).removeprefix("torch.") for one in (*state.values(), *after.values())} == {"float32"}
+
+
+# -- a step of one's own ------------------------------------------------------------------------------------------
+
+
+@stgt.register
+@dataclass(frozen=True, kw_only=True)
+class PartOfTheWay(stgt.algorithms.OuterStep):
+    """x ← a + share (x⁺ − a): what an outer step of lr = share without momentum is."""
+
+    share: float = 0.5
+    remembers = ()
+
+    def step(self, start, merged, state):
+        return {"x": start + self.share * (merged - start)}
+
+
+@pytest.mark.parametrize("inside", [stgt.LED(gamma=0.05, tau=3), stgt.ScaffoldPlus(gamma=0.05, tau=3)], ids=repr)
+@pytest.mark.parametrize("engine", ["numpy", "jax"])
+def test_a_step_of_one_s_own_around_any_method(inside, engine):
+    graph = stgt.topology.server(6, sampled=3) if inside.held else stgt.topology.ring(6)
+    one, other = (
+        stgt.simulate(method, quadratic(6, 3, noise=0.1), graph, 8, engine=engine, dtype="float64").x
+        for method in (PartOfTheWay(inside, share=0.3), stgt.Outer(inside, lr=0.3, momentum=0.0))
+    )
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+    assert stgt.theory.check(PartOfTheWay(inside, share=0.3), quadratic(6, 3), graph, stepsizes=False).basis == "exact"
+
+
+@pytest.mark.thorough
+def test_a_step_of_one_s_own_is_held_to_what_ours_are():
+    report = stgt.testing.check_algorithm(PartOfTheWay(stgt.ScaffoldPlus(gamma=0.05, tau=3)))
+    assert all(check.holds for check in report.checks)
+
+
 # -- files --------------------------------------------------------------------------------------------------------
 
 WRAPPED = {
     "Outer": stgt.Outer(stgt.STGT(beta=0.25, adjoint=True), gamma=0.05, tau=3, momentum=0.4, nesterov=False),
     "Outer, scheduled": stgt.Outer(stgt.LED(beta=0.5), gamma=stgt.schedules.inverse(0.05, delay=3), tau=2),
     "DiLoCo": stgt.DiLoCo(gamma=0.05, tau=3, lr=0.5),
+    "Adaptive": stgt.Adaptive(stgt.LED(beta=0.5), gamma=0.05, tau=3, rule="yogi"),
+    "FedAdam": stgt.FedAdam(gamma=0.05, tau=3, beta_2=0.9),
 }
 
 
@@ -149,6 +218,10 @@ def test_a_spec_names_the_method_inside():
     given = {"name": "Outer", "lr": 0.5, "tau": 4, "method": {"name": "STGT", "beta": 0.25}}
     assert make_algorithm(Named(**given)) == stgt.Outer(stgt.STGT(beta=0.25), lr=0.5, tau=4)
     assert make_algorithm(Named(name="DiLoCo", tau=4)) == stgt.DiLoCo(tau=4)
+    given = {"name": "Adaptive", "rule": "yogi", "method": {"name": "ScaffoldPlus", "tau": 4, "gamma_c": 0.5}}
+    assert make_algorithm(Named(**given)) == stgt.Adaptive(stgt.ScaffoldPlus(tau=4, gamma_c=0.5), rule="yogi")
+    for name in ("FedAvgM", "FedAdam", "FedYogi"):
+        assert make_algorithm(Named(name=name, tau=4, lr=0.5)) == getattr(stgt, name)(tau=4, lr=0.5)
 
 
 BAD_SPECS = {
@@ -158,6 +231,7 @@ BAD_SPECS = {
     "no method": ({"name": "Outer"}, "algorithm.method was left out: Outer needs it."),
     "a word": ({"name": "Outer", "method": "STGT"}, "method='STGT': give an instance of the method to wrap"),
     "DiLoCo's": ({"name": "DiLoCo", "method": {"name": "STGT"}}, "algorithm.method: DiLoCo takes"),
+    "FedAdam's": ({"name": "FedAdam", "rule": "yogi"}, "algorithm.rule: FedAdam takes"),
 }
 
 

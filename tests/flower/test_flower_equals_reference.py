@@ -26,6 +26,12 @@ BEYOND = {
     "Outer-ScaffoldPlus": stgt.Outer(stgt.ScaffoldPlus(tau=TAU, beta=0.25)),
     "Outer-FedDyn": stgt.Outer(stgt.FedDyn(tau=TAU, alpha=0.5)),
     "FedDyn": stgt.FedDyn(tau=TAU, alpha=0.5),
+    "FedAvgM": stgt.FedAvgM(tau=TAU),
+    "FedAdam": stgt.FedAdam(tau=TAU),
+    "FedYogi": stgt.FedYogi(tau=TAU),
+    "Adaptive-Scaffold": stgt.Adaptive(stgt.Scaffold(tau=TAU), rule="adagrad"),
+    "Adaptive-ScaffoldPlus": stgt.Adaptive(stgt.ScaffoldPlus(tau=TAU, beta=0.25)),
+    "Adaptive-FedDyn": stgt.Adaptive(stgt.FedDyn(tau=TAU, alpha=0.5), rule="yogi"),
     "D2": stgt.ExactDiffusion(lazy=False),
 }
 

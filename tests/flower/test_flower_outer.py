@@ -105,7 +105,10 @@ def test_what_the_server_holds_is_always_its_multiple_of_the_mean_of_own(method,
 
 # -- what is sent ------------------------------------------------------------------------------------------------------
 
-SENT = [stgt.DiLoCo(tau=2), DYN, stgt.Outer(stgt.Scaffold(tau=2)), OUTER, OUTER_DYN, stgt.LED(tau=2)]
+SENT = [
+    stgt.DiLoCo(tau=2), DYN, stgt.Outer(stgt.Scaffold(tau=2)), OUTER, OUTER_DYN, stgt.LED(tau=2), stgt.FedAdam(tau=2),
+    stgt.Adaptive(PLUS, rule="yogi"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("method", SENT, ids=lambda method: method.label)
@@ -116,7 +119,7 @@ def test_what_travels_is_what_the_cost_says(method):
     assert len(grid.sends()) == 4
     for message, reply in zip(grid.sent, grid.replied, strict=True):
         if message.metadata.message_type == "train" and message.content["stgt"]["round"] == 1:
-            assert "view.m" not in message.content
+            assert not {"view.m", "view.v"} & set(message.content)
             assert cost.down * model < size_of(message.content) <= 1.03 * cost.down * model
             assert cost.up * model < size_of(reply.content) <= 1.02 * cost.up * model
 
@@ -164,13 +167,14 @@ def test_a_client_that_starts_again_leaves_control_variables_and_outer_momentum_
 
 
 @pytest.mark.parametrize("inside", [stgt.STGT(tau=2), stgt.LED(tau=2), stgt.FlexGT(tau=2)], ids=lambda one: one.label)
-def test_an_outer_step_at_each_worker_is_refused(inside):
+@pytest.mark.parametrize(("wrap", "kept"), [(stgt.Outer, "one m"), (stgt.Adaptive, "one m and one v")])
+def test_an_outer_step_at_each_worker_is_refused(inside, wrap, kept):
     sentence = (
-        r"the server makes the outer step, on one model with one m, and .* keeps a model at each worker: wrap a method "
-        r"whose model the server holds, as Outer\(ScaffoldPlus\(tau=20\)\) does, or use DiLoCo\."
+        rf"the server makes the outer step, on one model with {kept}, and .* keeps a model at each worker: wrap a "
+        rf"method whose model the server holds, as {wrap.__name__}\(ScaffoldPlus\(tau=20\)\) does, or use DiLoCo\."
     )
     with pytest.raises(ValueError, match=sentence):
-        Strategy(stgt.Outer(inside), TOPOLOGY)
+        Strategy(wrap(inside), TOPOLOGY)
 
 
 def test_a_method_that_divides_by_the_stepsize_refuses_adamw_at_the_client():

@@ -17,8 +17,10 @@ from stgt.flower import Strategy, checkpoint, fit, memory
 SAMPLED = stgt.topology.server(CLIENTS, sampled=3)
 PLUS = stgt.ScaffoldPlus(tau=2, gamma_g=0.9, gamma_c=0.7)
 OUTER = stgt.Outer(stgt.ScaffoldPlus(tau=2, gamma_c=0.7, beta=0.25))
+ADAPTIVE = stgt.Adaptive(PLUS, rule="yogi")
 METHODS = [
     PLUS, stgt.STGT(tau=2), stgt.FedAvg(tau=2), OUTER, stgt.DiLoCo(tau=2), stgt.FedDyn(tau=2), stgt.LED(tau=2),
+    ADAPTIVE,
 ]  # fmt: skip
 NAMED = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.label)
 ROUNDS = 9

@@ -1,5 +1,6 @@
 """The papers' recursions, literally, in NumPy: the oracles of this folder's tests (none imports `stgt`)."""
 
+from recursions_adaptive import ServerOpt, adaptive_scaffold_plus, adaptive_st_gt, fed_opt, fedavgm
 from recursions_diffusion import d_squared, exact_diffusion, extra, feddyn, gt_adam, led, momentum_tracking
 from recursions_onestep import aug_dgm, d_psgd, diging, dsgt, gt_saga, gt_svrg, next_linear, push_pull
 from recursions_outer import diloco, noloco, outer_led, outer_scaffold_plus, outer_st_gt
@@ -25,6 +26,9 @@ from recursions_tracking import (
 )
 
 __all__ = [
+    "ServerOpt",
+    "adaptive_scaffold_plus",
+    "adaptive_st_gt",
     "aug_dgm",
     "d_psgd",
     "d_squared",
@@ -33,7 +37,9 @@ __all__ = [
     "dsgt",
     "exact_diffusion",
     "extra",
+    "fed_opt",
     "fedavg",
+    "fedavgm",
     "feddyn",
     "fedprox",
     "flexgt",

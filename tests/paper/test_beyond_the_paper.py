@@ -171,3 +171,60 @@ def test_outer_scaffold_plus(server, tau):
     arguments = {"gamma": GAMMA, "tau": tau, "gamma_g": 1.3, "gamma_c": 0.6}
     theirs = paper.outer_scaffold_plus(ONE, GRADIENTS, sampled(server), rounds=ROUNDS, **OUTER, **arguments)
     assert_equal(ours(stgt.Outer(stgt.ScaffoldPlus(**arguments), **OUTER), server, x0=ONE), theirs)
+
+
+# -- server optimisers --------------------------------------------------------------------------------------------
+
+ADAPTIVE = {"lr": 0.05, "beta_1": 0.8, "beta_2": 0.9, "epsilon": 0.03}  # an ε of the size of Δ
+KINDS = {"adam": "FedAdam", "yogi": "FedYogi", "adagrad": "FedAdagrad"}
+
+
+def server_opt(rule, shape):
+    return paper.ServerOpt(KINDS[rule], eta=0.05, beta1=0.8, beta2=0.9, tau_a=0.03, shape=shape)
+
+
+def test_fedavgm(server, tau):
+    theirs = paper.fedavgm(ONE, GRADIENTS, sampled(server), gamma=GAMMA, tau=tau, rounds=ROUNDS, beta=0.9)
+    assert_equal(ours(stgt.FedAvgM(gamma=GAMMA, tau=tau), server, x0=ONE), theirs)
+
+
+@pytest.mark.parametrize("kind", [stgt.FedAdam, stgt.FedYogi])
+def test_fedadam_and_fedyogi(server, tau, kind):
+    algorithm = kind(gamma=GAMMA, tau=tau, **ADAPTIVE)
+    opt = server_opt(algorithm.rule, ONE[0].shape)
+    theirs = paper.fed_opt(ONE, GRADIENTS, sampled(server), opt, eta_l=GAMMA, K=tau, T=ROUNDS)
+    assert_equal(ours(algorithm, server, x0=ONE), theirs)
+
+
+def test_fedyogi_takes_both_of_its_turns():
+    """v falls where Δ² is small and rises where it is large, in one run: else half of the rule is not compared."""
+    server, opt = stgt.topology.server(N), server_opt("yogi", ONE[0].shape)
+    paper.fed_opt(ONE, GRADIENTS, sampled(server), opt, eta_l=GAMMA, K=2, T=ROUNDS)
+    assert opt.signs == {-1.0, 1.0}
+
+
+def test_fedadagrad(server, tau):
+    algorithm = stgt.Adaptive(stgt.FedAvg(gamma=GAMMA, tau=tau), rule="adagrad", **ADAPTIVE)
+    opt = server_opt("adagrad", ONE[0].shape)
+    theirs = paper.fed_opt(ONE, GRADIENTS, sampled(server), opt, eta_l=GAMMA, K=tau, T=ROUNDS)
+    assert_equal(ours(algorithm, server, x0=ONE), theirs)
+
+
+@pytest.mark.parametrize("rule", KINDS)
+def test_adaptive_scaffold_plus_and_its_control_variables(server, rule):
+    arguments = {"gamma": GAMMA, "tau": 3, "gamma_g": 1.3, "gamma_c": 0.6}
+    algorithm = stgt.Adaptive(stgt.ScaffoldPlus(**arguments), rule=rule, **ADAPTIVE)
+    opt = server_opt(rule, ONE[0].shape)
+    theirs, c, own = paper.adaptive_scaffold_plus(ONE, GRADIENTS, sampled(server), opt, rounds=ROUNDS, **arguments)
+    assert_equal(ours(algorithm, server, x0=ONE), theirs)
+    options = {"x0": ONE, "engine": "numpy", "oracle": stgt.oracles.Noisy(0.25)}
+    state = stgt.simulate(algorithm, PROBLEM, server, ROUNDS, [SEED], **options).state
+    for name, expected in {"c": c, "own": own, "m": opt.m, "v": opt.v}.items():
+        np.testing.assert_allclose(state[name][0], np.broadcast_to(expected, (N, len(c))), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("rule", KINDS)
+def test_adaptive_stgt(topology, rule):
+    opt = server_opt(rule, X0.shape)
+    theirs = paper.adaptive_st_gt(X0, GRADIENTS, topology.matrix, opt, gamma=GAMMA, tau=3, rounds=ROUNDS)
+    assert_equal(ours(stgt.Adaptive(stgt.STGT(gamma=GAMMA, tau=3), rule=rule, **ADAPTIVE), topology), theirs)

@@ -253,6 +253,26 @@ def test_outer_fedavg_is_diloco(problem, sampled):
     noloco = stgt.Outer(stgt.FedAvg(gamma=0.05, tau=4), lr=0.7, momentum=0.5, nesterov=False)
     matching = stgt.topology.random_matching(N)
     same(last(noloco, problem, matching), last(stgt.NoLoCo(gamma=0.05, tau=4), problem, matching))
+    fedavgm = stgt.Outer(stgt.FedAvg(gamma=0.05, tau=4), lr=1.0, momentum=0.9, nesterov=False)
+    same(last(fedavgm, problem, server, x0=X0[0]), last(stgt.FedAvgM(gamma=0.05, tau=4), problem, server, x0=X0[0]))
+
+
+@pytest.mark.parametrize(("kind", "rule"), [(stgt.FedAdam, "adam"), (stgt.FedYogi, "yogi")])
+@pytest.mark.parametrize("sampled", [2, N])
+def test_adaptive_fedavg_is_fedadam_or_fedyogi(problem, sampled, kind, rule):
+    server = stgt.topology.server(N, sampled=sampled)
+    adaptive = stgt.Adaptive(stgt.FedAvg(gamma=0.05, tau=4), rule=rule)
+    same(last(adaptive, problem, server, x0=X0[0]), last(kind(gamma=0.05, tau=4), problem, server, x0=X0[0]))
+
+
+@pytest.mark.parametrize("rule", ["yogi", "adagrad"])
+@pytest.mark.parametrize("method", [stgt.ScaffoldPlus(gamma=0.05, tau=3, gamma_g=1.2), stgt.FedAvg(gamma=0.05, tau=3)])
+def test_an_adaptive_step_with_a_large_epsilon_is_outer_momentum(problem, method, rule):
+    """v stays ε² to a part Δ²/ε², so that √v + ε is 2ε; m is (1 − β₁) times that of an outer momentum β₁."""
+    server, epsilon, mu, eta = stgt.topology.server(N, sampled=2), 1e6, 0.6, 0.7
+    adaptive = stgt.Adaptive(method, lr=eta * 2 * epsilon / (1 - mu), beta_1=mu, epsilon=epsilon, rule=rule)
+    outer = stgt.Outer(method, lr=eta, momentum=mu, nesterov=False)
+    same(last(adaptive, problem, server, x0=X0[0]), last(outer, problem, server, x0=X0[0]))
 
 
 def test_momentum_tracking_without_momentum_is_dsgt(problem, topology):

@@ -10,7 +10,7 @@ from catalogue import directed_schedule, instances, logistic, quadratic
 
 TRACKERS = [name for name, algorithm in instances().items() if algorithm.tracks]
 # Biased on purpose: their fixed point is not the optimum when nodes hold different data.
-BIASED = {"DPSGD", "DPSGD-atc", "FedAvg", "FedProx", "DiLoCo", "NoLoCo"}
+BIASED = {"DPSGD", "DPSGD-atc", "FedAvg", "FedProx", "DiLoCo", "NoLoCo", "FedAvgM", "FedAdam", "FedYogi"}
 P = 3
 
 

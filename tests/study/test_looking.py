@@ -1,6 +1,7 @@
 """What is made of studies afterwards: pages, lists, and what the theory says of them."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -58,6 +59,23 @@ def test_a_report_does_not_wait_for_the_theory(compared, monkeypatch):
     monkeypatch.setattr("stgt.theory.check", slow)
     advice = load_study(compared).advice
     assert set(advice.values()) == {"no answer within 1 s: `stgt check` takes its time"}
+
+
+def test_what_is_outside_the_theory_is_said_to_be(tmp_path):
+    """By `stgt check` and on a report's page, where FedAdam is one method of a study."""
+    spec = write_spec(tmp_path, "run", rounds=3)
+    spec.write_text(spec.read_text().replace('"ScaffoldPlus"', '"FedAdam", lr = 0.05'))
+    words = "FedAdam makes a step that is not linear in the models and gradients: nothing is said about the long run"
+    checked = cli("check", spec)
+    assert checked.exit_code == 0, checked.output
+    _, table = checked.output.split("FedAdam on server(6, 2 sampled): outside the theory")
+    assert f"warning: {words}" in table
+    assert all(re.search(rf"{row}\s+│ unknown", table) for row in ("stable", "steady-state.*", "largest safe gamma"))
+    assert re.search(r"rounds to 0\.1\s+│ unknown", cli("check", spec, "--set", "target=0.1").output)
+    assert cli("run", spec, "--out", tmp_path / "out").exit_code == 0
+    assert load_study(tmp_path / "out").advice["FedAdam"].stable is None
+    assert cli("report", tmp_path / "out", "--out", tmp_path / "page.html").exit_code == 0
+    assert words in (tmp_path / "page.html").read_text()
 
 
 def test_a_page_can_be_made_when_the_data_are_gone(tmp_path):

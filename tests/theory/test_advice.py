@@ -186,3 +186,35 @@ def test_the_search_for_a_stepsize_can_be_left_out():
     assert quick.radius == whole.radius > 1
     assert quick.largest_gamma is None
     assert "smaller ones may be stable" in quick.warnings[0]
+
+
+SERVER = stgt.topology.server(6, sampled=3)
+
+
+@pytest.mark.parametrize("graph", [stgt.topology.ring(6), stgt.topology.random_matching(6), SERVER], ids=str)
+@pytest.mark.parametrize(
+    "make", [partial(quadratic, 6, 2, noise=0.1), partial(logistic, 6, 2)], ids=["quadratic", "logistic"]
+)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        stgt.FedAdam(gamma=0.05, tau=4),
+        stgt.Adaptive(stgt.STGT(gamma=0.05, tau=4), rule="yogi"),
+        stgt.GTAdam(gamma=0.05),
+    ],
+    ids=lambda one: one.label,
+)
+def test_of_a_step_that_is_not_linear_nothing_is_said_but_what_it_sends(algorithm, make, graph):
+    problem = make()
+    found = theory.check(algorithm, problem, graph, target=1e-3)
+    assert found.basis == "outside the theory"
+    assert found.stable is None
+    assert (found.error, found.bias, found.largest_gamma, found.theorem_gamma) == (None, None, None, None)
+    (words,) = found.warnings
+    assert words == (
+        f"{algorithm.label} makes a step that is not linear in the models and gradients: nothing is said about the "
+        "long run; try it in a short run."
+    )
+    vectors = 1 if algorithm.label == "FedAdam" else 2
+    plain = stgt.DPSGD(gamma=0.05, tau=4, atc=True)  # which sends one
+    assert found.bytes_a_round == vectors * theory.check(plain, problem, graph, stepsizes=False).bytes_a_round

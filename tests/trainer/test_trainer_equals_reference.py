@@ -35,6 +35,8 @@ CASES = [(name, graph) for name in ALGORITHMS for graph in ("static", "one-peer"
     ("Outer-STGT", "one-peer"),
     ("DiLoCo", "server-all"),
     ("NoLoCo", "matching"),
+    ("FedAdam", "server-all"),
+    ("Adaptive-LED", "static"),
 ]
 BEYOND = [
     ("STGT-relaxed", "static"),
@@ -54,6 +56,12 @@ BEYOND = [
     ("Outer-ScaffoldPlus", "server-all"),
     ("DiLoCo", "static"),
     ("DiLoCo", "complete"),
+    ("FedAvgM", "server-all"),
+    ("FedAdam", "static"),
+    ("FedYogi", "server-all"),
+    ("Adaptive-STGT", "one-peer"),
+    ("Adaptive-STGT", "server"),
+    ("Adaptive-ScaffoldPlus", "server-all"),
 ]  # their parts are those of the methods above
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 

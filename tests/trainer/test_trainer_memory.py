@@ -14,6 +14,8 @@ METHODS = {
     "outer ST-GT": (stgt.Outer(stgt.STGT(tau=4)), 5),
     "outer LED": (stgt.Outer(stgt.LED(tau=4)), 5),
     "DiLoCo": (stgt.DiLoCo(tau=4), 4),
+    "FedAdam": (stgt.FedAdam(tau=4), 5),
+    "adaptive LED": (stgt.Adaptive(stgt.LED(tau=4)), 6),
 }
 
 

@@ -12,7 +12,9 @@ from stgt.algorithms.diffusion import EXTRA, LED, ExactDiffusion
 from stgt.algorithms.federated import FedAvg, FedDyn, FedProx, Scaffold, ScaffoldPlus
 from stgt.algorithms.gossip import DPSGD, ProxSkip
 from stgt.algorithms.momentum import GTAdam, MomentumTracking
-from stgt.algorithms.outer import DiLoCo, NoLoCo, Outer
+from stgt.algorithms.outer import DiLoCo, FedAvgM, NoLoCo, Outer
+from stgt.algorithms.outer_adaptive import Adaptive, FedAdam, FedYogi
+from stgt.algorithms.outer_step import OuterStep
 from stgt.algorithms.sequential import LUGT, AugDGM
 from stgt.registry import ALGORITHMS
 
@@ -23,6 +25,7 @@ def list_algorithms() -> list[str]:
 
 
 __all__ = [
+    "Adaptive",
     "Algorithm",
     "AugDGM",
     "Cost",
@@ -32,9 +35,12 @@ __all__ = [
     "DiLoCo",
     "EXTRA",
     "ExactDiffusion",
+    "FedAdam",
     "FedAvg",
+    "FedAvgM",
     "FedDyn",
     "FedProx",
+    "FedYogi",
     "FlexGT",
     "GTAdam",
     "GTSAGA",
@@ -49,6 +55,7 @@ __all__ = [
     "NEXT",
     "NoLoCo",
     "Outer",
+    "OuterStep",
     "ProxSkip",
     "PushPull",
     "STGT",

@@ -64,6 +64,9 @@ class Algorithm(Frozen, Brief):
     coin: ClassVar[bool] = False  # does a coin decide whether a round ends with communication?
     oracle: ClassVar[str | None] = None  # the name of the oracle the method is made of, if it insists on one
     least_eigenvalue: ClassVar[float | None] = None  # a bound that the eigenvalues of a fixed symmetric W must exceed
+    linear: ClassVar[bool] = (
+        True  # is a round linear in the state and the gradients, so that the exact theory knows it?
+    )
     row_stochastic: ClassVar[str] = "never"  # where W_r may be row-stochastic only: "never", "server" or "any"
     invariant: ClassVar[str] = "Σ_i c_i must be 0"  # what `conserved` says, in words
 

@@ -64,6 +64,7 @@ class GTAdam(OneStepTracking):
     reads: ClassVar[frozenset[str]] = frozenset({"start", "direction", "gamma"})
     keeps: ClassVar[tuple[Kept, ...]] = (Kept("c", zero_sum=True), Kept("m"), Kept("v"))
     exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", value=START), TRACKED)
+    linear: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

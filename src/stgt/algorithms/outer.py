@@ -1,26 +1,20 @@
-"""Outer momentum: a method that wraps another. Known ones by their names: DiLoCo and NoLoCo."""
+"""Outer momentum: a method that wraps another. Known ones by their names: DiLoCo, NoLoCo and FedAvgM."""
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-from stgt.algorithms.base import Algorithm, Cost
-from stgt.algorithms.declare import Kept, Local, Sent, State, Vector
+from stgt.algorithms.base import Algorithm
+from stgt.algorithms.declare import State, Vector
 from stgt.algorithms.federated import FedAvg
+from stgt.algorithms.outer_step import OuterStep
 from stgt.checks import check_number
 from stgt.registry import register
 
 
-def _handed_on(name: str) -> Any:
-    """What the method inside says."""
-    return property(lambda outer: getattr(outer.inner, name))
-
-
 @register
 @dataclass(frozen=True, kw_only=True)
-class Outer(Algorithm):
+class Outer(OuterStep):
     """Any method with a momentum on what a whole round did. With a the round's start and x⁺ what the method's merge
     gives,
 
@@ -35,108 +29,21 @@ class Outer(Algorithm):
         nesterov: see above.
     """
 
-    method: Algorithm = field(kw_only=False)
-    tau: int = 0  # the method's, if left out
     lr: float = 0.7
     momentum: float = 0.6
     nesterov: bool = True
 
     def __post_init__(self) -> None:
-        method: Any = self.method
-        if not isinstance(method, Algorithm):
-            raise ValueError(f"method={method!r}: give an instance of the method to wrap, such as STGT(tau=20).")
-        for name, given, without in (("gamma", self.gamma, None), ("tau", self.tau, 0)):
-            inside, plain = getattr(method, name), 1 if name == "tau" else None
-            if given == without:
-                self._set(**{name: inside})
-            elif inside not in (plain, given):
-                raise ValueError(f"{name}={given} and {name}={inside} of the method inside: give it once.")
-        if "m" in method.state_fields:
-            raise ValueError(f"{method.label} keeps an m of its own: wrap the method inside it.")
-        self._set(method=replace(method, gamma=None, tau=1))
         super().__post_init__()
-        replace(method, gamma=self.gamma, tau=self.tau)  # which may refuse them
         self._set(
             lr=check_number(self.lr, "lr", above=0),
             momentum=check_number(self.momentum, "momentum", least=0, below=1),
         )
-        if self.inner.coin and self.inner.talks < 1:
-            raise ValueError(f"{self.inner.label} may end a round in silence, which has no outer step: give it p=1.")
 
-    @property
-    def inner(self) -> Algorithm:
-        """The method with this one's stepsize and tau."""
-        made = copy(self.method)
-        made._set(gamma=self.gamma, tau=self.tau)
-        return made
-
-    def _step(self, start: Vector, merged: Vector, m: Vector) -> dict[str, Vector]:
+    def step(self, start: Vector, merged: Vector, state: State) -> dict[str, Vector]:
         d = start - merged
-        m = self.momentum * m + d
+        m = self.momentum * state["m"] + d
         return {"x": start - self.lr * (d + self.momentum * m if self.nesterov else m), "m": m}
-
-    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
-        merged = self.inner.merge(state, local, mixed)
-        return {**merged, **self._step(local.start, merged["x"], state["m"])}
-
-    def serve(self, state: State, mixed: State) -> dict[str, Vector]:
-        served = self.inner.serve(state, mixed)
-        return {**served, **self._step(state["x"], served["x"], state["m"])}
-
-    # -- what the method inside says of itself, with m beside it --------------------------------------------------
-
-    @property
-    def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.method.reads | {"start"}
-
-    @property
-    def keeps(self) -> tuple[Kept, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return (*self.method.keeps, Kept("m", at_server="x" in self.method.held))
-
-    @property
-    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return tuple(replace(sent, replaces=sent.replaces and sent.name != "x") for sent in self.inner.exchanges)
-
-    exchanges_again = _handed_on("exchanges_again")
-    gossips = _handed_on("gossips")
-    coin = _handed_on("coin")
-    talks = _handed_on("talks")  # pyright: ignore[reportIncompatibleMethodOverride]
-    oracle = _handed_on("oracle")
-    oracle_options = _handed_on("oracle_options")  # pyright: ignore[reportIncompatibleMethodOverride]
-    starts_warm = _handed_on("starts_warm")  # pyright: ignore[reportIncompatibleMethodOverride]
-    tracks = _handed_on("tracks")  # pyright: ignore[reportIncompatibleMethodOverride]
-    invariant = _handed_on("invariant")
-    row_stochastic = _handed_on("row_stochastic")
-    least_eigenvalue = _handed_on("least_eigenvalue")
-
-    def cost(self, samples: int | None = None) -> Cost:
-        inner, reads = self.inner, {"start", "direction"}
-        cost, anew = inner.cost(samples), self.tau > 1 and not inner.reads & reads
-        return replace(cost, buffers=cost.buffers + 1 + anew)
-
-    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
-        return {**self.inner.init(x, gradient, mean), "m": 0 * x}
-
-    def correction(self, state: State, x: Vector) -> Vector:
-        return self.inner.correction(state, x)
-
-    def message(self, state: State, local: Local) -> dict[str, Vector]:
-        return self.inner.message(state, local)
-
-    def second_message(self, state: State, gradient: Vector) -> dict[str, Vector]:
-        return self.inner.second_message(state, gradient)
-
-    def second_merge(self, state: State, gradient: Vector, mixed: State) -> dict[str, Vector]:
-        return {**self.inner.second_merge(state, gradient, mixed), "m": state["m"]}
-
-    def tracker(self, state: State) -> Vector:
-        return self.inner.tracker(state)
-
-    def conserved(self, state: State, participation: Any) -> Vector:
-        return self.inner.conserved(state, participation)
-
-    def check(self, participation: float) -> None:
-        self.inner.check(participation)
 
     def same_as(self, has_server: bool) -> str:
         plain = self.lr == 1.0 and self.momentum == 0.0
@@ -182,3 +89,22 @@ class NoLoCo(Outer):
     @property
     def label(self) -> str:
         return "NoLoCo"
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FedAvgM(Outer):
+    """FedAvgM: m ← μm + mean_S(x − h), x ← x − m: FedAvg with a momentum at the server, and FedAvg's bias.
+
+    Flower's FedAvgM is the same but for its weights, the clients' numbers of samples, and its default momentum, 0.
+    Reference: Hsu, Qi, Brown, arXiv:1909.06335.
+    """
+
+    method: Algorithm = field(default_factory=FedAvg, init=False)
+    lr: float = 1.0
+    momentum: float = 0.9
+    nesterov: bool = False
+
+    @property
+    def label(self) -> str:
+        return "FedAvgM"

@@ -96,15 +96,16 @@ def _table(title: str, advices: dict[str, Advice], target: float | None, rounds:
 def _rows(advice: Advice, target: float | None, rounds: int, brief: bool) -> dict[str, str]:
     answer = {True: "yes", False: "NO", None: "unknown"}[advice.stable]
     radius = "" if advice.radius is None else f"{'' if brief else 'spectral radius '}{advice.radius:.6f}"
+    unknown = answer if advice.stable is None else None
     rows = {
         "stable, radius" if brief else "stable": answer if advice.radius is None else f"{answer}, {radius}",
-        "steady-state E‖x̄−x*‖²": number(advice.error),
-        "largest safe gamma": number(advice.largest_gamma),
+        "steady-state E‖x̄−x*‖²": unknown or number(advice.error),
+        "largest safe gamma": unknown or number(advice.largest_gamma),
         "Theorem's limit on gamma": number(advice.theorem_gamma),
         "bytes a node sends": f"{advice.bytes_a_round:,.0f} a round, {advice.bytes_a_round * rounds:,.0f} in all",
         "L, mu, σ², ρ": ", ".join(number(value) for value in (advice.L, advice.mu, advice.sigma2, advice.rho)),
     }
     if target is not None:
         reached = advice.rounds_to_target
-        rows[f"rounds to {target:g}"] = "not reached" if reached is None else f"{reached:,}"
+        rows[f"rounds to {target:g}"] = unknown or ("not reached" if reached is None else f"{reached:,}")
     return rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt.algorithms import Algorithm, Local, Outer
+from stgt.algorithms import Algorithm, Local, OuterStep
 from stgt.algorithms.calls import hear, readable, serve
 from stgt.algorithms.declare import VECTORS, Fields
 from stgt.registry import ALGORITHMS
@@ -33,11 +33,12 @@ def check_usable(algorithm: Algorithm, topology: Topology) -> None:
         raise ValueError(f"topology={topology}: Flower has a server; give stgt.topology.server(n, sampled=s).")
     if algorithm.gamma is not None:
         raise ValueError(f"gamma={algorithm.gamma}: leave it out of {algorithm.label}, it is the clients' lr.")
-    if isinstance(algorithm, Outer) and "x" not in algorithm.held:
+    if isinstance(algorithm, OuterStep) and "x" not in algorithm.held:
         raise ValueError(
-            f"{algorithm.label}: the server makes the outer step, on one model with one m, and "
-            f"{algorithm.inner.label} keeps a model at each worker: wrap a method whose model the server holds, as "
-            "Outer(ScaffoldPlus(tau=20)) does, or use DiLoCo."
+            f"{algorithm.label}: the server makes the outer step, on one model with one "
+            f"{' and one '.join(algorithm.remembers)}, and {algorithm.inner.label} keeps a model at each worker: wrap "
+            f"a method whose model the server holds, as {type(algorithm).__name__}(ScaffoldPlus(tau=20)) does, or use "
+            "DiLoCo."
         )
     hindrance = _hindrance(algorithm)
     if hindrance:

@@ -31,6 +31,7 @@ from stgt.topology import Topology, complete
 PILOT_ROUNDS, PILOT_SEEDS = 400, 8
 LONGEST = 16384  # rounds to look for the target in
 LONGEST_RANDOM = 2048  # the same where rounds are random, which takes longer
+OUTSIDE = "outside the theory"  # the basis of what is said of a method whose rounds are not linear
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Advice:
     """What `check` found. Errors are E‖x̄ − x*‖² in the long run.
 
     Attributes:
-        basis: "exact", or what the numbers are an estimate from.
+        basis: "exact", what the numbers are an estimate from, or "outside the theory".
         radius: by how much the slowest mode shrinks in a round, or the root mean square where rounds are random; the
             run is stable below 1.
         error: in the steady state; None if there is none.
@@ -91,7 +92,7 @@ def check(
     Exact for a quadratic with additive noise, on schedules with a period and on random ones whose rounds are
     independent. Any other problem is replaced by its quadratic model at the minimum. What the exact theory does not
     reach, as it is too large or its rounds depend on each other, is tried out in short runs. Both are estimates, and
-    said to be.
+    said to be. Of a method whose rounds are not linear, such as FedAdam, nothing is said but what it sends.
 
     Args:
         algorithm, problem, topology: what is to be run.
@@ -109,13 +110,13 @@ def check(
     reduced = algorithm.oracle is not None or isinstance(oracle, SAGA | SVRG)
     model = local_model(problem, noiseless=reduced)
     connectivity = rho(topology) if topology.doubly_stochastic else Rho(math.nan)
-    found = _Findings("exact", None)
-    if model.problem is not None:
+    found = _Findings("exact" if algorithm.linear else OUTSIDE, None)
+    if model.problem is not None and algorithm.linear:
         found = _found(algorithm, model.problem, topology, target, stepsizes, progress)
         if isinstance(algorithm, LED) and too_large(algorithm, topology):  # small stepsizes are what is not safe
             found = replace(found, largest_gamma=None)
     basis = found.basis
-    if not model.exact:
+    if not model.exact and algorithm.linear:
         of = "" if basis == "exact" else f"{basis}, "
         basis = f"an estimate, {of.removeprefix('an estimate, ')}from the quadratic model at the minimum"
     return Advice(
@@ -266,6 +267,11 @@ def _warnings(
     algorithm: Algorithm, model: LocalModel, topology: Topology, found: _Findings, target: float | None
 ) -> list[str]:
     name, sentences = f"{algorithm.label} on {topology.name}", []
+    if not algorithm.linear:
+        return [
+            f"{algorithm.label} makes a step that is not linear in the models and gradients: nothing is said about the "
+            "long run; try it in a short run."
+        ]
     if model.problem is None:
         return [
             f"∇²f has the eigenvalue {model.mu_mean:.3g} at the point found, so it is no strict minimum: nothing is "

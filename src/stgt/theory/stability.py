@@ -56,7 +56,8 @@ def round_map(algorithm: Algorithm, problem: Problem, topology: Topology, *, x0:
     `x0` is the first model, as in `simulate`; the maps do not depend on it, only the state before round 0 does.
 
     Raises:
-        ValueError: the problem is not quadratic with additive noise, the schedule has no period, or the state is large.
+        ValueError: the problem is not quadratic with additive noise, the method's round is not linear, the schedule has
+            no period, or the state is large.
     """
     setting, start, entries = accept(algorithm, problem, topology, x0)
     if topology.period is None:
@@ -159,9 +160,19 @@ def curve_of(found: RoundMap | LargeMap | MeanSquare, rounds: int) -> np.ndarray
     return curve
 
 
+def check_linear(algorithm: Algorithm) -> None:
+    """A ValueError if the method says that its round is no linear map."""
+    if not algorithm.linear:
+        raise ValueError(
+            f"{algorithm.label} makes a step that is not linear in the models and gradients, so its round has no exact "
+            "map: simulate it, or ask about the method without that step."
+        )
+
+
 def accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) -> tuple[Setting, np.ndarray, int]:
     """The setting, if its rounds may be affine maps, its first models, and how many entries its state has."""
     setting = fitting(algorithm, problem, topology)
+    check_linear(algorithm)
     check_constant_stepsize(algorithm)
     check_repeats(topology)
     if problem.optimum is None:

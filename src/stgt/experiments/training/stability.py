@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stgt.algorithms import Outer
+from stgt.algorithms import OuterStep
 from stgt.experiments.training.spec import Training, TrainingSpec
 from stgt.specs import make_algorithm
 
@@ -36,7 +36,7 @@ def _caution(run: Training) -> str:
     seen = SEEN.get((run.model.name, data))
     if seen is None or run.optimizer.name != "SGD" or not isinstance(lr, int | float):
         return ""
-    inside = algorithm.inner if isinstance(algorithm, Outer) else algorithm
+    inside = algorithm.inner if isinstance(algorithm, OuterStep) else algorithm
     relaxed = getattr(inside, "beta", 1.0) < 1.0
     if not algorithm.tracks or relaxed or algorithm.tau == 1 or lr * algorithm.tau < seen.reach * (1 - 1e-9):
         return ""
