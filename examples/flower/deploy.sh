@@ -23,7 +23,8 @@
 # 9094, of which two on one host need two; HUB_PORT, where the SuperLink finds signed apps, its own port plus one.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-words="all, simulate, certify, sign, superlink, proxy, key, rotate, trust, supernode, register, unregister, run"
+declare -A takes=([all]=2 [simulate]=2 [certify]=1 [sign]=2 [superlink]=2 [proxy]=3 [key]=2 [rotate]=2 [trust]=2
+    [supernode]=4 [register]=3 [unregister]=3 [run]=3) # words, and how many arguments each needs
 umask 077
 started=()
 
@@ -75,13 +76,15 @@ authorityKeyIdentifier = keyid
 subjectAltName = DNS:localhost, IP:127.0.0.1${1:+, $1}
 CONFIG
     local new=(openssl req -config openssl.cnf -new -newkey ec -pkeyopt ec_paramgen_curve:P-384)
-    [ -e ca.key ] || "${new[@]}" -x509 -extensions ca -days 1825 -subj "/CN=stgt CA" \
-        ${CA_PASSPHRASE:+-passout env:CA_PASSPHRASE} -keyout ca.key -out ca.pem || fail "openssl could not make a CA."
-    "${new[@]}" -nodes -subj "/CN=SuperLink" -keyout server.key -out server.csr
-    openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key ${CA_PASSPHRASE:+-passin env:CA_PASSPHRASE} \
-        -CAcreateserial -days 365 -extfile openssl.cnf -extensions server -out server.pem ||
-        fail "openssl could not sign server.pem with ca.key."
-    rm server.csr openssl.cnf
+    {
+        { [ -e ca.key ] || "${new[@]}" -x509 -extensions ca -days 1825 -subj "/CN=stgt CA" \
+            ${CA_PASSPHRASE:+-passout env:CA_PASSPHRASE} -keyout ca.key -out ca.pem; } &&
+            "${new[@]}" -nodes -subj "/CN=SuperLink" -keyout server.key.new -out server.csr &&
+            openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key ${CA_PASSPHRASE:+-passin env:CA_PASSPHRASE} \
+                -CAcreateserial -days 365 -extfile openssl.cnf -extensions server -out server.pem.new
+    } 2>openssl.log || fail "openssl made no certificate, $folder/openssl.log says why; is the passphrase right?"
+    mv server.key.new server.key && mv server.pem.new server.pem
+    rm server.csr openssl.cnf openssl.log
 }
 
 sign() {
@@ -115,7 +118,8 @@ pid $folder/nginx.pid;
 error_log stderr;
 events {}
 http {
-    access_log $folder/proxy.log;
+    map \$status \$refused { ~^2 0; default 1; } # SuperNodes ask every three seconds
+    access_log $folder/proxy.log combined if=\$refused;
     client_body_temp_path $folder/nginx;
     proxy_temp_path $folder/nginx;
     fastcgi_temp_path $folder/nginx;
@@ -131,6 +135,7 @@ http {
             proxy_pass https://$2/v1/fleet/;
             proxy_http_version 1.1;
             proxy_request_buffering off;
+            proxy_buffering off;
             proxy_read_timeout 300s;
             proxy_ssl_trusted_certificate $folder/ca.pem;
             proxy_ssl_name localhost;
@@ -211,7 +216,7 @@ run() { # follows the run to its end, and fails if it did
     id=$(grep -om1 'started run [0-9]*' "$folder/run.log" | grep -o '[0-9]*') || fail "the run was not started."
     flwr list --run-id "$id" --format json >"$folder/run.json"
     grep -q '"status": "finished:completed"' "$folder/run.json" ||
-        fail "the run failed: $(grep -o '"status-details": .*' "$folder/run.json")"
+        fail "the run failed: $(sed -n 's/.*"status-details": "\(.*\)".*/\1/p' "$folder/run.json")"
 }
 
 free_ports() {
@@ -248,8 +253,8 @@ all() {
     mapfile -t ports < <(free_ports $((nodes + 2)))
     local address=127.0.0.1:${ports[nodes]}
     trap end_all EXIT
-    rm -f "$folder/ca.key"
-    (CA_PASSPHRASE=$(openssl rand -hex 32) certify 2>/dev/null) # of no use to anybody after this
+    (CA_PASSPHRASE=$(openssl rand -hex 32) certify)
+    rm "$folder/ca.key" # each time another
     (HUB_PORT=${ports[nodes + 1]} superlink "$address") >"$folder/superlink.log" 2>&1 &
     started+=($!)
     app=$(sign "$here")
@@ -264,10 +269,12 @@ all() {
     run "$address" "$app" --run-config "clients=$nodes rounds=8 tau=50" "${@:2}"
 }
 
-word=${1:-} folder=${2:-}
-[[ ", $words," == *", $word,"* && -n $word ]] || fail "give one of: $words; '$word' is none."
-[ -n "$folder" ] || fail "$word takes a folder for keys and logs: give its name after $word."
-mkdir -p "$folder" && chmod 700 "$folder" && folder=$(cd "$folder" && pwd)
+word=${1:-}
+[[ -n $word && -v takes[$word] ]] ||
+    fail "'$word' is no word of it: give one of $(sed -n 's/^#   deploy.sh \([a-z]*\).*/\1/p' "$0" | paste -sd ' ')."
+(($# > takes[$word])) || fail "give $(sed -n "/^#   deploy.sh $word /{s/^# *//;s/  .*//p}" "$0")."
+mkdir -p "$2" && chmod 700 "$2" && folder=$(cd "$2" && pwd)
+[[ $word != all && $word != simulate || $3 =~ ^[1-9][0-9]*$ ]] || fail "NODES='$3': give a number of clients."
 export FLWR_HOME=$folder/flwr FLWR_DISABLE_UPDATE_CHECK=1 FLWR_TELEMETRY_ENABLED=0
 shift 2
 "$word" "$@"
