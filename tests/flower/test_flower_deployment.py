@@ -139,6 +139,7 @@ def test_a_key_that_was_replaced_lets_nobody_in(disturbed):
     disturbed.call("rotate", 0)
     assert "unregistered" in disturbed.call("register", disturbed.address, 0)
     wait_for(lambda: old.poll() is not None, 40, "the SuperNode with the old key is still there")
+    assert old.returncode == 0, "so its service must start it again whatever the status"
     disturbed.start_node(0, CLIENTS)
     wait_for(lambda: "SuperNode ID" in disturbed.log("node-0"), 30, disturbed.log("node-0"))
 
