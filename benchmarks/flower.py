@@ -21,11 +21,12 @@ def measure(parameters: int, folder: Path) -> None:
     proxy = Proxy(made.address)
     counts = []
     try:
+        signed = made.sign(TESTS / "deployed_app")
         made.let_in(*range(CLIENTS))
         made.start_node(0, CLIENTS, proxy.address)
         made.start_node(1, CLIENTS)
         config = f"clients={CLIENTS} sampled={CLIENTS} rounds={ROUNDS} wide={parameters} timeout=120.0 out='{folder}'"
-        app = made.run(TESTS / "deployed_app", config)
+        app = made.run(signed, config)
         for number in range(ROUNDS + 1):
             path = folder / f"round-{number}.txt"
             wait_for(lambda path=path: path.exists() or app.poll() is not None, 300, f"no round {number}")

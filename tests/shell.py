@@ -8,11 +8,12 @@ import os
 import re
 import shlex
 import tomllib
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import typer
-from click import Group, UsageError
+from click import Command, Group, UsageError
 
 from stgt.cli import app
 
@@ -27,23 +28,31 @@ def wrong(line: str, files: set[str]) -> str | None:
     program, arguments = words[0], words[1:]
     if program in LOOKS:
         return LOOKS[program](arguments, files)
+    if "/" in program and not os.access(ROOT / program, os.X_OK):
+        return f"{program} is no program of this repository"
+    if program.endswith("/deploy.sh"):
+        return deploy_line(arguments)
     if "/" in program:
-        return None if os.access(ROOT / program, os.X_OK) else f"{program} is no program of this repository"
+        return None
     return f"{program}: say in tests/shell.py how to look at it, or call the block text"
 
 
 def stgt_line(arguments: list[str], files: set[str]) -> str | None:
+    return click_line("stgt", typer.main.get_command(app), arguments)
+
+
+def click_line(name: str, command: Command, arguments: list[str]) -> str | None:
     """Click's own words, without running anything."""
-    group = typer.main.get_command(app)
-    assert isinstance(group, Group)
-    name = arguments[0] if arguments else ""
-    if name not in group.commands:
-        return f"there is no stgt {name}"
+    while isinstance(command, Group):
+        word, *arguments = arguments or [""]
+        if word not in command.commands:
+            return f"there is no {name} {word}"
+        name, command = f"{name} {word}", command.commands[word]
     try:
         if "--help" not in arguments:
-            group.commands[name].make_context(name, arguments[1:], parent=None)
+            command.make_context(name, arguments, parent=None)
     except UsageError as error:
-        return f"stgt {name}: {error.format_message()}"
+        return f"{name}: {error.format_message()}"
     return None
 
 
@@ -54,7 +63,13 @@ def make_line(arguments: list[str], files: set[str]) -> str | None:
 
 def pip_line(arguments: list[str], files: set[str]) -> str | None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for wanted in arguments[1:]:
+    given = arguments[1:]
+    if "-c" in given:
+        at = given.index("-c")
+        if not (ROOT / given[at + 1]).is_file():
+            return f"there is no {given[at + 1]}"
+        del given[at : at + 2]
+    for wanted in given:
         parts = re.fullmatch(r"(?:stgt|\.)(?:\[([\w,]+)\])?", wanted)
         if arguments[0] != "install" or parts is None or not set((parts[1] or "").split(",")) <= {"", *extras}:
             return f"pip install {wanted}: no such extra"
@@ -80,8 +95,23 @@ def python_line(arguments: list[str], files: set[str]) -> str | None:
     return None
 
 
-def path_line(arguments: list[str], files: set[str]) -> str | None:
-    return None if (ROOT / arguments[-1]).exists() else f"there is no {arguments[-1]}"
+def flwr_line(arguments: list[str], files: set[str]) -> str | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Flower's, of Typer
+        from flwr.cli.app import app as flwr
+
+    if arguments[0] == "run" and not (ROOT / arguments[1]).exists():
+        return f"there is no {arguments[1]}"
+    return click_line("flwr", typer.main.get_command(flwr), arguments)
+
+
+def deploy_line(arguments: list[str]) -> str | None:
+    """Its own table of words, and of how many arguments each needs."""
+    needs = dict(re.findall(r"\[(\w+)\]=(\d)", (ROOT / "examples/flower/deploy.sh").read_text()))
+    word = arguments[0] if arguments else ""
+    if word not in needs or len(arguments) - 1 < int(needs[word]):
+        return f"deploy.sh {' '.join(arguments)}: see its first lines"
+    return None
 
 
 LOOKS: dict[str, Callable[[list[str], set[str]], str | None]] = {
@@ -91,5 +121,5 @@ LOOKS: dict[str, Callable[[list[str], set[str]], str | None]] = {
     "pip": pip_line,
     "torchrun": torchrun_line,
     "python": python_line,
-    "flwr": path_line,
+    "flwr": flwr_line,
 }

@@ -105,6 +105,11 @@ def test_commands_exist(page, tmp_path):
         "python benchmarks/nowhere.py",
         "examples/nowhere.sh",
         "flwr run examples/nowhere",
+        "flwr run examples/flower --strem",
+        "flwr supernode lst",
+        "examples/flower/deploy.sh deplyo keys",
+        "examples/flower/deploy.sh superlink keys",
+        "pip install -c constraint.txt .",
         "frobnicate --all",
     ],
 )

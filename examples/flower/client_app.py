@@ -1,13 +1,18 @@
-"""A client: its part of the images, and how it trains on them."""
+"""A client: its part of the images, and how it trains on them.
+
+What is the client's own comes from its SuperNode's --node-config, not from whoever starts the run: partition-id and
+num-partitions, data-dir, and state-dir, a folder where its control variable survives a restart.
+"""
 
 from itertools import count
 
 import torch
-from task import images, model, parts
+from flwr.clientapp import ClientApp
+from task import as_tensor, images, model, parts, path
 from torch.nn.functional import cross_entropy
 
-from stgt.experiments.training.batches import Batches
 from stgt.flower import Task, client_app
+from stgt.torch.data import drawn
 
 
 def loss(net, batch):
@@ -16,18 +21,30 @@ def loss(net, batch):
 
 
 def setup(context, told) -> Task:
-    config, node = context.run_config, int(context.node_config["partition-id"])
-    clients, there = config["clients"], context.node_config.get("num-partitions", config["clients"])
-    if there != clients:
-        raise ValueError(f"clients={clients} and there are {there} partitions: give as many SuperNodes as clients.")
-    data = images(config)
-    mine = parts(config, data)[node]
-    batches = Batches(data, mine, config["batch"], config["seed"], node)
+    config, node = context.run_config, context.node_config
+    client, clients = int(node["partition-id"]), told["clients"]
+    if node.get("num-partitions", clients) != clients:
+        raise ValueError(
+            f"clients={clients} and num-partitions={node['num-partitions']} at a client: give the run "
+            f"clients={node['num-partitions']}, and all SuperNodes the same num-partitions."
+        )
+    data = images(config, path(node, "data-dir") or path(config, "data-dir"))
+    mine = parts(config, data, clients)[client]
+
+    def batch(step: int):
+        rows = mine[drawn(config["seed"], client, step, config["batch"], len(mine))]
+        return as_tensor(data.x_train[rows], data.name), torch.from_numpy(data.y_train[rows])
+
     first = (told["server-round"] - 1) * config["tau"]
     net = model(config, data)
     optimizer = torch.optim.SGD(net.parameters(), lr=config["lr"])
-    steps = (batches.at(step) for step in count(first))
-    return Task(net, optimizer, steps, loss, metrics={"num-examples": len(mine)})
+    return Task(net, optimizer, map(batch, count(first)), loss, metrics={"num-examples": len(mine)})
 
 
-app = client_app(setup)
+def answer(message, context):
+    return client_app(setup, state_dir=path(context.node_config, "state-dir"))(message, context)
+
+
+app = ClientApp()
+for kind in (app.query, app.train, app.evaluate):
+    kind()(answer)

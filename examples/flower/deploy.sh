@@ -1,108 +1,280 @@
 #!/usr/bin/env bash
-# The app on SuperNodes of their own: TLS to the SuperLink, and only SuperNodes whose public key was registered.
+# The app on SuperNodes of their own: TLS, SuperNodes with registered keys only, and at the clients signed apps only.
+# docs/deployment.md is the guide to it. Everything at once on this machine, to see it work:
 #
-# Everything at once on this machine, to see it work:
+#   deploy.sh all FOLDER NODES [OPTION...]           the options are those of flwr run
+#   deploy.sh simulate FOLDER NODES [OPTION...]      the same app in Flower's simulation, in one process with Ray
 #
-#   examples/flower/deploy.sh all FOLDER NODES --run-config "data-dir='/absolute/path' clients=NODES"
+# On several hosts, one word at a time. Each keeps its keys, logs and Flower's own files under its FOLDER:
 #
-# On several hosts, one word at a time. All keep their keys, logs and Flower's own files under FOLDER:
+#   deploy.sh certify FOLDER [DNS:name,IP:address]   offline: a CA, and the SuperLink's certificate for these names
+#   deploy.sh sign FOLDER APP                        where signer.key is: builds the app, signs it into FOLDER/apps
+#   deploy.sh superlink FOLDER ADDRESS               the server's host, on its loopback: ADDRESS is 127.0.0.1:port
+#   deploy.sh proxy FOLDER PUBLIC ADDRESS            the server's host: nginx passes what SuperNodes ask at PUBLIC on
+#   deploy.sh key FOLDER I                           each client's host; node-I.key never leaves it
+#   deploy.sh rotate FOLDER I                        the same, in place of the key that is there
+#   deploy.sh trust FOLDER SIGNER.pub                each client's host: whose apps may run there
+#   deploy.sh supernode FOLDER ADDRESS I NODES       each client's host; ADDRESS is the server's, I counts from 0
+#   deploy.sh register FOLDER ADDRESS I...           the server's host, where node-I.pub was brought to
+#   deploy.sh unregister FOLDER ADDRESS I...         the server's host
+#   deploy.sh run FOLDER ADDRESS APP [OPTION...]     the server's host; fails if the run does. APP is what sign printed
 #
-#   deploy.sh certify FOLDER [DNS:name,IP:address]   once, where the CA's key is kept; then bring ca.pem to all hosts,
-#                                                    and server.pem and server.key to the SuperLink's
-#   deploy.sh superlink FOLDER ADDRESS               on the server's host; ADDRESS is host:port, 0.0.0.0:8000 for all
-#   deploy.sh key FOLDER I                           on each client's host; node-I.key never leaves it
-#   deploy.sh register FOLDER ADDRESS I...           where node-I.pub was brought to, by whoever may let clients in
-#   deploy.sh supernode FOLDER ADDRESS I NODES       on each client's host; ADDRESS is the SuperLink's
-#   deploy.sh run FOLDER ADDRESS APP [OPTION...]     from anywhere; the options are those of flwr run
-#
-# Flower 1.41 serves clients (/v1/fleet) and commands (/v1/control) on the same port, and asks commands for no key:
-# whoever reaches it can register keys and start runs. Let a proxy pass only /v1/fleet to the clients' networks.
-#
-# `supernode` takes its runtime port from RUNTIME_PORT: it serves the host itself, two on one host need two.
+# Variables: CA_PASSPHRASE and KEY_PASSPHRASE, asked for if left out; DATA_DIR of a client; RUNTIME_PORT of a SuperNode,
+# 9094, of which two on one host need two; HUB_PORT, where the SuperLink finds signed apps, its own port plus one.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-word=${1:?give one of: all, certify, superlink, key, register, supernode, run}
-folder=${2:?give a folder for keys and logs}
-mkdir -p "$folder" && folder=$(cd "$folder" && pwd)
-export FLWR_HOME=$folder/flwr FLWR_DISABLE_UPDATE_CHECK=1
-shift 2
+declare -A takes=([all]=2 [simulate]=2 [certify]=1 [sign]=2 [superlink]=2 [proxy]=3 [key]=2 [rotate]=2 [trust]=2
+    [supernode]=4 [register]=3 [unregister]=3 [run]=3) # words, and how many arguments each needs
 umask 077
+started=()
 
-certify() { # a CA of our own, and the SuperLink's certificate; clients ask for the name or address they connect to
-    local names=${1:-DNS:localhost,IP:127.0.0.1}
+fail() {
+    echo "deploy.sh: $1" >&2
+    exit 1
+}
+
+need() {
+    local tool
+    for tool in "$@"; do
+        command -v "$tool" >/dev/null && continue
+        case $tool in
+            flwr | flower-*) fail "$tool is not on the PATH: activate the environment that has stgt[torch,flower]." ;;
+            *) fail "$tool is not on the PATH: install it." ;;
+        esac
+    done
+}
+
+keys() { # with the Python that has Flower
+    need python3
+    python3 -c 'import sys, importlib.util as it; sys.exit(it.find_spec("flwr") is None)' ||
+        fail "python3 finds no flwr: activate the environment that has stgt[torch,flower]."
+    python3 "$here/keys.py" "$@"
+}
+
+end_all() { # what this script started
+    ((${#started[@]})) && kill "${started[@]}" 2>/dev/null
+    wait
+}
+
+certify() { # names are what clients connect to; the SuperLink itself is reached at localhost
+    need openssl
     cd "$folder"
-    [ -e ca.key ] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-384 -nodes -days 3650 \
-        -subj "/CN=stgt CA" -keyout ca.key -out ca.pem
-    openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-384 -nodes -subj "/CN=SuperLink" \
-        -keyout server.key -out server.csr
-    openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 365 \
-        -extfile <(echo "subjectAltName=$names") -out server.pem
-} 2>>"$folder/openssl.log"
+    cat >openssl.cnf <<CONFIG
+[req]
+distinguished_name = name
+[name]
+[ca]
+basicConstraints = critical, CA:TRUE, pathlen:0
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[server]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+subjectAltName = DNS:localhost, IP:127.0.0.1${1:+, $1}
+CONFIG
+    local new=(openssl req -config openssl.cnf -new -newkey ec -pkeyopt ec_paramgen_curve:P-384)
+    {
+        { [ -e ca.key ] || "${new[@]}" -x509 -extensions ca -days 1825 -subj "/CN=stgt CA" \
+            ${CA_PASSPHRASE:+-passout env:CA_PASSPHRASE} -keyout ca.key -out ca.pem; } &&
+            "${new[@]}" -nodes -subj "/CN=SuperLink" -keyout server.key.new -out server.csr &&
+            openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key ${CA_PASSPHRASE:+-passin env:CA_PASSPHRASE} \
+                -CAcreateserial -days 365 -extfile openssl.cnf -extensions server -out server.pem.new
+    } 2>openssl.log || fail "openssl made no certificate, $folder/openssl.log says why; is the passphrase right?"
+    mv server.key.new server.key && mv server.pem.new server.pem
+    rm server.csr openssl.cnf openssl.log
+}
 
-superlink() { # nothing is installed for a run; with --database FILE, registered keys would survive a restart
-    exec flower-superlink --host "${1%:*}" --port "${1##*:}" --enable-supernode-auth \
+sign() {
+    [ -e "$folder/signer.key" ] || keys new ed25519 "$folder/signer"
+    keys sign "$folder/signer.key" "$1" "$folder/apps"
+}
+
+superlink() { # what is registered and what ran is in superlink.db; nothing is installed for a run
+    need flower-superlink python3
+    local host=${1%:*} port=${1##*:}
+    [[ $host == 127.* || $host == localhost ]] ||
+        fail "$1 lets whoever reaches it start runs: give 127.0.0.1:$port, and let deploy.sh proxy serve the clients."
+    local hub=127.0.0.1:${HUB_PORT:-$((port + 1))}
+    trap end_all EXIT
+    trap 'exit 143' TERM INT
+    python3 "$here/keys.py" serve "$folder/apps" "$hub" &
+    started+=($!)
+    FLWR_SUPERGRID_API_URL=http://$hub flower-superlink --host "$host" --port "$port" --enable-supernode-auth \
         --ssl-ca-certfile "$folder/ca.pem" --ssl-certfile "$folder/server.pem" --ssl-keyfile "$folder/server.key" \
-        --disable-runtime-dependency-installation
+        --database "$folder/superlink.db" --disable-runtime-dependency-installation &
+    started+=($!)
+    wait -n
+}
+
+proxy() { # clients reach /v1/fleet and nothing else: /v1/control starts runs, /v1/runtime is the ServerApp's
+    need nginx
+    cat >"$folder/nginx.conf" <<CONFIG
+daemon off;
+worker_processes 1;
+pid $folder/nginx.pid;
+error_log stderr;
+events {}
+http {
+    map \$status \$refused { ~^2 0; default 1; } # SuperNodes ask every three seconds
+    access_log $folder/proxy.log combined if=\$refused;
+    client_body_temp_path $folder/nginx;
+    proxy_temp_path $folder/nginx;
+    fastcgi_temp_path $folder/nginx;
+    uwsgi_temp_path $folder/nginx;
+    scgi_temp_path $folder/nginx;
+    server {
+        listen $1 ssl;
+        ssl_certificate $folder/server.pem;
+        ssl_certificate_key $folder/server.key;
+        ssl_protocols TLSv1.2 TLSv1.3;
+        client_max_body_size 0;
+        location /v1/fleet/ {
+            proxy_pass https://$2/v1/fleet/;
+            proxy_http_version 1.1;
+            proxy_request_buffering off;
+            proxy_buffering off;
+            proxy_read_timeout 300s;
+            proxy_ssl_trusted_certificate $folder/ca.pem;
+            proxy_ssl_name localhost;
+            proxy_ssl_verify on;
+        }
+        location / {
+            return 403;
+        }
+    }
+}
+CONFIG
+    exec nginx -e stderr -c "$folder/nginx.conf"
 }
 
 key() { # what a client is known by
-    [ -e "$folder/node-$1.key" ] || ssh-keygen -q -t ecdsa -b 384 -N "" -C "node $1" -f "$folder/node-$1.key"
-    ssh-keygen -y -f "$folder/node-$1.key" >"$folder/node-$1.pub"
-    rm -f "$folder/node-$1.key.pub"
+    [ -e "$folder/node-$1.key" ] || keys new ec "$folder/node-$1"
+}
+
+rotate() { # the old key goes on to work until the new one is registered
+    rm -f "$folder/node-$1.key" "$folder/node-$1.pub"
+    key "$1"
+}
+
+trust() {
+    keys trust "$1" >"$folder/trusted.yaml"
+}
+
+supernode() { # the client's data and control variable stay here
+    need flower-supernode
+    local file key=$folder/node-$2.key
+    for file in ca.pem "node-$2.key" trusted.yaml; do
+        [ -e "$folder/$file" ] || fail "$folder has no $file: bring ca.pem, call deploy.sh key and deploy.sh trust."
+    done
+    ! grep -q ENCRYPTED "$key" || exec {unlocked}< <(keys unlock "$key")
+    local config="partition-id=$2 num-partitions=$3 state-dir='$folder/state-$2'${DATA_DIR:+ data-dir='$DATA_DIR'}"
+    FLWR_HOME=$folder/flwr-$2 exec env -u KEY_PASSPHRASE flower-supernode --superlink "$1" \
+        --root-certificates "$folder/ca.pem" --trusted-entities "$folder/trusted.yaml" --node-config "$config" \
+        --auth-supernode-private-key "${unlocked:+/dev/fd/}${unlocked:-$key}" --port "${RUNTIME_PORT:-9094}"
 }
 
 connect() { # tells the flwr command where the SuperLink is and whom to trust
+    need flwr
+    local how="root-certificates = \"$folder/ca.pem\""
     mkdir -p "$FLWR_HOME"
-    printf '[superlink]\ndefault = "deployed"\n[superlink.deployed]\naddress = "%s"\nroot-certificates = "%s"\n' \
-        "$1" "$folder/ca.pem" >"$FLWR_HOME/config.toml"
+    printf '[superlink]\ndefault = "deployed"\n[superlink.deployed]\naddress = "%s"\n%s\n' \
+        "$1" "${2:-$how}" >"$FLWR_HOME/config.toml"
 }
 
-register() {
+register() { # an earlier key of the same client is let in no longer
     connect "$1"
+    local node known said
     for node in "${@:2}"; do
-        flwr supernode register "$folder/node-$node.pub"
+        known=$folder/node-$node.registered
+        if [ -e "$known" ]; then
+            [ "$(sed 1d "$known")" != "$(cat "$folder/node-$node.pub")" ] || continue
+            flwr supernode unregister "$(head -1 "$known")"
+            rm "$known"
+        fi
+        said=$(flwr supernode register "$folder/node-$node.pub")
+        echo "$said"
+        { grep -o 'SuperNode [0-9]*' <<<"$said" | grep -o '[0-9]*' && cat "$folder/node-$node.pub"; } >"$known"
     done
 }
 
-supernode() { # the client's data stay here; its partition is what the app's client asks for
-    FLWR_HOME=$folder/flwr-$2 exec flower-supernode --superlink "$1" --root-certificates "$folder/ca.pem" \
-        --auth-supernode-private-key "$folder/node-$2.key" --node-config "partition-id=$2 num-partitions=$3" \
-        --port "${RUNTIME_PORT:-9094}"
+unregister() {
+    connect "$1"
+    local node
+    for node in "${@:2}"; do
+        flwr supernode unregister "$(head -1 "$folder/node-$node.registered")"
+        rm "$folder/node-$node.registered"
+    done
 }
 
 run() { # follows the run to its end, and fails if it did
-    connect "$1"
+    connect "$1" "${INSECURE:-}"
     flwr run "${@:2}" --stream | tee "$folder/run.log"
     local id
-    id=$(grep -om1 'started run [0-9]*' "$folder/run.log" | grep -o '[0-9]*')
-    flwr list --run-id "$id" --format json | grep -q 'finished:completed'
+    id=$(grep -om1 'started run [0-9]*' "$folder/run.log" | grep -o '[0-9]*') || fail "the run was not started."
+    flwr list --run-id "$id" --format json >"$folder/run.json"
+    grep -q '"status": "finished:completed"' "$folder/run.json" ||
+        fail "the run failed: $(sed -n 's/.*"status-details": "\(.*\)".*/\1/p' "$folder/run.json")"
+}
+
+free_ports() {
+    python3 -c "import socket
+sockets = [socket.create_server(('127.0.0.1', 0)) for _ in range($1)]
+print(*(one.getsockname()[1] for one in sockets), sep='\n')"
+}
+
+await() { # a port at which the process that was started last will listen
+    until (: </dev/tcp/127.0.0.1/"$1") 2>/dev/null; do
+        kill -0 "${started[-1]}" 2>/dev/null || fail "the SuperLink ended: $(tail -5 "$folder/superlink.log")"
+        sleep 0.3
+    done
+}
+
+simulate() {
+    need flwr flower-superlink python3
+    python3 -c 'import ray' 2>/dev/null || fail "ray is not installed: pip install 'stgt[torch,simulation]'."
+    local port
+    port=$(free_ports 1)
+    trap end_all EXIT
+    flower-superlink --insecure --simulation --host 127.0.0.1 --port "$port" --disable-runtime-dependency-installation \
+        >"$folder/superlink.log" 2>&1 &
+    started+=($!)
+    await "$port"
+    INSECURE="insecure = true" run "127.0.0.1:$port" "$here" \
+        --federation-config "num-supernodes=$1 client-resources-num-cpus=1" "${@:2}"
 }
 
 all() {
-    local nodes=$1 ports node
-    started=() # not local: the trap is outside of this function
-    trap 'kill "${started[@]}" 2>/dev/null || true; wait' EXIT
-    mapfile -t ports < <(python3 - "$((nodes + 1))" <<'PYTHON'
-import socket, sys
-sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
-print(*(one.getsockname()[1] for one in sockets), sep="\n")
-PYTHON
-    )
-    local address=127.0.0.1:${PORT:-${ports[nodes]}}
-    (certify)
-    (superlink "$address") >"$folder/superlink.log" 2>&1 &
+    need openssl flwr flower-superlink flower-supernode
+    local nodes=$1 ports node app
+    export KEY_PASSPHRASE= # asks nobody
+    mapfile -t ports < <(free_ports $((nodes + 2)))
+    local address=127.0.0.1:${ports[nodes]}
+    trap end_all EXIT
+    (CA_PASSPHRASE=$(openssl rand -hex 32) certify)
+    rm "$folder/ca.key" # each time another
+    (HUB_PORT=${ports[nodes + 1]} superlink "$address") >"$folder/superlink.log" 2>&1 &
     started+=($!)
-    until (: </dev/tcp/"${address/://}") 2>/dev/null; do
-        kill -0 "${started[0]}" || { tail "$folder/superlink.log" >&2; exit 1; }
-        sleep 0.3
-    done
+    app=$(sign "$here")
+    await "${ports[nodes]}"
+    trust "$folder/signer.pub"
     for ((node = 0; node < nodes; node++)); do
         key "$node"
         register "$address" "$node"
         (RUNTIME_PORT=${ports[node]} supernode "$address" "$node" "$nodes") >"$folder/node-$node.log" 2>&1 &
         started+=($!)
     done
-    run "$address" "$here" "${@:2}"
+    run "$address" "$app" --run-config "clients=$nodes rounds=8 tau=50" "${@:2}"
 }
 
+word=${1:-}
+[[ -n $word && -v takes[$word] ]] ||
+    fail "'$word' is no word of it: give one of $(sed -n 's/^#   deploy.sh \([a-z]*\).*/\1/p' "$0" | paste -sd ' ')."
+(($# > takes[$word])) || fail "give $(sed -n "/^#   deploy.sh $word /{s/^# *//;s/  .*//p}" "$0")."
+mkdir -p "$2" && chmod 700 "$2" && folder=$(cd "$2" && pwd)
+[[ $word != all && $word != simulate || $3 =~ ^[1-9][0-9]*$ ]] || fail "NODES='$3': give a number of clients."
+export FLWR_HOME=$folder/flwr FLWR_DISABLE_UPDATE_CHECK=1 FLWR_TELEMETRY_ENABLED=0
+shift 2
 "$word" "$@"

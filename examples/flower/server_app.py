@@ -1,12 +1,15 @@
 """The server: calls some clients each round, and tests what comes of it on the whole test set."""
 
+import time
+from logging import INFO
+
 import torch
-from flwr.app import ArrayRecord, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.common.logger import log
 from flwr.serverapp import ServerApp
-from task import images, method, model, parts, path
+from task import as_tensor, images, method, model, parts, path
 
 import stgt
-from stgt.experiments.training.batches import normalised
 from stgt.experiments.training.node_training import evaluate
 from stgt.files import read_table, write_table
 from stgt.flower import Strategy
@@ -17,11 +20,13 @@ app = ServerApp()
 @app.main()
 def main(grid, context) -> None:
     config = context.run_config
-    algorithm, out, data = method(config), path(config, "out"), images(config)
-    parts(config, data)  # what is wrong with the config is said before anybody is called
+    algorithm, out, data = method(config), path(config, "out"), images(config, path(config, "data-dir"))
+    clients = config["clients"] or present(grid)
+    parts(config, data, clients)  # what is wrong with the config is said before anybody is called
+    sampled = config["sampled"] or min(clients, max(2, clients // 2))
     torch.manual_seed(config["seed"])
     net = model(config, data)
-    test = normalised(data.x_test, data.name), torch.from_numpy(data.y_test)
+    test = as_tensor(data.x_test, data.name), torch.from_numpy(data.y_test)
 
     def look(done: int, arrays: ArrayRecord) -> MetricRecord:
         net.load_state_dict(arrays.to_torch_state_dict())
@@ -34,12 +39,25 @@ def main(grid, context) -> None:
             write_table(out, [*before, {"round": done, **found}])
         return MetricRecord({**found})
 
-    topology = stgt.topology.server(config["clients"], sampled=config["sampled"], seed=config["seed"])
+    topology = stgt.topology.server(clients, sampled=sampled, seed=config["seed"])
     strategy = Strategy(algorithm, topology, seed=config["seed"], checkpoint=path(config, "checkpoint"))
-    strategy.start(
+    result = strategy.start(
         grid,
         ArrayRecord(net.state_dict()),
         num_rounds=config["rounds"],
         timeout=config["timeout"],
+        train_config=ConfigRecord({"clients": clients}),
         evaluate_fn=look,
     )
+    found = look(config["rounds"], result.arrays)
+    log(INFO, "%s with %d clients: test accuracy %.3f", algorithm.label, clients, found["test_accuracy"])
+
+
+def present(grid) -> int:
+    """How many SuperNodes there are, once their number has been the same for a second."""
+    found = 0
+    while found == 0 or found != len(list(grid.get_node_ids())):
+        found = len(list(grid.get_node_ids()))
+        time.sleep(1.0)
+    log(INFO, "clients=0: one for each of the %d SuperNodes that are there", found)
+    return found

@@ -4,12 +4,14 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import nn
 
 import stgt
 from stgt.checks import check_choice
+from stgt.experiments.training.batches import normalised
 from stgt.experiments.training.models import make_model
-from stgt.experiments.training.spec import Data
+from stgt.problems import partition
 from stgt.problems.images import Images, load_images
 
 METHODS = {
@@ -19,7 +21,7 @@ METHODS = {
     "fedprox": lambda c: stgt.FedProx(tau=c["tau"], mu_prox=c["mu-prox"]),
     "st-gt": lambda c: stgt.STGT(tau=c["tau"]),
 }
-MODELS = {"mnist": ("lenet", {}), "cifar10": ("resnet18", {"width": 8})}
+MODELS = {"digits": ("mlp", {"hidden": 64}), "mnist": ("lenet", {}), "cifar10": ("resnet18", {"width": 8})}
 
 
 def method(config) -> stgt.Algorithm:
@@ -27,28 +29,40 @@ def method(config) -> stgt.Algorithm:
 
 
 def path(config, name: str) -> Path | None:
-    """A path of the config, None if it was left out."""
-    given = Path(config[name])
-    if config[name] and not given.is_absolute():
-        raise ValueError(f"{name}={config[name]!r}: give an absolute path, Flower runs a copy of the app elsewhere.")
-    return given if config[name] else None
+    """A path of a config, None if it was left out."""
+    given = config.get(name, "")
+    if given and not Path(given).is_absolute():
+        raise ValueError(f"{name}={given!r}: give an absolute path, Flower runs a copy of the app elsewhere.")
+    return Path(given) if given else None
 
 
-def images(config) -> Images:
-    return _loaded(config["data"], path(config, "data-dir"))
+def images(config, folder: Path | None) -> Images:
+    """The data of the config; "digits" comes with scikit-learn, the others lie in a folder."""
+    return _loaded(check_choice(config["data"], "data", MODELS), folder)
 
 
 @cache  # a process of the simulation plays many clients
 def _loaded(name: str, folder: Path | None) -> Images:
-    return load_images(name, folder)
+    if name != "digits":
+        return load_images(name, folder)
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    pixels, test = pixels.astype(np.uint8).reshape(-1, 1, 8, 8), np.arange(len(labels)) % 5 == 0
+    return Images(name, pixels[~test], labels[~test], pixels[test], labels[test], classes=10)
 
 
-def parts(config, data: Images) -> list[np.ndarray]:
-    """Which of the training images each client holds."""
-    spread = Data(name=data.name, partition="label", classes=config["classes"], seed=config["seed"])
-    return spread.parts(data.y_train, config["clients"])
+def as_tensor(pixels: np.ndarray, name: str) -> torch.Tensor:
+    """Pixels as a model takes them. Those of "digits" are 0 to 16."""
+    return torch.from_numpy(pixels / np.float32(16)) if name == "digits" else normalised(pixels, name)
+
+
+def parts(config, data: Images, clients: int) -> list[np.ndarray]:
+    """Which of the training images each client holds: two labels of ten, or more if there are few clients."""
+    classes = config["classes"] or max(2, -(-data.classes // clients))
+    return partition(data.y_train, clients, "label", classes=classes, seed=config["seed"])
 
 
 def model(config, data: Images) -> nn.Module:
-    name, arguments = MODELS[config["data"]]
+    name, arguments = MODELS[data.name]
     return make_model(name, data.x_train.shape, data.classes, **arguments)

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples" / "flower" / "deploy.sh"
 WARM = Path(__file__).with_name("warm.py")
-MISSING = [tool for tool in ("openssl", "ssh-keygen", "bash") if shutil.which(tool) is None]
+MISSING = [tool for tool in ("openssl", "bash") if shutil.which(tool) is None]
 ENVIRONMENT = {
     **os.environ,
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -23,6 +23,8 @@ ENVIRONMENT = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",
     "NO_COLOR": "1",
+    "CA_PASSPHRASE": "of the tests",
+    "KEY_PASSPHRASE": "",
 }
 
 
@@ -39,12 +41,16 @@ def wait_for(happened, seconds: float, what: str) -> None:
 
 
 class Deployment:
-    """Processes of one federation, each of its own group, so that all that belongs to one can be ended with it."""
+    """Processes of one federation, each of its own group, so that all that belongs to one can be ended with it.
+
+    One folder stands for those of all hosts.
+    """
 
     def __init__(self, folder: Path):
-        self.folder, self.address = folder, f"127.0.0.1:{free_port()}"
+        self.folder, self.address, self.public = folder, f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         self.processes: dict[str, subprocess.Popen] = {}
-        self.environment = {**ENVIRONMENT, "PATH": f"{folder}{os.pathsep}{ENVIRONMENT['PATH']}"}
+        path = f"{folder}{os.pathsep}{ENVIRONMENT['PATH']}"
+        self.environment = {**ENVIRONMENT, "PATH": path, "HUB_PORT": str(free_port())}
         self.call("certify")
         warm = folder / "warm.socket"
         self.start("warm", sys.executable, WARM, warm)
@@ -52,17 +58,18 @@ class Deployment:
             shim = folder / name
             shim.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {WARM} {warm} {name} "$@"\n')
             shim.chmod(0o755)
-        self.start("superlink", RECIPE, "superlink", folder, self.address)
         try:
-            wait_for(lambda: "Uvicorn running" in self.log("superlink"), 60, "no SuperLink")
+            self.start_superlink()
         except AssertionError:
             self.close()
             raise
 
-    def call(self, word: str, *arguments) -> None:
+    def call(self, word: str, *arguments) -> str:
+        """What a word of the recipe printed when it had done its work."""
         command = [RECIPE, word, self.folder, *map(str, arguments)]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def start(self, name: str, *command) -> subprocess.Popen:
         environment = {**self.environment, "RUNTIME_PORT": str(free_port())}
@@ -71,6 +78,14 @@ class Deployment:
                 [*map(str, command)], env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
         return self.processes[name]
+
+    def start_superlink(self) -> None:
+        self.start("superlink", RECIPE, "superlink", self.folder, self.address)
+        wait_for(lambda: "Uvicorn running" in self.log("superlink"), 60, "no SuperLink")
+
+    def start_proxy(self) -> None:
+        """At `public`, for clients."""
+        self.start("proxy", RECIPE, "proxy", self.folder, self.public, self.address)
 
     def let_in(self, *nodes: int) -> None:
         """Makes the keys of some SuperNodes, and registers them."""
@@ -81,7 +96,13 @@ class Deployment:
     def start_node(self, node: int, nodes: int, address: str | None = None) -> subprocess.Popen:
         return self.start(f"node-{node}", RECIPE, "supernode", self.folder, address or self.address, node, nodes)
 
-    def run(self, app: Path, config: str) -> subprocess.Popen:
+    def sign(self, app: Path) -> str:
+        """Has all clients trust what is signed here. What `run` calls the signed app."""
+        signed = self.call("sign", app).strip()
+        self.call("trust", self.folder / "signer.pub")
+        return signed
+
+    def run(self, app: Path | str, config: str) -> subprocess.Popen:
         return self.start("app", RECIPE, "run", self.folder, self.address, app, "--run-config", config)
 
     def log(self, name: str) -> str:
