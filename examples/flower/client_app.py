@@ -7,7 +7,6 @@ num-partitions, data-dir, and state-dir, a folder where its control variable sur
 from itertools import count
 
 import torch
-from flwr.clientapp import ClientApp
 from task import as_tensor, images, model, parts, path
 from torch.nn.functional import cross_entropy
 
@@ -41,10 +40,4 @@ def setup(context, told) -> Task:
     return Task(net, optimizer, map(batch, count(first)), loss, metrics={"num-examples": len(mine)})
 
 
-def answer(message, context):
-    return client_app(setup, state_dir=path(context.node_config, "state-dir"))(message, context)
-
-
-app = ClientApp()
-for kind in (app.query, app.train, app.evaluate):
-    kind()(answer)
+app = client_app(setup, state_dir=lambda context: path(context.node_config, "state-dir"))

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord
 from quadratics import CLIENTS, FatefulGrid, RestartGrid
 
 import stgt
-from stgt.flower import Strategy, checkpoint, fit, memory
+from stgt.flower import Strategy, checkpoint, client_app, fit, memory
 
 SAMPLED = stgt.topology.server(CLIENTS, sampled=3)
 PLUS = stgt.ScaffoldPlus(tau=2, gamma_g=0.9, gamma_c=0.7)
@@ -158,6 +158,17 @@ def test_a_client_that_starts_again_finds_its_state_on_disk(method, tmp_path, ca
         found, quadratics.start(Strategy(method, everybody), FatefulGrid(quadratics.app_of()), 6)
     )
     assert " lost: " not in caplog.text
+
+
+def test_each_client_may_name_its_own_folder(tmp_path):
+    app = client_app(
+        lambda context, config: quadratics.task(context.node_config["partition-id"]),
+        state_dir=lambda context: tmp_path / f"site-{context.node_config['partition-id']}",
+    )
+    quadratics.start(Strategy(PLUS, stgt.topology.server(CLIENTS)), FatefulGrid(app), 2)
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.safetensors")} == {
+        f"site-{i}/partition-{i}.safetensors" for i in range(CLIENTS)
+    }
 
 
 def test_a_stale_context_gives_way_to_the_file(tmp_path, caplog):

@@ -43,7 +43,12 @@ NUM_EXAMPLES = "num-examples"
 Setup = Callable[[Context, dict[str, Any]], Task]
 
 
-def client_app(setup: Setup, *, state_dir: Path | str | None = None, mods: Iterable[Mod] = ()) -> ClientApp:
+Folder = Path | str | None
+
+
+def client_app(
+    setup: Setup, *, state_dir: Folder | Callable[[Context], Folder] = None, mods: Iterable[Mod] = ()
+) -> ClientApp:
     """A ClientApp for `stgt.flower.Strategy`.
 
     Args:
@@ -52,12 +57,16 @@ def client_app(setup: Setup, *, state_dir: Path | str | None = None, mods: Itera
             looked at), and what was given as train_config, evaluate_config and client_config. The client's partition
             is context.node_config["partition-id"].
         state_dir: folder where the client keeps what is its own on disk as well, so that it survives a restart of the
-            SuperNode and the end of a run. Without it, it lives in Flower's context, as long as the run does.
+            SuperNode; or a function of the context that names it, such as
+            `lambda context: context.node_config["state-dir"]`. Without it, it lives in Flower's context.
         mods: Flower's, around the training, such as LocalDpMod. They see messages as Flower's own apps have them: the
             parameters that are trained in "arrays", "config" and "metrics". What they make of the model is what is
             sent, and what the control variables follow.
     """
     app, mods = ClientApp(), tuple(mods)
+
+    def folder(context: Context) -> Folder:
+        return state_dir(context) if callable(state_dir) else state_dir
 
     def answer(message: Message, context: Context, work: Callable[..., Message]) -> Message:
         header_of(message, SERVER)
@@ -72,11 +81,11 @@ def client_app(setup: Setup, *, state_dir: Path | str | None = None, mods: Itera
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda m, c: _train(m, c, setup, state_dir, mods))
+        return answer(message, context, lambda m, c: _train(m, c, setup, folder(c), mods))
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda m, c: _evaluate(m, c, setup, state_dir))
+        return answer(message, context, lambda m, c: _evaluate(m, c, setup, folder(c)))
 
     return app
 
@@ -93,9 +102,7 @@ def _query(message: Message, context: Context, setup: Setup) -> Message:
     return reply_to(message, **{HEADER: header(**said)})
 
 
-def _train(
-    message: Message, context: Context, setup: Setup, state_dir: Path | str | None, mods: tuple[Mod, ...]
-) -> Message:
+def _train(message: Message, context: Context, setup: Setup, state_dir: Folder, mods: tuple[Mod, ...]) -> Message:
     told, partition = header_of(message, SERVER), _partition(context)
     algorithm, r, view = from_text(told["algorithm"]), int(told["round"]), view_of(message.content)
     memory = Memory(context.state, algorithm, view, str(told["model"]), partition, state_dir)
@@ -115,6 +122,7 @@ def _train(
     check_reply(reply, {**sent, **{other: sent[name] for other, name in worker.tied.items()}})
     memory.keep(reply, r, float(told["participation"]))
     tied = [f"{other}={name}" for other, name in reply.tied.items()]
+    held = rest.keep(worker.untrained, str(told["rest"]))
     records = {END: to_record(reply.end), BUFFERS: to_record(reply.buffers)}
     if reply.direction is not None:
         records[DIRECTION] = to_record(reply.direction)
@@ -122,9 +130,7 @@ def _train(
         message,
         **records,
         **{TRAVELLED: MetricRecord(dict(reply.travelled)), METRICS: metrics},
-        **{
-            HEADER: header(partition=partition, round=r, tied=tied, rest=rest.keep(worker.untrained, str(told["rest"])))
-        },
+        **{HEADER: header(partition=partition, round=r, tied=tied, rest=held)},
     )
 
 
@@ -172,7 +178,7 @@ def _worked(
     return replace(reply, end={name: end[name] for name in reply.end}), metrics
 
 
-def _evaluate(message: Message, context: Context, setup: Setup, state_dir: Path | str | None) -> Message:
+def _evaluate(message: Message, context: Context, setup: Setup, state_dir: Folder) -> Message:
     told, partition = header_of(message, SERVER), _partition(context)
     rest = Rest(context.state, partition, state_dir)
     untrained = rest.whole(message.content, str(told["rest"]))
