@@ -139,7 +139,10 @@ def test_a_round_with_too_few_replies_leaves_everything_as_it_was(caplog):
     two = quadratics.start(Strategy(PLUS, stgt.topology.server(CLIENTS)), FatefulGrid(quadratics.app_of()), 2)
     np.testing.assert_array_equal(quadratics.start(strategy, grid, 4), two)
     assert "round 3 of 4: 0 of 5 clients, " in caplog.text
-    assert "left out: 1 late, 3 late; does not count: 3 of at least 4 replies" in caplog.text
+    assert (
+        "left out: 0 refused, 1 late, 2 refused, 3 late, 4 refused; does not count: 3 of at least 4 replies"
+        in caplog.text
+    )
 
 
 def test_an_exception_in_one_client_s_code_is_left_out_and_told(caplog):

@@ -273,7 +273,10 @@ class Strategy(FlowerStrategy):
                 ledger.take(r, good)
             except ValueError as error:
                 outcome.problem = str(error)
-        if not outcome.problem:
+        if outcome.problem:
+            told = f"its reply is right, and the round does not count: {outcome.problem}"
+            outcome.absent += [Absence(partition, "refused", told) for partition in good]
+        else:
             outcome.taken = sorted(good)
             outcome.metrics = aggregated([answer.metrics for answer in answers.values()], self.train_metrics_aggr_fn)
             outcome.metrics |= {
@@ -281,6 +284,7 @@ class Strategy(FlowerStrategy):
                 "uplink-bytes": max(answer.size for answer in answers.values()),
                 "downlink-bytes": run.largest,
             }
+        outcome.absent.sort(key=lambda absence: absence.client)
         return self._end(outcome)
 
     def _answer(self, message: Message, partition: int, r: int) -> Answer:
