@@ -120,3 +120,13 @@ def test_adjoint_tracking_conserves_on_directed_graphs(n, seed):
         stgt.STGT(gamma=0.05, tau=4, adjoint=True), quadratic(n, P, 0.1, seed), directed_schedule(n, seed=seed), 15
     )
     assert trace["sum_c"].max() <= 1e-12
+
+
+@pytest.mark.parametrize(("ratio", "settles"), [(37.0, True), (39.0, False)])
+def test_adam_settles_without_noise_below_heavy_ball_s_limit(ratio, settles):
+    """f(x) = ½(x − 1)² with γ = 1: a round goes all of its way, Δ = 1 − x. Once v has died away e = x − 1 follows
+    m ← β₁m − (1 − β₁)e, e ← e + (η/ε)m, whose eigenvalues are inside the circle for η/ε < 2(1 + β₁)/(1 − β₁) = 38."""
+    problem, epsilon = stgt.problems.Quadratic(np.ones((2, 1, 1)), np.ones((2, 1))), 0.01
+    algorithm, e = stgt.FedAdam(gamma=1.0, lr=ratio * epsilon, epsilon=epsilon), 1e-6 * epsilon
+    trace = run(algorithm, problem, stgt.topology.complete(2), 100, x0=[1 + e], state0={"v": [0.0]})
+    assert (trace.residual[0, -1] < 1e-2 * e**2) if settles else (trace.residual[0, -1] > 1e2 * e**2)

@@ -145,6 +145,13 @@ def test_a_stepsize_at_which_a_tracker_was_seen_to_fail_is_called_so():
         rate(limit) | {"model": {"name": "resnet18"}},  # BatchNorm: not seen to fail
     ):
         assert cautions(spec(harmless)) == []
+    for name in ("Outer", "Adaptive"):
+        relaxed, plain = (
+            rate(limit) | {"algorithm": {"name": name, "tau": 5, "method": {"name": "STGT", "beta": beta}}}
+            for beta in (0.25, 1.0)
+        )
+        assert cautions(spec(relaxed)) == []
+        assert len(cautions(spec(plain))) == 1
     assert len(cautions(spec(rate(1.0), rate(0.01), rate(2.0)))) == 2
     (said,) = cautions(spec(rate(1.0) | {"data": {"name": "mnist"}}))
     assert "on MNIST with iid data" in said

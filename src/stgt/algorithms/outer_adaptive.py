@@ -32,9 +32,10 @@ class Adaptive(OuterStep):
     by √(1 − β₂ᵏ)/(1 − β₁ᵏ) with k = 2 in the first round, 3 in the second; they weigh clients by their samples.
 
     The method's corrections are kept as they were: c of Scaffold⁺ stays (γ_c n/s) times the mean of own, and what the
-    method converges to does not change, as it stays where Δ = 0. There v is 0 in the end and the step η m/ε: without
-    noise, an η above ε may be too much for it, and x then wanders by about η. The step is not linear in Δ, so the exact
-    theory has nothing to say of it. Where a server holds the model it holds m and v too.
+    method converges to does not change, as it stays where Δ = 0. There Adam's v dies away, and its step becomes η m/ε:
+    without noise it settles if η < 2ε(1 + β₁)/(1 − β₁), 38 ε by default, where a round goes at most all of its way, and
+    may wander by a part of η if not. The step is not linear in Δ, so the exact theory has nothing to say of it. Where a
+    server holds the model it holds m and v too.
 
     Reference: Reddi et al., arXiv:2003.00295, Algorithm 2. The defaults but lr are also Flower's.
 
