@@ -10,8 +10,10 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 demo: $(DEMO)
 	$(BIN)/stgt demo --out demo --force
 
-# These start processes of their own, which fill the machine.
-APART := $(filter-out %/test_train_command.py %/test_routes.py,$(wildcard tests/trainer/test_*.py))
+# These start processes of their own, which fill the machine or must be heard within seconds. Whole trainings, of which
+# much is the start of one process after another, are none of them.
+WHOLE := $(addprefix %/test_,language_model.py recipes.py routes.py train_command.py train_endings.py train_example.py)
+APART := $(filter-out $(WHOLE),$(wildcard tests/trainer/test_*.py))
 APART += $(addprefix tests/flower/test_flower_,ray.py example.py deployment.py) tests/study/test_on_ray.py
 TOGETHER := -n 2 $(addprefix --ignore ,$(APART))
 

@@ -8,16 +8,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
+from itertools import count
 from multiprocessing.connection import Listener
 from pathlib import Path
 
 HERE = Path(__file__).parent
+PORTS = count(20_000 + os.getpid() % 10_000)
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """Below those that the system gives to whoever asks for any: nobody has taken it when the node does."""
+    while True:
+        port = next(PORTS)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def python_environment() -> dict[str, str]:
