@@ -21,7 +21,7 @@ def loss(net, batch):
 
 def setup(context, told) -> Task:
     config, node = context.run_config, context.node_config
-    client, clients = int(node["partition-id"]), told["clients"]
+    client, clients = int(node["partition-id"]), told.get("clients", node.get("num-partitions"))
     if node.get("num-partitions", clients) != clients:
         raise ValueError(
             f"clients={clients} and num-partitions={node['num-partitions']} at a client: give the run "

@@ -266,7 +266,7 @@ all() {
         (RUNTIME_PORT=${ports[node]} supernode "$address" "$node" "$nodes") >"$folder/node-$node.log" 2>&1 &
         started+=($!)
     done
-    run "$address" "$app" --run-config "clients=$nodes rounds=8 tau=50" "${@:2}"
+    run "$address" "$app" --run-config "clients=$nodes rounds=5 tau=50" "${@:2}"
 }
 
 word=${1:-}

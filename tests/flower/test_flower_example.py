@@ -95,21 +95,25 @@ def test_flwr_run_trains_and_writes_the_curve(flwr, tmp_path):
     assert "Scaffold⁺ with 2 clients: test accuracy" in printed, "two are what Flower simulates if nothing is said"
 
 
+def programs(folder: Path, **texts: str) -> str:
+    """A PATH on which shell scripts stand for some programs; an underscore in a name is a dash."""
+    folder.mkdir()
+    for name, text in texts.items():
+        path = folder / name.replace("_", "-")
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    return f"{folder}{os.pathsep}{ENVIRONMENT['PATH']}"
+
+
 def test_a_simulation_that_failed_is_seen(tmp_path):
     """`flwr run` itself ends with 0 then. Programs that write down what they are given stand for Flower's here."""
     listen = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(60)"
-    programs = {
-        "flower-superlink": f'while [ "$1" != --port ]; do shift; done; exec {sys.executable} -c "{listen}" "$2"',
-        "flwr": f"""echo "$@" >>{tmp_path}/calls
-            case $1 in
-                run) echo Successfully started run 7 ;;
-                list) printf '"status": "finished:failed",\\n"status-details": "sampled=4"\\n' ;;
-            esac""",
-    }
-    for name, text in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
-    path = f"{tmp_path}{os.pathsep}{ENVIRONMENT['PATH']}"
+    failed = r"""printf '"status": "finished:failed",\n"status-details": "sampled=4"\n'"""
+    path = programs(
+        tmp_path / "bin",
+        flower_superlink=f'while [ "$1" != --port ]; do shift; done; exec {sys.executable} -c "{listen}" "$2"',
+        flwr=f'echo "$@" >>{tmp_path}/calls; [ "$1" = run ] && echo Successfully started run 7 || {failed}',
+    )
     done = deploy("simulate", tmp_path / "keys", 3, "--run-config", "sampled=4", PATH=path)
     assert done.returncode == 1
     assert done.stderr == "deploy.sh: the run failed: sampled=4\n"
@@ -117,6 +121,13 @@ def test_a_simulation_that_failed_is_seen(tmp_path):
     given = "--federation-config num-supernodes=3 client-resources-num-cpus=1 --run-config sampled=4 --stream"
     assert run == f"run {APP} {given}"
     assert listed == "list --run-id 7 --format json"
+
+
+def test_a_simulation_without_ray_says_how_to_install_it(tmp_path):
+    path = programs(tmp_path / "bin", python3="exit 1")
+    done = deploy("simulate", tmp_path / "keys", 3, PATH=path)
+    assert done.returncode == 1
+    assert done.stderr == "deploy.sh: ray is not installed: pip install 'stgt[torch,simulation]'.\n"
 
 
 @pytest.mark.parametrize("clients", [2, 5])
