@@ -1,4 +1,4 @@
-"""What those need who carry on: how to cite, the workflows, the hooks, one version, and a browser where it may be."""
+"""What those need who carry on: how to cite, the workflows, the hooks, one version, and the tools of Debian where they may be."""
 
 import os
 import re
@@ -107,21 +107,25 @@ case "$*" in *install*) exit {code};; esac
 @pytest.mark.parametrize(
     ("programs", "said", "installs"),
     [
-        ({"chromium": "#!/bin/sh\n"}, "/chromium is there.", False),
-        ({}, "no apt-get to install it with; tests that open pages are skipped.", False),
-        ({"apt-get": 0, "id": "#!/bin/sh\necho 0\n"}, "installed chromium.", True),
-        ({"apt-get": 100, "id": "#!/bin/sh\necho 0\n"}, "could not be installed; tests that open pages", True),
+        ({"chromium": "#!/bin/sh\n", "nginx": "#!/bin/sh\n"}, "tools: chromium and nginx are there.", False),
+        (
+            {"chromium": "#!/bin/sh\n"},
+            "no nginx, and no apt-get to install it with; tests that need it are skipped.",
+            False,
+        ),
+        ({"apt-get": 0, "id": "#!/bin/sh\necho 0\n"}, "installed chromium nginx.", True),
+        ({"apt-get": 100, "id": "#!/bin/sh\necho 0\n"}, "could not be installed; tests that need it", True),
         ({"apt-get": 0, "id": "#!/bin/sh\necho 7\n"}, "takes root or sudo without a password; tests", False),
         (
             {"apt-get": 0, "id": "#!/bin/sh\necho 7\n", "sudo": '#!/bin/sh\nshift\nexec "$@"\n'},
-            "installed chromium.",
+            "installed chromium nginx.",
             True,
         ),
         ({"apt-get": 0, "id": "#!/bin/sh\necho 7\n", "sudo": "#!/bin/sh\nexit 1\n"}, "takes root or sudo", False),
     ],
     ids=["there", "no apt-get", "root", "no network", "no sudo", "sudo", "sudo asks"],
 )
-def test_a_browser_is_installed_where_it_may_be(tmp_path, programs, said, installs):
+def test_a_browser_and_a_proxy_are_installed_where_they_may_be(tmp_path, programs, said, installs):
     """With programs of our own in the place of the system's; whatever happens, the tests go on."""
     log = tmp_path / "log"
     (tmp_path / "bin").mkdir()
@@ -132,10 +136,10 @@ def test_a_browser_is_installed_where_it_may_be(tmp_path, programs, said, instal
         script.write_text(text if isinstance(text, str) else APT_GET.format(log=log, code=text))
         script.chmod(0o755)
     environment = os.environ | {"PATH": str(tmp_path / "bin")}
-    result = subprocess.run([ROOT / ".ci" / "browser"], env=environment, capture_output=True, text=True, check=True)
+    result = subprocess.run([ROOT / ".ci" / "tools"], env=environment, capture_output=True, text=True, check=True)
     assert said in result.stdout
     assert len(result.stdout.splitlines()) == 1
     assert result.stderr == ""
     assert log.exists() == installs
-    assert not installs or log.read_text().splitlines()[-1].endswith(" chromium")
-    assert ".ci/browser\n" in CI_RUN
+    assert not installs or log.read_text().splitlines()[-1].endswith(" chromium nginx")
+    assert ".ci/tools\n" in CI_RUN
