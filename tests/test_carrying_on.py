@@ -1,4 +1,4 @@
-"""What those need who carry on: how to cite, the workflows, the hooks, one version, and the tools of Debian where they may be."""
+"""What those need who carry on: how to cite, the workflows, the hooks, one version, and tools where they may be."""
 
 import os
 import re
