@@ -1,9 +1,11 @@
 """What a run leaves behind: its history as a table and a figure, a line a round, and clients that are late."""
 
 import csv
+import gc
 import logging
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from quadratics import CLIENTS, FatefulGrid
 
 import stgt
 from stgt.flower import Strategy, client_app, run_in_process
+from stgt.flower.in_process import InProcessGrid
 from stgt.flower.outcome import Absence, Outcome
 
 EVERYBODY = stgt.topology.server(CLIENTS)
@@ -151,6 +154,22 @@ def test_clients_that_all_hang_end_the_run():
     with pytest.raises(ValueError, match=r"2 rounds in a row .* clients 0, 1, 2, 3, 4 late: no reply within 0\.2 s\.$"):
         run_in_process(Strategy(PLUS, EVERYBODY, patience=2), app, quadratics.initial(), num_rounds=9, timeout=0.2)
     free.set()
+
+
+def test_a_grid_that_nobody_needs_leaves_nothing_behind():
+    """Neither its thread nor what its clients keep."""
+    before = threading.active_count()
+    strategy, grid = Strategy(PLUS, EVERYBODY), InProcessGrid(quadratics.app_of(), CLIENTS)
+    strategy.start(grid, quadratics.initial(), num_rounds=1)
+    context = weakref.ref(grid.contexts[1].state)
+    assert threading.active_count() == before + 1
+    del grid, strategy
+    gc.collect()
+    assert context() is None
+    until = time.monotonic() + 20
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert threading.active_count() == before
 
 
 def test_a_client_that_is_no_longer_connected_is_gone():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -87,45 +88,38 @@ class InProcessGrid(Grid):
 
 
 class _Hand:
-    """A thread that does one thing after the other, so that whoever asked can stop waiting."""
+    """A thread that does one thing after the other, so that whoever asked can stop waiting. It ends with its owner."""
 
     def __init__(self) -> None:
-        self._tasks: SimpleQueue[tuple[Callable[[], Any], SimpleQueue[tuple[bool, Any]], threading.Event]] = (
-            SimpleQueue()
-        )
-        self._thread: threading.Thread | None = None
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        threading.Thread(target=_work, args=(self._tasks,), daemon=True).start()
+        weakref.finalize(self, self._tasks.put, None)
 
     def do(self, task: Callable[[], Any], timeout: float | None, done: threading.Event) -> tuple[Any, bool]:
         """What the task returns, or raises; (None, False) if that takes longer. `done` is set when it is over."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, daemon=True)
-            self._thread.start()
         answers: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
         self._tasks.put((task, answers, done))
         try:
             well, found = answers.get(timeout=timeout)
         except Empty:
-            self._tasks.put((_Hand._leave, SimpleQueue(), threading.Event()))  # when it is through with this
             return None, False
         if not well:
             raise found
         return found, True
 
-    @staticmethod
-    def _leave() -> None:
-        raise SystemExit
 
-    def _serve(self) -> None:
-        while True:
-            task, answers, done = self._tasks.get()
-            try:
-                answers.put((True, task()))
-            except SystemExit:
-                return
-            except BaseException as error:  # it is raised again where it was asked for
-                answers.put((False, error))
-            finally:
-                done.set()
+_Task = tuple[Callable[[], Any], "SimpleQueue[tuple[bool, Any]]", threading.Event]
+
+
+def _work(tasks: SimpleQueue[_Task | None]) -> None:
+    while (one := tasks.get()) is not None:
+        task, answers, done = one
+        try:
+            answers.put((True, task()))
+        except BaseException as error:  # it is raised again where it was asked for
+            answers.put((False, error))
+        done.set()
+        del one, task, answers, done  # while it waits it holds on to nothing
 
 
 def run_in_process(
