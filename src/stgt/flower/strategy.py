@@ -43,6 +43,7 @@ from stgt.flower.records import OWN as COPY
 from stgt.flower.reply import Lost, Reply
 from stgt.flower.result import FederatedResult
 from stgt.flower.roster import Roster
+from stgt.flower.worker import ties
 from stgt.topology import Topology
 
 WEIGHTS = ("equal", "num_examples")
@@ -181,12 +182,9 @@ class Strategy(FlowerStrategy):
     def _begin(self, given: ArrayRecord | nn.Module) -> Ledger:
         if not isinstance(given, nn.Module):
             return Ledger(self.algorithm, self.topology, from_record(given))
-        named = given.state_dict(keep_vars=True)
-        trained = {id(value): name for name, value in given.named_parameters() if value.requires_grad}
-        tied = {other: trained[id(value)] for other, value in named.items() if id(value) in trained}
-        tied = {other: name for other, name in tied.items() if other != name}
+        trained = [name for name, value in given.named_parameters() if value.requires_grad]
         arrays = from_record(ArrayRecord(given.state_dict()))
-        return Ledger(self.algorithm, self.topology, arrays, trained.values(), tied)
+        return Ledger(self.algorithm, self.topology, arrays, trained, ties(given, trained))
 
     def summary(self) -> None:
         log(INFO, "\t├── %s on %s, seed %d", self.algorithm, self.topology, self.seed)

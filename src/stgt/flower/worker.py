@@ -181,9 +181,15 @@ def _trained(task: Task) -> tuple[list[str], dict[str, str]]:
                         "the optimiser holds parameters that are not the model's: give it model.parameters()."
                     )
                 found.append(names[id(parameter)])
-    named = task.model.state_dict(keep_vars=True)
-    tied = {other: names[id(value)] for other, value in named.items() if id(value) in names}
-    return found, {other: name for other, name in tied.items() if other != name and name in found}
+    return found, ties(task.model, found)
+
+
+def ties(model: nn.Module, trained: Iterable[str]) -> dict[str, str]:
+    """The other names that parameters have in the state_dict, and the first of each."""
+    first = {id(value): name for name, value in model.named_parameters()}
+    known = set(trained)
+    named = {other: first.get(id(value)) for other, value in model.state_dict(keep_vars=True).items()}
+    return {other: name for other, name in named.items() if name is not None and name in known and name != other}
 
 
 def load(model: nn.Module, arrays: Arrays, tied: Mapping[str, str], trained: Iterable[str]) -> None:
