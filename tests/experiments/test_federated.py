@@ -128,7 +128,8 @@ def test_diverged_runs_are_results_and_a_broken_off_experiment_goes_on(small, tm
     assert [claim.id for claim in outcome.claims] == ["F1", "F2", "F2", "F3"]
     (picture,) = outcome.figures
     assert [panel.xlabel for panel in picture.panels] == ["effective lr, lr·γ_c·n/s"] * 2 + ["round of 2 steps"] * 2
-    assert [list(line.x) for line in picture.panels[0].lines] == [[0.1]] * 3
+    assert [list(line.x) for line in picture.panels[0].lines] == [[-0.06], [0.0], [0.06]]  # beside each other at 0.1
+    assert picture.panels[0].ticks == ("0.1", "1e+09")
     assert len(picture.notes) == 2
     files = write_outcome(outcome, tmp_path / "out")
     assert json.loads(files[-1].read_text())[2]["figures"]["lead"] is None

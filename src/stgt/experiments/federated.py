@@ -31,10 +31,13 @@ METHODS = {PLUS: {"name": "ScaffoldPlus"}, SCAFFOLD: {"name": "Scaffold"}, FEDAV
 # γ_c n/s: the length of a method's step over lr times the mean gradient. FedAvg's is that of SGD.
 STRETCH = {PLUS: CLIENTS / CALLED, SCAFFOLD: 1.0, FEDAVG: 1.0}
 # Effective lrs: by factors of two, until the best is not at an end.
-TRACKED = {"mlp": (0.025, 0.05, 0.1, 0.2, 0.4), "lenet": (0.01, 0.02, 0.04, 0.08)}
 GRID = {
-    "mlp": {PLUS: TRACKED["mlp"], SCAFFOLD: TRACKED["mlp"], FEDAVG: (0.05, 0.1, 0.2, 0.4)},
-    "lenet": {PLUS: TRACKED["lenet"], SCAFFOLD: TRACKED["lenet"], FEDAVG: (0.05, 0.1, 0.2)},
+    "mlp": {
+        PLUS: (0.025, 0.05, 0.1, 0.2, 0.4),
+        SCAFFOLD: (0.025, 0.05, 0.1, 0.2, 0.4),
+        FEDAVG: (0.05, 0.1, 0.2, 0.4),
+    },
+    "lenet": {PLUS: (0.01, 0.02, 0.04, 0.08), SCAFFOLD: (0.01, 0.02, 0.04, 0.08), FEDAVG: (0.04, 0.08, 0.16)},
 }
 SCALES = {"small": ("mlp", 3), "full": ("mlp", 8), "lenet": ("lenet", 8)}  # the model and how many seeds
 ENDS = 5  # measurements at the end that count: whom the server called last shakes each of them
@@ -190,28 +193,28 @@ def _figure(model: str, name: str, grid: Grid, best: Mapping[str, float]) -> Fig
     """Where each method ends over its effective lrs, and its curves at the best."""
     chosen = {method: grid[method][rate] for method, rate in best.items()}
     seeds = len(next(iter(chosen.values()))["steps"])
+    rates = sorted({rate for of in grid.values() for rate in of})
     over = [
         Panel(
-            "",
+            f"95 % intervals over {seeds} seeds",
             "effective lr, lr·γ_c·n/s",
             f"{words} at the end",
-            tuple(_over_rates(method, of, column, i) for i, (method, of) in enumerate(grid.items())),
-            xlog=True,
-            ylog=column == "train_loss",
+            tuple(_over_rates(method, of, column, rates, i) for i, (method, of) in enumerate(grid.items())),
+            ylog=False,
+            ticks=tuple(f"{rate:g}" for rate in rates),
         )
         for column, words in (("train_loss", "training loss"), ("test_accuracy", "test accuracy"))
     ]
     curves = figure(name, chosen, "", f"round of {TAU} steps", TAU).panels[:2]  # all send the same: no panels of bytes
-    titles = (f"95 % intervals over {seeds} seeds", "each at its best lr; bands span the seeds")
     lost = [
-        f"not drawn: {method} at {rate:g}, {_diverged(curves)} of {seeds} seeds diverged"
+        f"{method} at {rate:g}: {_diverged(curves)} of {seeds} seeds diverged; not drawn"
         for method, of in grid.items()
         for rate, curves in of.items()
         if _diverged(curves)
     ]
     return Figure(
         name,
-        tuple(replace(panel, title=title) for row, title in zip((over, curves), titles, strict=True) for panel in row),
+        (*over, *(replace(panel, title="each at its best lr; bands span the seeds") for panel in curves)),
         columns=2,
         title=f"{NAMES[model]} on MNIST: {CLIENTS} clients, 2 classes each, {CALLED} called a round",
         shared=False,
@@ -219,8 +222,9 @@ def _figure(model: str, name: str, grid: Grid, best: Mapping[str, float]) -> Fig
     )
 
 
-def _over_rates(method: str, of: Mapping[float, Curves], column: str, style: int) -> Line:
-    found = {rate: last(curves, column, ENDS) for rate, curves in of.items()}
-    found = {rate: pair for rate, pair in found.items() if np.isfinite(pair[0])}
+def _over_rates(method: str, of: Mapping[float, Curves], column: str, rates: Sequence[float], style: int) -> Line:
+    """A place for each effective lr, and a little beside it for each method."""
+    found = {rate: last(curves, column, ENDS) for rate, curves in of.items() if not _diverged(curves)}
+    places = np.array([rates.index(rate) + 0.06 * (style - 1) for rate in found])
     mean, half = (np.array([pair[k] for pair in found.values()]) for k in (0, 1))
-    return Line(method, np.array(list(found)), mean, mean - half, mean + half, style=style, marked=True)
+    return Line(method, places, mean, mean - half, mean + half, style=style, marked=True)
