@@ -8,7 +8,6 @@ the two are compared twice: at equal effective lr, lr·γ_c·n/s, and each at it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from stgt.checks import check_choice
 from stgt.experiments.outcome import Claim, Outcome, TableRow, finite
 from stgt.experiments.training.claim import claim_folder
-from stgt.experiments.training.comparison import Curves, at_end, by_method, figure, last, names_of, summary, written
+from stgt.experiments.training.comparison import Curves, at_end, by_method, last, names_of, summary, written
 from stgt.experiments.training.spec import Data, Training, TrainingSpec
 from stgt.files import read_table, write_table
 from stgt.problems.images import load_images
@@ -134,7 +133,7 @@ def _by_rate(rows: Sequence[TableRow]) -> Grid:
     grid: Grid = {}
     for rate in sorted({row["effective_lr"] for row in rows}):
         for method, curves in by_method(row for row in rows if row["effective_lr"] == rate).items():
-            grid.setdefault(method, {})[rate] = curves
+            grid.setdefault(method, {})[rate] = curves | {"test_error": 1 - curves["test_accuracy"]}
     return grid
 
 
@@ -190,36 +189,25 @@ def _lead(id: str, name: str, words: str, of: Mapping[str, tuple[float, Curves]]
 
 
 def _figure(model: str, name: str, grid: Grid, best: Mapping[str, float]) -> Figure:
-    """Where each method ends over its effective lrs, and its curves at the best."""
-    chosen = {method: grid[method][rate] for method, rate in best.items()}
-    seeds = len(next(iter(chosen.values()))["steps"])
+    """Where each method ends over its effective lrs, and its curves at the best. All send the same bytes a round."""
+    seeds = len(grid[PLUS][best[PLUS]]["steps"])
     rates = sorted({rate for of in grid.values() for rate in of})
-    over = [
-        Panel(
-            f"95 % intervals over {seeds} seeds",
-            "effective lr, lr·γ_c·n/s",
-            f"{words} at the end",
-            tuple(_over_rates(method, of, column, rates, i) for i, (method, of) in enumerate(grid.items())),
-            ylog=False,
-            ticks=tuple(f"{rate:g}" for rate in rates),
-        )
-        for column, words in (("train_loss", "training loss"), ("test_accuracy", "test accuracy"))
-    ]
-    curves = figure(name, chosen, "", f"round of {TAU} steps", TAU).panels[:2]  # all send the same: no panels of bytes
+    over, curves = [], []
+    for column, words in (("train_loss", "training loss"), ("test_error", "test error")):
+        lines = [_over_rates(method, of, column, rates, i) for i, (method, of) in enumerate(grid.items())]
+        title, names = f"at the end; 95 % intervals over {seeds} seeds", tuple(f"{rate:g}" for rate in rates)
+        over.append(Panel(title, "effective lr, lr·γ_c·n/s", words, tuple(lines), ticks=names))
+        lines = [_over_rounds(method, grid[method][rate], column, i) for i, (method, rate) in enumerate(best.items())]
+        title = "each at its best lr; bands span the seeds"
+        curves.append(Panel(title, f"round of {TAU} steps", words, tuple(lines)))
     lost = [
         f"{method} at {rate:g}: {_diverged(curves)} of {seeds} seeds diverged; not drawn"
         for method, of in grid.items()
         for rate, curves in of.items()
         if _diverged(curves)
     ]
-    return Figure(
-        name,
-        (*over, *(replace(panel, title="each at its best lr; bands span the seeds") for panel in curves)),
-        columns=2,
-        title=f"{NAMES[model]} on MNIST: {CLIENTS} clients, 2 classes each, {CALLED} called a round",
-        shared=False,
-        notes=tuple(lost),
-    )
+    title = f"{NAMES[model]} on MNIST: {CLIENTS} clients, 2 classes each, {CALLED} called a round"
+    return Figure(name, (*over, *curves), columns=2, title=title, shared=False, notes=tuple(lost))
 
 
 def _over_rates(method: str, of: Mapping[float, Curves], column: str, rates: Sequence[float], style: int) -> Line:
@@ -228,3 +216,8 @@ def _over_rates(method: str, of: Mapping[float, Curves], column: str, rates: Seq
     places = np.array([rates.index(rate) + 0.06 * (style - 1) for rate in found])
     mean, half = (np.array([pair[k] for pair in found.values()]) for k in (0, 1))
     return Line(method, places, mean, mean - half, mean + half, style=style, marked=True)
+
+
+def _over_rounds(method: str, curves: Curves, column: str, style: int) -> Line:
+    x, y = curves["steps"][0] / TAU, curves[column]
+    return Line(method, x, y.mean(axis=0), y.min(axis=0), y.max(axis=0), style=style)
