@@ -33,3 +33,18 @@ def test_equal_steps_hold_gamma_times_gamma_c_times_n_over_s_fixed():
     scaffold, _ = _step(stgt.Scaffold(gamma=GAMMA, tau=TAU))
     plus, _ = _step(stgt.ScaffoldPlus(gamma=GAMMA * S / N, tau=TAU))
     np.testing.assert_allclose(plus, scaffold, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("gamma_c", [1.0, 0.5, S / N])
+def test_on_a_quadratic_the_rate_is_stretched_as_well(gamma_c):
+    """In the limit of small γ a round moves x by −γτ(γ_c n/s) times the mean gradient, ā(x − x*): log radius over that
+    is −1, with a remainder of order γ."""
+    curvatures = np.array([0.5, 1.0, 2.0, 0.7, 1.3, 0.9])
+    problem = stgt.problems.Quadratic(curvatures[:, None, None], B[:, :1])
+    remainders = []
+    for gamma in (1e-3, 1e-4):
+        algorithm = stgt.ScaffoldPlus(gamma=gamma, tau=TAU, gamma_c=gamma_c)
+        radius = stgt.theory.spectral_radius(algorithm, problem, SERVER)
+        remainders.append(-np.log(radius) / (gamma * TAU * gamma_c * N / S * curvatures.mean()) - 1)
+    assert abs(remainders[1]) < 0.003
+    assert remainders[1] == pytest.approx(remainders[0] / 10, rel=0.1)

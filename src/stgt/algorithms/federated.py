@@ -222,8 +222,9 @@ class ScaffoldPlus(ControlVariates):
     """Scaffold⁺ (Algorithm 2): Scaffold, option II, with c ← c + γ_c mean_S(c_i⁺ − c_i).
 
     γ_c = s/n is Scaffold; γ_c = γ_g = 1 with all sampled is ST-GT with W = J; γ_c = 0 keeps c at its start, so that
-    the workers' corrections cancel what they should follow and it stalls. `warm_start=True` (c_i = g_i(x_0),
-    c = mean c_i) is right only where γ_c = s/n: elsewhere it converges to a wrong point, and is refused.
+    the workers' corrections cancel what they should follow and it stalls. Steps are γ_c n/s times as long as
+    Scaffold's: to go from one to the other, hold γ γ_c n/s fixed. `warm_start=True` (c_i = g_i(x_0), c = mean c_i) is
+    right only where γ_c = s/n: elsewhere it converges to a wrong point, and is refused.
     Reference: Huang, Xu, Chen, Johansson, arXiv:2512.01732.
     """
 

@@ -77,7 +77,7 @@ def reproduce(
         list[str] | None, typer.Option("--reading", help="A reading of the paper; repeat for more.")
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data, where some is needed.")] = None,
-    scale: Annotated[str | None, typer.Option(help="small, paper (cifar10 only) or grid.")] = None,
+    scale: Annotated[str | None, typer.Option(help="small, grid, paper (cifar10), full or lenet (federated).")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds to train, instead of the scale's own.", min=1)] = None,
     batch: Annotated[int | None, typer.Option(help="Images a batch, for cifar10.", min=1)] = None,
 ) -> None:

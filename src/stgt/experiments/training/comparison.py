@@ -36,28 +36,13 @@ def trained(
     data_dir: Path | None,
     progress: Progress | None,
 ) -> Outcome:
-    """Trains all runs in one world of processes, and judges them; see `train_all` and `judged`."""
-    return judged(name, runs, train_all(runs, nodes, folder, data_dir, progress), tau, title, claims, grid=grid)
-
-
-def judged(
-    name: str,
-    runs: Sequence[Training],
-    rows: list[TableRow],
-    tau: int,
-    title: str,
-    claims: Claims,
-    *,
-    grid: bool,
-    ends: int = 1,
-) -> Outcome:
-    """The runs' curves as a figure with claims about them; of a grid, where each stepsize stood in the last `ends`."""
-    spec = TrainingSpec(runs=tuple(runs))
+    """Trains all runs in one world of processes; their curves as a figure with claims, or where a grid's runs stood."""
+    spec, rows = TrainingSpec(runs=tuple(runs)), train_all(runs, nodes, folder, data_dir, progress)
     if grid:
-        return Outcome(spec, by_stepsize(rows, ends), [], [], rows)
+        return Outcome(spec, by_stepsize(rows), [], [], rows)
     curves = by_method(rows)
     picture = figure(name, curves, title, f"round of {tau} steps", tau)
-    return Outcome(spec, summary(curves, max(ends, 3)), claims(curves), [picture], rows)
+    return Outcome(spec, summary(curves), claims(curves), [picture], rows)
 
 
 def train_all(
@@ -148,14 +133,14 @@ def by_seed(values: Mapping[str, np.ndarray]) -> dict[str, list[float | None]]:
     return {method: [finite(value) for value in seeds] for method, seeds in values.items()}
 
 
-def by_stepsize(rows: Sequence[TableRow], ends: int = 1) -> list[TableRow]:
-    """A grid's table: where each method stands with each stepsize over the last measurements, best first."""
+def by_stepsize(rows: Sequence[TableRow]) -> list[TableRow]:
+    """A grid's table: where each method stands with each stepsize at the last measurement, best first."""
     found = [
         {
             "method": method,
             "lr": rate,
-            "train_loss": last(curves, "train_loss", ends)[0],
-            "test_accuracy": last(curves, "test_accuracy", ends)[0],
+            "train_loss": last(curves, "train_loss", 1)[0],
+            "test_accuracy": last(curves, "test_accuracy", 1)[0],
         }
         for rate in sorted({row["lr"] for row in rows})
         for method, curves in by_method(row for row in rows if row["lr"] == rate).items()

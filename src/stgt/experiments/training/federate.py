@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
@@ -26,10 +27,14 @@ from stgt.progress import Progress
 from stgt.specs import make_algorithm, make_topology
 
 TRAINING_SAMPLE = 2048  # training images on which the loss is measured
+DIVERGED = "take a smaller lr"  # in every sentence of the strategy about what is not finite
 
 
 def federate(spec: Training, images: Images, clients: int, progress: Progress) -> list[dict[str, Any]]:
     """Trains to the last round; returns the curve, a row a measurement, with the columns of `stgt train`.
+
+    A run of which a client leaves the finite numbers is a result: it ends there, though the strategy could go on
+    without that client, and its measurements are NaN from there on. So is what it sent.
 
     Args:
         spec: its topology is a server.
@@ -49,15 +54,20 @@ def federate(spec: Training, images: Images, clients: int, progress: Progress) -
     def setup(context: Context, config: dict[str, Any]) -> Task:
         mine, first = batches[int(context.node_config["partition-id"])], (config["server-round"] - 1) * algorithm.tau
         model = new_model()
+        working.append(model)
         return Task(model, make_optimizer(spec, model), (mine.at(first + k) for k in range(algorithm.tau)), _loss)
 
     sample = np.random.default_rng(spec.data.seed).permutation(len(images.y_train))[:TRAINING_SAMPLE]
     train = normalised(images.x_train[sample], images.name), torch.from_numpy(images.y_train[sample])
     test = normalised(images.x_test, images.name), torch.from_numpy(images.y_test)
     model, rows = new_model(), []
+    working: list[nn.Module] = []  # the models of the clients that this round called
 
     def look(r: int, arrays: ArrayRecord) -> MetricRecord | None:
         progress(r, spec.rounds)
+        if not all(bool(values.isfinite().all()) for one in working for values in one.parameters()):
+            raise ValueError(f"a client is not finite in round {r}: {DIVERGED}.")
+        working.clear()
         if r % spec.evaluate_every and r != spec.rounds:
             return
         model.load_state_dict(arrays.to_torch_state_dict())
@@ -74,18 +84,33 @@ def federate(spec: Training, images: Images, clients: int, progress: Progress) -
         )
 
     arrays, app = ArrayRecord(model.state_dict()), client_app(setup)
-    with _quiet():
-        seen = run_in_process(strategy, app, arrays, num_rounds=spec.rounds, evaluate_fn=look).train_metrics_clientapp
+    try:
+        with _quiet():
+            result = run_in_process(strategy, app, arrays, num_rounds=spec.rounds, evaluate_fn=look)
+    except ValueError as error:
+        if DIVERGED not in str(error):
+            raise
+        progress(spec.rounds, spec.rounds)
+        return _to_the_end(rows, spec, algorithm.tau)
+    seen = result.train_metrics_clientapp
     sent = [0.0, *accumulate(float(str(one["uplink-bytes"])) for _, one in sorted(seen.items()))]
     return [row | {"bytes_sent": strategy.topology.participation * sent[row["round"]]} for row in rows]
 
 
+def _to_the_end(rows: list[dict[str, Any]], spec: Training, tau: int) -> list[dict[str, Any]]:
+    """The curve of a run that diverged after these measurements: NaN for all others, and for what was sent."""
+    rounds = [*range(0, spec.rounds, spec.evaluate_every), spec.rounds]
+    lost = dict.fromkeys(("train_loss", "test_accuracy", "consensus_error"), math.nan)
+    rows = rows + [{"label": spec.name, "round": r, "steps": r * tau, **lost} for r in rounds[len(rows) :]]
+    return [row | {"bytes_sent": math.nan} for row in rows]
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Flower says what it does line by line; here a bar does."""
+    """Flower says what it does line by line; here a bar does, and the curve."""
     logger = logging.getLogger("flwr")
     level = logger.level
-    logger.setLevel(logging.WARNING)
+    logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
