@@ -85,10 +85,10 @@ def test_an_lr_at_which_one_seed_diverges_is_not_the_best_and_wins_nothing():
 @pytest.mark.parametrize("model", GRID)
 def test_runs_hold_lr_times_gamma_c_times_n_over_s_fixed(model):
     assert model in {name for name, _ in SCALES.values()}
-    assert GRID[model][PLUS] == GRID[model][SCAFFOLD]
+    assert len(set(GRID[model][PLUS]) & set(GRID[model][SCAFFOLD])) >= 2
     share = CALLED / CLIENTS
-    for effective in GRID[model][PLUS]:
-        for method in (PLUS, SCAFFOLD):
+    for method in (PLUS, SCAFFOLD):
+        for effective in GRID[model][method]:
             run = _run(model, method, effective, 2, 1, 5)
             rate, algorithm = run.optimizer.arguments["lr"], make_algorithm(run.algorithm)
             assert rate * algorithm.control_rate(share) / share == pytest.approx(effective, rel=1e-12)
