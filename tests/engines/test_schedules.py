@@ -83,7 +83,7 @@ def test_a_constant_function_is_a_number(engine, name):
     problem, graph = quadratic(4, 2, noise=0.1), stgt.topology.ring(4)
     if algorithm.oracle:
         problem = quadratic(4, 2)
-    options = {"seeds": 2, "engine": engine, "dtype": "float64"}
+    options = {"seeds": 2, "engine": engine, "dtype": "float64", "metrics": []}
     plain = stgt.simulate(algorithm, problem, graph, rounds, **options)
     gamma = algorithm.gamma
     varying = stgt.simulate(replace(algorithm, gamma=lambda r: gamma), problem, graph, rounds, **options)

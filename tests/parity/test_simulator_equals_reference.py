@@ -47,7 +47,9 @@ def assert_same(algorithm, problem, topology, **options):
 def test_every_algorithm_on_every_kind_of_graph(name, topology):
     algorithm, graph = instances()[name], TOPOLOGIES[topology]
     problem = PROBLEMS["minibatch logistic" if algorithm.oracle or "server" in topology else "noisy quadratic"]
-    assert_same(algorithm, problem, graph)
+    # What is measured costs a third of compiling: all that there is on one graph of each method, in turn.
+    turn = (list(instances()).index(name) + list(TOPOLOGIES).index(topology)) % len(TOPOLOGIES)
+    assert_same(algorithm, problem, graph, metrics=["residual"] if turn else None)
 
 
 @pytest.mark.parametrize("oracle", ["exact", "noisy", "minibatch", "saga", "svrg"])
