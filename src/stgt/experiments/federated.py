@@ -36,7 +36,7 @@ GRID = {
         SCAFFOLD: (0.025, 0.05, 0.1, 0.2, 0.4),
         FEDAVG: (0.05, 0.1, 0.2, 0.4),
     },
-    "lenet": {PLUS: (0.02, 0.04, 0.08), SCAFFOLD: (0.005, 0.01, 0.02, 0.04)},
+    "lenet": {PLUS: (0.01, 0.02, 0.04, 0.08), SCAFFOLD: (0.005, 0.01, 0.02, 0.04)},
 }
 SCALES = {"small": ("mlp", 3), "full": ("mlp", 8), "lenet": ("lenet", 8)}  # the model and how many seeds
 ENDS = 5  # measurements at the end that count: whom the server called last shakes each of them
