@@ -134,7 +134,7 @@ def _by_rate(rows: Sequence[TableRow]) -> Grid:
     for rate in sorted({row["effective_lr"] for row in rows}):
         for method, curves in by_method(row for row in rows if row["effective_lr"] == rate).items():
             grid.setdefault(method, {})[rate] = curves | {"test_error": 1 - curves["test_accuracy"]}
-    return grid
+    return {method: grid[method] for method in METHODS if method in grid}
 
 
 def _best(of: Mapping[float, Curves]) -> float:
