@@ -20,7 +20,8 @@
 #   deploy.sh run FOLDER ADDRESS APP [OPTION...]     the server's host; fails if the run does. APP is what sign printed
 #
 # Variables: CA_PASSPHRASE and KEY_PASSPHRASE, asked for if left out; DATA_DIR of a client; RUNTIME_PORT of a SuperNode,
-# 9094, of which two on one host need two; HUB_PORT, where the SuperLink finds signed apps, its own port plus one.
+# 9094, of which two on one host need two; HUB_PORT, where the SuperLink finds signed apps, its own port plus one;
+# DATABASE, where the SuperLink keeps what is registered and what ran, superlink.db in FOLDER.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 declare -A takes=([all]=2 [simulate]=2 [certify]=1 [sign]=2 [superlink]=2 [proxy]=3 [key]=2 [rotate]=2 [trust]=2
@@ -104,7 +105,7 @@ superlink() { # what is registered and what ran is in superlink.db; nothing is i
     started+=($!)
     FLWR_SUPERGRID_API_URL=http://$hub flower-superlink --host "$host" --port "$port" --enable-supernode-auth \
         --ssl-ca-certfile "$folder/ca.pem" --ssl-certfile "$folder/server.pem" --ssl-keyfile "$folder/server.key" \
-        --database "$folder/superlink.db" --disable-runtime-dependency-installation &
+        --database "${DATABASE:-$folder/superlink.db}" --disable-runtime-dependency-installation &
     started+=($!)
     wait -n
 }

@@ -46,11 +46,11 @@ class Deployment:
     One folder stands for those of all hosts.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, **variables: str):
         self.folder, self.address, self.public = folder, f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         self.processes: dict[str, subprocess.Popen] = {}
         path = f"{folder}{os.pathsep}{ENVIRONMENT['PATH']}"
-        self.environment = {**ENVIRONMENT, "PATH": path, "HUB_PORT": str(free_port())}
+        self.environment = {**ENVIRONMENT, "PATH": path, "HUB_PORT": str(free_port()), **variables}
         self.call("certify")
         warm = folder / "warm.socket"
         self.start("warm", sys.executable, WARM, warm)

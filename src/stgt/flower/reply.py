@@ -96,7 +96,7 @@ def check_reply(reply: Reply, known: Arrays) -> None:
     if reply.direction is not None and reply.direction.keys() != reply.end.keys():
         odd = min(reply.direction.keys() ^ reply.end.keys())
         raise BadReply(f"{odd} is in one of its model and its direction only: {SAME_VERSION}")
-    buffers = known.keys() - reply.end.keys()
+    buffers = known.keys() - reply.end.keys() - reply.tied.keys()
     for arrays, names in ((reply.end, known.keys()), (reply.direction or {}, known.keys()), (reply.buffers, buffers)):
         for name, array in arrays.items():
             if name not in names:
@@ -115,7 +115,8 @@ def check_reply(reply: Reply, known: Arrays) -> None:
                     "writes into it."
                 )
     for other, name in reply.tied.items():
-        if name not in reply.end or other in reply.end or other not in known:
+        kinds = {(known[each].shape, known[each].dtype) for each in (other, name) if each in known}
+        if name not in reply.end or other in reply.end or other not in known or len(kinds) > 1:
             raise BadReply(f"it ties {other} to {name}, which the server's model cannot: give both sides the same one.")
     for name in reply.end:
         if not 0.0 < reply.travelled.get(name, 0.0) < math.inf:
