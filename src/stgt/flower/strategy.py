@@ -40,7 +40,7 @@ from stgt.flower.records import (
     view_records,
 )
 from stgt.flower.records import OWN as COPY
-from stgt.flower.reply import Lost, Reply
+from stgt.flower.reply import BadReply, Lost, Reply
 from stgt.flower.result import FederatedResult
 from stgt.flower.roster import Roster
 from stgt.flower.worker import ties
@@ -269,7 +269,7 @@ class Strategy(FlowerStrategy):
             self._note_vote(good, r)
             try:
                 ledger.take(r, good)
-            except ValueError as error:
+            except BadReply as error:  # what is wrong with the method itself ends the run
                 outcome.problem = str(error)
         if outcome.problem:
             told = f"its reply is right, and the round does not count: {outcome.problem}"
