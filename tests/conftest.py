@@ -2,6 +2,7 @@ import gc
 import os
 import struct
 import sys
+import tempfile
 from itertools import count
 from pathlib import Path
 
@@ -14,8 +15,14 @@ for folder in (".", "paper"):
 
 from sampling import Case, choose  # noqa: E402
 
-os.environ["STGT_CACHE"] = ""  # what is tested is compiled by this run
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # two workers run on two cores
+
+# What is tested is compiled by this process, and once: what measures a run is often the same program for many methods.
+COMPILED = tempfile.TemporaryDirectory(prefix="stgt-compiled-")
+os.environ["STGT_CACHE"] = COMPILED.name
+import stgt.engines.program  # noqa: E402, F401
+
+os.environ["STGT_CACHE"] = ""  # the processes that it starts compile by themselves
 
 TESTS = count()  # that this process has made
 
@@ -36,6 +43,10 @@ def case_of(item) -> Case:
     mark = item.get_closest_marker("sampled")
     each = tuple(str(item.callspec.params[name]) for name in mark.kwargs.get("each", "").split())
     return Case(item.name, (item.function, *each), *mark.args)
+
+
+def pytest_unconfigure():
+    COMPILED.cleanup()
 
 
 def pytest_collection_finish():
