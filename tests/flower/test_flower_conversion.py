@@ -34,19 +34,23 @@ def test_the_guide_counts_its_lines():
     assert [int(number) for number in said] == counted
 
 
+def forget():
+    """Other apps have modules of these names."""
+    for name in ("task", "client_app", "server_app"):
+        sys.modules.pop(name, None)
+
+
 def trained(folder, out, monkeypatch):
     """The app of a folder, run in this process; the weights that it saves."""
     monkeypatch.syspath_prepend(str(folder))
-    for name in ("task", "client_app", "server_app"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    forget()
     import client_app
     import server_app
 
     config = {"rounds": ROUNDS, "out": str(out)}
     grid = InProcessGrid(client_app.app, CLIENTS, config)
     server_app.app(grid, Context(0, 0, {}, RecordDict(), config))
-    for name in ("task", "client_app", "server_app"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    forget()
     return torch.load(out, weights_only=True)
 
 
@@ -71,5 +75,5 @@ def test_the_app_runs_before_and_after_and_is_better_after(converted, tmp_path, 
         net = task.Net()
         net.load_state_dict(weights)
         found[name] = sum(task.test(net, task.load_data(i, CLIENTS)[1])["accuracy"] for i in range(CLIENTS)) / CLIENTS
-        monkeypatch.delitem(sys.modules, "task", raising=False)
+        forget()
     assert found["Scaffold"] > found["FedAvg"] > 0.2
