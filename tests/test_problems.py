@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import stgt
 from catalogue import least_squares, logistic, quadratic
+from stgt.theory.local_model import problem_hessians
 
 PROBLEMS = {
     "ridge": stgt.problems.ridge(n=5, p=3, mu=0.2),
@@ -17,6 +18,12 @@ PROBLEMS = {
     "least squares": least_squares(5, 3),
     "least squares, plain": least_squares(5, 3, l2=0.0, partition="sorted"),
 }
+ROWS, VALUES = np.random.default_rng(5).normal(size=(12, 3)), np.random.default_rng(6).normal(size=12)
+UNEVEN = [[3], [0, 1, 2, 4], [5, 6, 7, 8, 9, 10, 11]]
+PROBLEMS["logistic, by samples"] = stgt.problems.logistic(ROWS, VALUES > 0, partition=UNEVEN, l2=0.1, weights="samples")
+PROBLEMS["least squares, by samples"] = stgt.problems.least_squares(
+    ROWS, VALUES, partition=UNEVEN, l2=0.1, weights="samples"
+)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
@@ -69,6 +76,22 @@ def test_the_ridge_problem_is_the_paper_s():
     assert pytest.approx(max(2 * theta[i] @ theta[i] + 0.3 for i in range(6))) == raw.L
 
 
+@pytest.mark.parametrize(("n", "p"), [(6, 4), (5, 5), (4, 9), (3, 40)])
+def test_the_optimum_of_ridge_is_the_dense_solution(n, p):
+    problem = stgt.problems.ridge(n=n, p=p, mu=0.3, seed=2)
+    theta, d = problem.data["theta"], problem.data["d"]
+    dense = np.linalg.solve(2 / n * theta.T @ theta + 0.3 * np.eye(p), 2 / n * theta.T @ d)
+    np.testing.assert_allclose(problem.optimum, dense, rtol=0, atol=1e-12 * np.abs(dense).max())
+
+
+def test_ridge_of_a_million_coordinates():
+    """One p × p matrix would have 8 TB."""
+    problem = stgt.problems.ridge(n=2, p=10**6, noise=0.0)
+    assert np.abs(problem.gradient(problem.optimum)).max() < 1e-15
+    trace = stgt.simulate(stgt.STGT(gamma=0.5), problem, stgt.topology.ring(2), 2, engine="numpy", metrics=["residual"])
+    assert trace.residual[0, 2] < trace.residual[0, 0]
+
+
 def test_as_printed_the_stepsize_of_the_paper_diverges():
     """θ in [0, 1]^10 and gamma = 0.4: γL is far above 2 and a round of 50 steps leaves the finite numbers."""
     problem = stgt.problems.ridge(n=32, p=10, mu=0.5, scale="none")
@@ -77,15 +100,16 @@ def test_as_printed_the_stepsize_of_the_paper_diverges():
     assert trace.diverged.all()
 
 
-@pytest.mark.parametrize("problem", [logistic(5, 3), least_squares(5, 3)], ids=["logistic", "least squares"])
-def test_sums_over_samples(problem):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(5, 3))
+@pytest.mark.parametrize("name", [name for name in PROBLEMS if PROBLEMS[name].counts is not None])
+def test_sums_over_samples(name):
+    problem = PROBLEMS[name]
+    n, rng = problem.n, np.random.default_rng(0)
+    x = rng.normal(size=(n, 3))
     parts = problem.model.component_gradients(np, problem.data, x)
     for i, m in enumerate(problem.counts):
         np.testing.assert_allclose(parts[i, :m].mean(axis=0), problem.gradients(x)[i], atol=1e-14)
-    index = np.array([[0, 1], [2, 2], [1, 0], [0, 0], [2, 1]])
-    expected = np.stack([parts[i, index[i]].mean(axis=0) for i in range(5)])
+    index = np.array([[0, 1], [2, 2], [1, 0], [0, 0], [2, 1]])[:n] % problem.counts.min()
+    expected = np.stack([parts[i, index[i]].mean(axis=0) for i in range(n)])
     np.testing.assert_allclose(problem.model.sample_gradients(np, problem.data, x, index), expected, atol=1e-14)
 
 
@@ -103,6 +127,31 @@ def test_least_squares_are_numpy_s():
     assert problem.mu == pytest.approx(squares.min())
     x = rng.normal(size=3)
     assert problem.value(x) == pytest.approx(np.mean((A @ x - y) ** 2) / 2)
+
+
+def test_weights_by_samples_minimise_the_mean_over_all():
+    """The normal equations of all samples; with "equal" each node's own mean counts 1/n, which is something else."""
+    problem, M = PROBLEMS["least squares, by samples"], len(VALUES)
+    pooled = np.linalg.solve(ROWS.T @ ROWS / M + 0.1 * np.eye(3), ROWS.T @ VALUES / M)
+    np.testing.assert_allclose(problem.optimum, pooled, atol=1e-13)
+    x = np.array([0.3, -1.0, 2.0])
+    assert problem.value(x) == pytest.approx(np.mean((ROWS @ x - VALUES) ** 2) / 2 + 0.05 * x @ x)
+    np.testing.assert_allclose(problem_hessians(problem, x).mean(axis=0), ROWS.T @ ROWS / M + 0.1 * np.eye(3))
+    equal = stgt.problems.least_squares(ROWS, VALUES, partition=UNEVEN, l2=0.1)
+    assert np.linalg.norm(equal.optimum - pooled) > 0.1
+    signs = np.sign(VALUES)
+    x = PROBLEMS["logistic, by samples"].optimum
+    slope = -signs / (1 + np.exp(signs * (ROWS @ x)))
+    np.testing.assert_allclose(slope @ ROWS / M + 0.1 * x, 0, atol=1e-13)
+
+
+@pytest.mark.parametrize("engine", ["jax", "numpy"])
+@pytest.mark.parametrize("method", [stgt.STGT(gamma=0.2, tau=2), stgt.GTSAGA(gamma=0.04), stgt.GTSVRG(gamma=0.04)])
+def test_methods_find_the_mean_over_all_samples(method, engine):
+    problem, M = PROBLEMS["least squares, by samples"], len(VALUES)
+    pooled = np.linalg.solve(ROWS.T @ ROWS / M + 0.1 * np.eye(3), ROWS.T @ VALUES / M)
+    trace = stgt.simulate(method, problem, stgt.topology.complete(3), 1000, engine=engine, dtype="float64")
+    np.testing.assert_allclose(trace.x[0], np.tile(pooled, (3, 1)), atol=1e-6)
 
 
 def test_least_squares_without_a_unique_minimum():
@@ -123,11 +172,12 @@ def test_labels_may_be_words():
     np.testing.assert_array_equal(one.data["signed"], other.data["signed"])
 
 
-def test_a_loss_in_jax_equals_the_built_in_one():
+@pytest.mark.parametrize("weights", ["equal", "samples"])
+def test_a_loss_in_jax_equals_the_built_in_one(weights):
     rng = np.random.default_rng(4)
     features, labels = rng.normal(size=(12, 3)), np.arange(12) % 2
     parts = [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9, 10, 11]]
-    built_in = stgt.problems.logistic(features, labels, partition=parts, l2=0.2)
+    built_in = stgt.problems.logistic(features, labels, partition=parts, l2=0.2, weights=weights)
 
     def loss(x, sample):
         import jax.numpy as jnp
@@ -136,7 +186,9 @@ def test_a_loss_in_jax_equals_the_built_in_one():
         return jnp.logaddexp(0.0, -sign * (a @ x)) + 0.1 * (x @ x)
 
     data = [(features[part], 2.0 * labels[part] - 1) for part in parts]
-    own = stgt.problems.from_loss(loss, data, 3)
+    own = stgt.problems.from_loss(loss, data, 3, L=1.0, mu=0.2, weights=weights)
+    # The largest node has 5 of 12 samples, the smallest 2: 3 · 5/12 and 3 · 2/12.
+    assert (own.L, own.mu) == ((1.0, 0.2) if weights == "equal" else pytest.approx((1.25, 0.1)))
     x = rng.normal(size=(3, 3))
     np.testing.assert_allclose(own.gradients(x), built_in.gradients(x), atol=1e-14)
     assert own.value(x[0]) == pytest.approx(built_in.value(x[0]), abs=1e-14)

@@ -16,6 +16,7 @@ from stgt import theory
 from stgt.specs import make_topology
 from stgt.topology import Topology, contraction, period_contraction
 from stgt.topology.structure import Dense, Gather, Turns
+from stgt.torch.fit import usable
 
 ONE_WAY = np.array([[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]])
 BROADCAST = np.array([[1.0, 0, 0], [1, 0, 0], [1, 0, 0]])
@@ -267,3 +268,70 @@ def test_a_topology_that_overrides_what_its_structure_knows_is_refused(name: str
     with pytest.raises(ValueError, match=words):
         type("Mine", (type("Mixin", (), {name: None}), Topology), {})
     type("Named", (Topology,), {"__repr__": lambda self: "mine"})
+
+
+# ------------------------------------------------------------------------------------------- nodes that never meet
+
+BLOCKS, SWAPPED = np.kron(np.eye(2), np.full((2, 2), 0.5)), np.eye(4)[[2, 1, 0, 3]]
+LEADERS = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 1, 0]])
+APART = {  # two nodes that never hear of each other
+    "two blocks": (lambda: topo.from_matrix(BLOCKS), (0, 2)),
+    "in turn": (lambda: topo.sequence([BLOCKS, np.eye(4)]), (0, 2)),
+    "drawn": (lambda: topo.any_of([BLOCKS, np.eye(4)]), (0, 2)),
+    "failing": (lambda: topo.unreliable(topo.from_matrix(BLOCKS), link=0.5), (0, 2)),
+    "failing in turn": (lambda: topo.sequence([topo.unreliable(topo.from_matrix(BLOCKS), 0.5), BLOCKS]), (0, 2)),
+    "a function's": (lambda: topo.schedule(4, lambda r: BLOCKS, period=2), (0, 2)),
+    "even hops": (lambda: topo.circulant(6, [2, -2]), (0, 1)),
+    "called alone": (lambda: topo.server(4, sampled=1), (0, 1)),
+    "neighbour lists": (lambda: topo.from_matrix(np.kron(np.eye(2), topo.ring(70).matrix(0))), (0, 70)),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_nodes_that_never_hear_of_each_other_are_refused(name: str) -> None:
+    make, (one, other) = APART[name]
+    graph = make()
+    problem, words = quadratic(graph.n, 1), rf"nodes {one} and {other} of .* never hear of each other, .*: (join|let)"
+    with pytest.raises(ValueError, match=words):
+        stgt.simulate(stgt.STGT(gamma=0.1), problem, graph, 1)
+    with pytest.raises(ValueError, match=words):
+        theory.spectral_radius(stgt.STGT(gamma=0.1), problem, graph)
+    with pytest.raises(ValueError, match=words):
+        usable(stgt.STGT(), graph)
+
+
+def test_leaders_of_whom_neither_hears_the_other() -> None:
+    """Followers hear both of them; with one leader all follow it."""
+    with pytest.raises(ValueError, match=r"nodes 0 and 1 of .* never hear"):
+        stgt.simulate(stgt.FedAvg(gamma=0.1), quadratic(4, 1), topo.from_matrix(LEADERS, row_stochastic=True), 1)
+    one = np.vstack([LEADERS[:1], [0.5, 0.5, 0, 0], LEADERS[2:]])
+    assert topo.from_matrix(one, row_stochastic=True).strangers is None
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        topo.sequence([BLOCKS, SWAPPED]),
+        topo.any_of([BLOCKS, SWAPPED]),
+        topo.sequence([topo.unreliable(topo.from_matrix(BLOCKS), 0.5), SWAPPED]),
+        topo.circulant(6, [2, 3]),
+        topo.relay(4, sampled=1),
+        topo.from_matrix(np.eye(1)),
+        *(made(66) for made in (topo.one_peer_exponential, topo.hypercuboid, topo.random_matching)),
+        topo.base_graph(67, 2),
+        topo.de_bruijn(81, 3),
+    ],
+    ids=str,
+)
+def test_rounds_that_join_them_are_enough(graph: Topology) -> None:
+    assert graph.strangers is None
+
+
+def test_a_server_that_holds_the_model_may_call_one() -> None:
+    stgt.simulate(stgt.FedAvg(gamma=0.1), quadratic(4, 1), topo.server(4, sampled=1), 1, engine="numpy")
+
+
+@pytest.mark.parametrize("edges", [[(0, 1), (2, 3)], [(0, 1, 0.5), (2, 3, 0.5)]])
+def test_edges_that_leave_two_parts_name_them(edges: list) -> None:
+    with pytest.raises(ValueError, match=r"falls into 2 components .* of nodes 0 and 2; join them"):
+        topo.from_edges(edges)

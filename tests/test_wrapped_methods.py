@@ -12,6 +12,7 @@ import stgt
 from bits import assert_same_bits
 from catalogue import logistic, quadratic
 from stgt.specs import Named, make_algorithm
+from stgt.torch.fit import usable
 
 BETA = "give a finite number above 0 and up to 1."
 WRONG = {
@@ -95,6 +96,34 @@ def test_d_squared_is_refused_where_an_eigenvalue_is_too_small():
     lazy = stgt.topology.from_matrix((np.eye(6) + ring.matrix(0)) / 2)
     stgt.simulate(method, problem, lazy, 1, engine="numpy")
     stgt.simulate(stgt.ExactDiffusion(gamma=0.1), problem, ring, 1, engine="numpy")
+
+
+@pytest.mark.parametrize(
+    ("method", "label"),
+    [
+        (stgt.EXTRA(), "EXTRA"),
+        (stgt.ExactDiffusion(), "exact diffusion"),
+        (stgt.ExactDiffusion(lazy=False), "D²"),
+        (stgt.ProxSkip(tau=3), "ProxSkip"),
+        (stgt.Outer(stgt.EXTRA()), "EXTRA + outer momentum"),
+    ],
+    ids=repr,
+)
+def test_methods_for_symmetric_weights_are_refused_on_directed_graphs(method, label):
+    """At small steps their maps have the eigenvalues ω ± i√(ω(1 − ω)), ω = (1 + λ)/2 or λ: beyond 1 on that ring."""
+    problem, words = quadratic(6, 2), rf"^{re.escape(label)} is for symmetric W, and .* is directed, .*: use STGT, or "
+    placed = replace(method, gamma=0.01)
+    for graph in (stgt.topology.ring(6, directed=True), stgt.topology.one_peer_exponential(6)):
+        with pytest.raises(ValueError, match=words):
+            stgt.simulate(placed, problem, graph, 1)
+        with pytest.raises(ValueError, match=words):
+            stgt.compare([placed], problem, graph, 1)
+        with pytest.raises(ValueError, match=words):
+            stgt.theory.spectral_radius(placed, problem, graph)
+        with pytest.raises(ValueError, match=words):
+            usable(method, graph)
+    both = stgt.topology.from_matrix((graph.matrix(0) + graph.matrix(0).T) / 2)
+    assert np.isfinite(stgt.simulate(placed, problem, both, 50, engine="numpy").residual).all()
 
 
 COSTS = {  # gradients, vectors, up, down, buffers at tau = 5, or 1 where it is the only one

@@ -44,6 +44,7 @@ from stgt.algorithms import (
     Sent,
     list_algorithms,
 )
+from stgt.checks import NotCovered
 from stgt.registry import register
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ __all__ = [
     "MomentumTracking",
     "NEXT",
     "NoLoCo",
+    "NotCovered",
     "Outer",
     "Problem",
     "ProxSkip",

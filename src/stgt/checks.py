@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 LONGEST = 100  # letters that are shown of a value, and compared with the words there are
+
+
+class NotCovered(ValueError):  # noqa: N818
+    """The theory does not reach what was asked; an estimate may stand in for it, which then says that it is one.
+
+    Nothing else may turn an exact answer into an estimate, or into None: any other error is wrong input or a bug.
+    """
 
 
 def check_count(value: Any, name: str, least: int = 1) -> int:
@@ -17,7 +28,7 @@ def check_count(value: Any, name: str, least: int = 1) -> int:
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise ValueError(f"{name}={value!r}: give a whole number of at least {least}.") from None
+        raise ValueError(f"{name}={value!r}{_instead(value)} a whole number of at least {least}.") from None
     if number < least:
         raise ValueError(f"{name}={number}: give a whole number of at least {least}.")
     return number
@@ -42,14 +53,24 @@ def check_number(
 ) -> float:
     """A finite number with value > above, value >= least, value <= most and value < below, as a Python float."""
     try:
-        if _is_flag(value):
+        if _is_flag(value) or isinstance(value, str):
             raise TypeError
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name}={value!r}: give a number{_range(above, least, most, below)}.") from None
+        raise ValueError(f"{name}={value!r}{_instead(value)} a number{_range(above, least, most, below)}.") from None
     if not (math.isfinite(number) and above < number < below and least <= number <= most):
         raise ValueError(f"{name}={number:g}: give a finite number{_range(above, least, most, below)}.")
     return number
+
+
+def first_repeated(values: Iterable[Any]) -> Any:
+    """The first value that has come before; None if each comes once."""
+    seen = set()
+    for value in values:
+        if value in seen:
+            return value
+        seen.add(value)
+    return None
 
 
 def check_flag(value: Any, name: str) -> bool:
@@ -83,6 +104,42 @@ def did_you_mean(given: Any, allowed: Iterable[str]) -> str:
     words = {word.lower(): word for word in allowed}
     close = get_close_matches(given.lower()[:LONGEST], words, n=1)
     return f"; did you mean {words[close[0]]!r}?" if close else "."
+
+
+def spelt(function: Function, called: str = "", also: Iterable[str] = ()) -> Function:
+    """The function, which says what may be meant where it is given an argument by a name that it does not have.
+
+    Args:
+        function: one whose arguments have names; another is returned as it is.
+        called: what it is called, if not by its own name.
+        also: names that it takes by its `**options`.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None or (code.co_flags & inspect.CO_VARKEYWORDS and not also):
+        return function
+    names = list(dict.fromkeys([*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], *also]))
+
+    @wraps(function)
+    def checked(*values: Any, **named: Any) -> Any:
+        for name in named:
+            if name not in names:
+                allowed = [one for one in names if one != "self"]
+                raise TypeError(
+                    f"{called or function.__name__}() has no option {name!r}: it takes {', '.join(allowed)}"
+                    f"{did_you_mean(name, allowed)}"
+                )
+        return function(*values, **named)
+
+    return checked  # pyright: ignore[reportReturnType]
+
+
+def _instead(value: Any) -> str:
+    """The middle of a sentence: what is wrong where a number stands between quotes, and what to do."""
+    try:
+        numeral = isinstance(value, str) and math.isfinite(float(value))
+    except ValueError:
+        numeral = False
+    return " is text: drop the quotes, and give" if numeral else ": give"
 
 
 def _is_flag(value: Any) -> bool:

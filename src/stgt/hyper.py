@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import cache, partial
 from typing import Any
 
@@ -50,14 +50,6 @@ def in_full(thing: Any) -> str:
     return _call(thing, repr)
 
 
-def is_told_by(words: str, thing: Any) -> bool:
-    """Are these the words of `in_full` for the thing, perhaps from before some of its fields were there? Those must
-    have their defaults now."""
-    named = set(re.findall(r"(\w+)=", words))
-    shown = [one for one in fields(thing) if one.name in named or getattr(thing, one.name) != one.default]
-    return words == _call(thing, repr, shown)
-
-
 def brief(value: Any) -> str:
     """A value in a few words."""
     if isinstance(value, tuple | list):
@@ -79,7 +71,6 @@ def _first(words: list[str], count: int) -> str:
     return ", ".join([*words, f"… {count} in all"] if count > len(words) else words)
 
 
-def _call(thing: Any, shown: Callable[[Any], str], among: Iterable[Field[Any]] | None = None) -> str:
-    all_of_them = fields(thing) if among is None else among
-    values = [f"{field.name}={shown(getattr(thing, field.name))}" for field in all_of_them if field.repr]
+def _call(thing: Any, shown: Callable[[Any], str]) -> str:
+    values = [f"{field.name}={shown(getattr(thing, field.name))}" for field in fields(thing) if field.repr]
     return f"{type(thing).__qualname__}({', '.join(values)})"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from stgt.checks import did_you_mean, shown
+from stgt.checks import did_you_mean, shown, spelt
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -101,7 +101,8 @@ def register(thing: Any = None, /, *, name: str | None = None) -> Any:
         name: to be known by, instead of its own.
 
     Returns:
-        What was given, so that it serves as a decorator.
+        What was given, so that it serves as a decorator; an argument's name that it does not have is answered by the
+        one that may be meant.
     """
     if thing is None:
         return lambda given: _register(given, name)
@@ -113,6 +114,7 @@ def _register(thing: Any, name: str | None) -> Any:
         if not callable(getattr(thing, "check_class", None)):
             raise ValueError(f"{thing.__name__} is no algorithm: derive it from stgt.Algorithm.")
         thing.check_class()
+        thing.__init__ = spelt(thing.__init__, thing.__name__)
         registry = ALGORITHMS
     else:
         result = getattr(thing, "__annotations__", {}).get("return")
@@ -123,7 +125,7 @@ def _register(thing: Any, name: str | None) -> Any:
                 f"register was given {getattr(thing, '__name__', thing)!r}: give a class derived from stgt.Algorithm, "
                 "or a function that says what it makes, by -> stgt.Topology or -> stgt.Problem."
             )
-        registry = found
+        registry, thing = found, spelt(thing)
     registry.add(name or thing.__name__, thing)
     return thing
 

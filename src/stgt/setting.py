@@ -116,6 +116,17 @@ def check_fit(algorithm: Algorithm, topology: Topology) -> None:
             f"{algorithm.label} needs doubly stochastic W_r here, and {topology.name} is row-stochastic only: use "
             f"another topology, such as {instead}; Scaffold and ScaffoldPlus run on relay, FedAvg on any."
         )
+    if topology.strangers is not None and not (topology.has_server and "x" in algorithm.held):
+        one, other = topology.strangers
+        advice = "let the server call two at least" if topology.has_server else "join them by links"
+        raise ValueError(
+            f"nodes {one} and {other} of {topology.name} never hear of each other, not even through others: {advice}."
+        )
+    if algorithm.symmetric_only and not topology.symmetric:
+        raise ValueError(
+            f"{algorithm.label} is for symmetric W, and {topology.name} is directed, where it may diverge at every "
+            "stepsize: use STGT, or a symmetric topology, such as from_matrix((W + W.T) / 2)."
+        )
     algorithm.check(topology.participation)
     bound = algorithm.least_eigenvalue
     if bound is not None and topology.symmetric and topology.period == 1 and topology.n <= EIGENVALUES_UP_TO:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import stgt
-from catalogue import directed_schedule, logistic, quadratic
+from catalogue import directed_schedule, logistic, quadratic, suited
 from stgt import theory
 from stgt.theory import stability
 
@@ -98,7 +98,7 @@ def test_the_expected_curve_is_the_mean_of_runs(algorithm):
 )
 @pytest.mark.sampled(8)
 def test_without_noise_the_curve_is_the_run(algorithm):
-    problem, topology = quadratic(6, 2), directed_schedule(6)
+    problem, topology = quadratic(6, 2), suited(algorithm, directed_schedule(6))
     x0 = np.array([1.0, -2.0])
     curve = theory.expected_curve(algorithm, problem, topology, 25, x0=x0)
     trace = stgt.simulate(algorithm, problem, topology, 25, x0=x0, dtype="float64")
@@ -155,7 +155,7 @@ def test_bad_input():
             lambda: theory.round_map(algorithm, stgt.problems.ridge(100_000), stgt.topology.ring(100_000)),
             "2000000 entries",
         ),
-        (lambda: theory.round_map(algorithm, logistic(4, 2), stgt.topology.ring(4)), "additive noise"),
+        (lambda: theory.round_map(algorithm, logistic(4, 2), stgt.topology.ring(4)), "draws minibatches"),
         (
             lambda: theory.steady_state(
                 stgt.STGT(gamma=0.4, tau=50), stgt.problems.ridge(16, 4, 0.1), stgt.topology.ring(16, directed=True)

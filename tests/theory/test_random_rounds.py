@@ -76,8 +76,11 @@ METHODS = [
 ]
 
 
-@pytest.mark.parametrize("sampled", [1, 2, 4])
-@pytest.mark.parametrize("algorithm", METHODS, ids=lambda algorithm: algorithm.label)
+@pytest.mark.parametrize(
+    ("algorithm", "sampled"),
+    [(one, sampled) for one in METHODS for sampled in (1, 2, 4) if sampled > 1 or "x" in one.held],
+    ids=lambda given: getattr(given, "label", None),
+)
 def test_a_server_is_the_mean_over_all_it_may_call(algorithm, sampled):
     """Five workers: E[T Σ Tᵀ] and E[T] over all sets of workers, for both ways of computing them."""
     n = 5

@@ -125,17 +125,6 @@ def test_what_is_conserved_is_found_from_the_map():
         assert theory.steady_state(other, problem, topology).residual == pytest.approx(residual, rel=1e-8)
 
 
-def test_a_graph_in_two_parts_conserves_a_sum_in_each():
-    """Each part then goes to its own minimum: stable, and biased."""
-    W = np.kron(np.eye(2), np.full((2, 2), 0.5))
-    problem = quadratic(4, 2, noise=0.1)
-    asked = stgt.STGT(gamma=0.05, tau=3), problem, stgt.topology.from_matrix(W)
-    assert theory.spectral_radius(*asked) < 1
-    A, b = problem.data["A"], problem.data["b"]
-    minima = [np.linalg.solve(A[part].mean(axis=0), b[part].mean(axis=0)) for part in (slice(0, 2), slice(2, 4))]
-    assert theory.steady_state(*asked).bias == pytest.approx(((np.mean(minima, axis=0) - problem.optimum) ** 2).sum())
-
-
 @dataclass(frozen=True, kw_only=True)
 class Curved(Undeclared):
     def correction(self, state, x):

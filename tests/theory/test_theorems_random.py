@@ -31,7 +31,8 @@ def _theorem_1_holds(problem, outcomes, k, times=1.0, adjoint=False):
     gamma = times * allowed
     c_x, c_y = lyapunov_coefficients(gamma, k.tau, k.L, k.n, k.rho)
     chances = [chance for chance, _ in outcomes]
-    cases = [_forms(problem, stgt.topology.from_matrix(W), k.tau, gamma, adjoint) for _, W in outcomes]
+    rounds = [stgt.topology.sequence([W, np.full(W.shape, 1 / len(W))]) for _, W in outcomes]  # the first one counts
+    cases = [_forms(problem, topology, k.tau, gamma, adjoint) for topology in rounds]
     noise = np.average([_noise(case, c_x, c_y) for case in cases], weights=chances)
     decrease = min(k.mu * gamma * k.tau / 2, (1 - k.rho) / 8)
     return _factor(cases, c_x, c_y, chances) < 1 - decrease + 1e-12 and (times > 1 or noise <= bound.noise)
@@ -92,7 +93,8 @@ def test_the_lemmas_need_the_side_they_mix_with(adjoint):
     squares = [sum(W.T @ W for W in matrices) / 2, sum(W @ W.T for W in matrices) / 2]
     sides = [np.linalg.norm(square - 1 / 4, 2) for square in squares]
     problem = _problem(4, np.random.default_rng(0))
-    cases = [_forms(problem, stgt.topology.from_matrix(W), 3, 1e-6, adjoint) for W in matrices]
+    rounds = [stgt.topology.sequence([W, np.full((4, 4), 1 / 4)]) for W in matrices]  # the first one counts
+    cases = [_forms(problem, topology, 3, 1e-6, adjoint) for topology in rounds]
     for name, expected in (("consensus", sides[0]), ("tracking", sides[1] if adjoint else sides[0])):
         before, after = cases[0].square(name), sum(case.square(name, after=True) for case in cases) / 2
         others = sum(cases[0].square(other) for other in ("mean", "consensus", "tracking") if other != name)

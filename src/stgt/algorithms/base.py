@@ -64,6 +64,7 @@ class Algorithm(Frozen, Brief):
     coin: ClassVar[bool] = False  # does a coin decide whether a round ends with communication?
     oracle: ClassVar[str | None] = None  # the name of the oracle the method is made of, if it insists on one
     least_eigenvalue: ClassVar[float | None] = None  # a bound that the eigenvalues of a fixed symmetric W must exceed
+    symmetric_only: ClassVar[bool] = False  # is it for symmetric W_r, and diverges on directed ones at any stepsize?
     linear: ClassVar[bool] = (
         True  # is a round linear in the state and the gradients, so that the exact theory knows it?
     )

@@ -7,7 +7,7 @@ from copy import copy
 from typing import Any
 
 from stgt.algorithms.base import Algorithm
-from stgt.algorithms.declare import Fields, Local, Sent, State, Vector
+from stgt.algorithms.declare import VECTORS, Fields, Local, Sent, State, Vector
 
 
 def at_stepsize(algorithm: Algorithm, gamma: Any) -> Algorithm:
@@ -51,6 +51,30 @@ def hear(algorithm: Algorithm, state: State, local: Local, mixed: Mapping[str, V
     """The state after a node has heard the mixture; `state` is `readable`."""
     merged = algorithm.merge(state, local, _heard(algorithm, mixed))
     return _merged(algorithm, "merge", merged, mixed, algorithm.exchanges)
+
+
+def divides(algorithm: Algorithm) -> bool:
+    """Does what a node keeps beside its model depend on its own stepsize, as where it divides by it? Tried on numbers.
+
+    Where it does, Σ_i c_i = 0 needs one sum of stepsizes at all nodes of a round.
+    """
+    if "gamma" not in algorithm.reads:
+        return False
+    names = (*algorithm.state_fields, *(sent.name for sent in algorithm.exchanges), *sorted(VECTORS))
+    numbers = iter(1 + (0.618 * k) % 1 for k in range(len(names)))  # all different, so that no two of them cancel
+    state = {name: next(numbers) for name in algorithm.state_fields}
+    mixed = {sent.name: next(numbers) for sent in algorithm.exchanges}
+    parts = {"round": 0, "participation": 1.0, **dict(zip(sorted(VECTORS), numbers, strict=True))}
+
+    def kept(gamma: float) -> dict[str, Vector]:
+        local = Local(algorithm.label, algorithm.reads, gamma=gamma, **parts)
+        return hear(algorithm, readable(algorithm, state), local, mixed)
+
+    try:
+        one, two = kept(0.1), kept(0.2)
+    except (AttributeError, TypeError):  # one's own method, with more than + − · /: the nodes compare, to be safe
+        return True
+    return any(one[name] != two[name] for name in one if name != "x")
 
 
 def serve(algorithm: Algorithm, state: State, mixed: Mapping[str, Vector]) -> dict[str, Vector]:

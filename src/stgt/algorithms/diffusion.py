@@ -63,11 +63,13 @@ class ExactDiffusion(Diffusion):
         h = x − γ(g + c);   x ← W̄ h;   c ← c + (h − W̄ h)/γ.
 
     `lazy=False` mixes with W itself, which is D²: it needs the eigenvalues of W above −1/3, and a fixed W that has
-    others is refused. Both are LED with tau = 1 and β = 1, on W̄ and on W.
+    others is refused. Both are LED with tau = 1 and β = 1, on W̄ and on W. For symmetric W.
     References: Yuan, Ying, Zhao, Sayed, arXiv:1702.05122; Tang et al., arXiv:1803.07068.
     """
 
     lazy: bool = True
+
+    symmetric_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,6 +104,7 @@ class EXTRA(Diffusion):
 
     reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "gamma"})
     exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x"),)
+    symmetric_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

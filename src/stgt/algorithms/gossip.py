@@ -48,9 +48,10 @@ class ProxSkip(Algorithm):
     then h ← h + (p/γ)(x − x̂), so that Σ_i h_i = 0.
 
     A round is one coin: `tau` local steps (1 in the paper), then communication with probability `p`, and the weight
-    p/(γτ). `p=1, tau=T` is the periodic variant with p = 1/T, which equals ST-GT with W = J. The paper's prox is the
-    mean, `complete(n)`; on another fixed W this is its decentralised kin, which wants W ⪰ 0 (weights="lazy"). With
-    p < 1 it can diverge at any stepsize where W_r changes or a server samples: use p = 1 and tau there.
+    p/(γτ). Where rounds are a cost, those without communication are not counted. `p=1, tau=T` is the periodic variant
+    with p = 1/T, which equals ST-GT with W = J. The paper's prox is the mean, `complete(n)`; on another fixed W, which
+    must be symmetric, this is its decentralised kin, which wants W ⪰ 0 (weights="lazy"). With p < 1 it can diverge at
+    any stepsize where W_r changes or a server samples: use p = 1 and tau there.
     Reference: Mishchenko, Malinovsky, Stich, Richtárik, arXiv:2202.09357.
     """
 
@@ -63,6 +64,7 @@ class ProxSkip(Algorithm):
     reads: ClassVar[frozenset[str]] = frozenset({"end", "gamma"})
     keeps: ClassVar[tuple[Kept, ...]] = (Kept("h", zero_sum=True),)
     coin: ClassVar[bool] = True
+    symmetric_only: ClassVar[bool] = True
 
     def correction(self, state: State, x: Vector) -> Vector:
         return -state["h"]

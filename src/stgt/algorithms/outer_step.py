@@ -97,6 +97,7 @@ class OuterStep(Algorithm):
     linear = _handed_on("linear")
     row_stochastic = _handed_on("row_stochastic")
     least_eigenvalue = _handed_on("least_eigenvalue")
+    symmetric_only = _handed_on("symmetric_only")
 
     def cost(self, samples: int | None = None) -> Cost:
         inner, reads = self.inner, {"start", "direction"}

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from stgt.cli.common import AsJson, DataDir, Imports, Sets, app, console, import_scripts, number, plain
-from stgt.progress import bar, split_progress
+from stgt.progress import bar
 
 if TYPE_CHECKING:
     from stgt.experiments.study import Batch
@@ -63,19 +63,13 @@ def check(
 
 def _advices(group: list[Batch], target: float | None) -> dict[str, Advice]:
     """What is said of each setting of a method."""
-    from stgt.theory import check as look
+    from stgt.theory.advice import check_all
 
-    settings = [
-        (words, one, batch) for batch in group for words, one in zip(batch.settings, batch.algorithms, strict=True)
-    ]
-    found = {}
+    made, words = group[0].made, [one for batch in group for one in batch.settings]
+    algorithms = [one for batch in group for one in batch.algorithms]
     with bar(group[0].method, console) as tick:
-        for (words, algorithm, batch), part in zip(settings, split_progress(tick, [1.0] * len(settings)), strict=True):
-            made = batch.made
-            found[words] = look(
-                algorithm, made.problem, made.topology, oracle=made.oracle, target=target, progress=part
-            )
-    return found
+        found = check_all(algorithms, made.problem, made.topology, oracle=made.oracle, target=target, progress=tick)
+    return dict(zip(words, found, strict=True))
 
 
 def _table(title: str, advices: dict[str, Advice], target: float | None, rounds: int) -> Table:
@@ -103,6 +97,7 @@ def _rows(advice: Advice, target: float | None, rounds: int, brief: bool) -> dic
         "largest safe gamma": unknown or number(advice.largest_gamma),
         "Theorem's limit on gamma": number(advice.theorem_gamma),
         "bytes a node sends": f"{advice.bytes_a_round:,.0f} a round, {advice.bytes_a_round * rounds:,.0f} in all",
+        "bytes a node receives": f"{advice.bytes_received:,.0f} a round, {advice.bytes_received * rounds:,.0f} in all",
         "L, mu, σ², ρ": ", ".join(number(value) for value in (advice.L, advice.mu, advice.sigma2, advice.rho)),
     }
     if target is not None:

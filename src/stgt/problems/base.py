@@ -9,10 +9,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from stgt.checks import check_choice
 from stgt.fingerprint import fingerprint
 
 Array = Any
 NOISE_FACTOR = "noise_factor"  # its name among a problem's data
+SCALE = "scale"  # the same of n m_i / Σ m
+WEIGHTS = ("equal", "samples")
 
 
 class Model(Protocol):
@@ -31,7 +34,10 @@ class Model(Protocol):
 
 
 class FiniteSum(Model, Protocol):
-    """A model whose f_i is a mean over samples. data["weight"] (k, m) is 1/m_i at a sample and 0 at padding."""
+    """A model whose f_i is a mean over samples. data["weight"] (k, m) is 1/m_i at a sample and 0 at padding.
+
+    Where nodes weigh by their samples, data["scale"] (k,) is n m_i / Σ m, and all functions are `scaled` by it.
+    """
 
     def component_gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
         """The gradient of each sample of each node, (k, m, p)."""
@@ -144,18 +150,23 @@ class Problem:
 
     def value(self, x: np.ndarray) -> float:
         """f(x) at one x (p,), in float64."""
-        return float(np.mean(self.model.losses(np, self.data, self._everywhere(x))))
+        return float(np.mean(self.model.losses(np, self.data, self._everywhere(x, one=True))))
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """∇f(x) at one x (p,), in float64."""
-        return self.gradients(x).mean(axis=0)
+        return np.asarray(self.model.gradients(np, self.data, self._everywhere(x, one=True))).mean(axis=0)
 
     def gradients(self, x: np.ndarray) -> np.ndarray:
         """∇f_i(x_i) for x (n, p), or for one x (p,) at all nodes; (n, p), in float64."""
         return np.asarray(self.model.gradients(np, self.data, self._everywhere(x)))
 
-    def _everywhere(self, x: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(np.asarray(x, dtype=np.float64), (self.n, self.p))
+    def _everywhere(self, x: np.ndarray, one: bool = False) -> np.ndarray:
+        """A model for each node, (n, p), of one for all (p,); nothing else is stretched."""
+        x = np.asarray(x, dtype=np.float64)
+        if x.shape != (self.p,) and (one or x.shape != (self.n, self.p)):
+            each = "" if one else f", or ({self.n}, {self.p}), one for each node"
+            raise ValueError(f"x has shape {x.shape}: give ({self.p},), one model{each}.")
+        return np.broadcast_to(x, (self.n, self.p))
 
     def __str__(self) -> str:
         return self.name
@@ -163,6 +174,28 @@ class Problem:
     def __repr__(self) -> str:
         name, size = " ".join(self.name.split()), f"n={self.n}, p={self.p}"
         return f"Problem({name})" if size in name else f"Problem({name}, {size})"
+
+
+def scale_of(weights: str, counts: np.ndarray) -> np.ndarray:
+    """What f_i is multiplied by, (n,): 1, or n m_i / Σ m, with which (1/n) Σ f_i is the mean over all samples."""
+    if check_choice(weights, "weights", WEIGHTS) == "equal":
+        return np.ones(len(counts))
+    return len(counts) * counts / counts.sum()
+
+
+def scale_data(weights: str, scale: np.ndarray) -> dict[str, np.ndarray]:
+    """The scale as a part of a problem's data, where it is not 1."""
+    return {} if weights == "equal" else {SCALE: scale}
+
+
+def weighing(weights: str) -> str:
+    """What the name of a problem says of it."""
+    return "" if weights == "equal" else f", weights={weights}"
+
+
+def scaled(data: dict[str, Array], values: Array) -> Array:
+    """Values or gradients, a row for each node, times the scale of their nodes."""
+    return values * data[SCALE].reshape(-1, *[1] * (values.ndim - 1)) if SCALE in data else values
 
 
 def check_array(values: Any, name: str, shape: tuple[int | None, ...], meaning: str) -> np.ndarray:

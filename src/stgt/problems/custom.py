@@ -13,7 +13,7 @@ import numpy as np
 from stgt.checks import check_count, check_number
 from stgt.closures import traced
 from stgt.hyper import Brief
-from stgt.problems.base import Problem, check_array
+from stgt.problems.base import SCALE, Problem, check_array, scale_data, scale_of, scaled, weighing
 from stgt.registry import register
 
 Array = Any
@@ -58,8 +58,10 @@ class LossModel(Brief):
         return self._run(xp, "components", data, x)
 
     def sample_gradients(self, xp: Any, data: dict[str, Array], x: Array, index: Array) -> Array:
-        rows = {name: leaf[xp.arange(len(x))[:, None], index] for name, leaf in data.items() if name != "weight"}
-        rows["weight"] = xp.full(index.shape, 1 / index.shape[1])
+        at = (xp.arange(len(x))[:, None], index)
+        rows = {name: leaf[at] for name, leaf in data.items() if name not in ("weight", SCALE)}
+        rows |= {"weight": xp.full(index.shape, 1 / index.shape[1])}
+        rows |= {name: leaf for name, leaf in data.items() if name == SCALE}
         return self._run(xp, "gradient", rows, x)
 
     def loss_of_sample(self, x: Array, sample: Any) -> Array:
@@ -81,10 +83,11 @@ class LossModel(Brief):
     def _run(self, xp: Any, what: str, data: dict[str, Array], x: Array) -> Array:
         from stgt.xla import jax
 
+        own = {name: leaf for name, leaf in data.items() if name != SCALE}
         if xp is not np:
-            return _over_nodes(self, what)(x, data)
+            return scaled(data, _over_nodes(self, what)(x, own))
         with jax.enable_x64(True):
-            return np.asarray(_compiled(self, what)(x, data))
+            return scaled(data, np.asarray(_compiled(self, what)(x, own)))
 
 
 def _over_nodes(model: LossModel, what: str) -> Callable[..., Any]:
@@ -116,18 +119,22 @@ def from_loss(
     L: float | None = None,
     mu: float | None = None,
     optimum: Any = None,
+    weights: str = "equal",
 ) -> Problem:
     """A problem from a loss that JAX can differentiate: f_i(x) = (1/m_i) Σ_j loss(x, sample_ij).
 
     Args:
         loss: `loss(params, sample)` -> scalar, for one sample.
         data: a list with one pytree of arrays for each node, the first axis of each array being the sample; nodes may
-            hold different numbers of samples. Anything but a list is one pytree of arrays (n, m, …) for all nodes.
+            hold different numbers of samples, and one that stands at two nodes counts twice. Anything but a list is
+            one pytree of arrays (n, m, …) for all nodes.
         params: the dimension p, if `loss` takes a flat vector; else a pytree like the parameters it takes, which is
             also where runs begin unless they are given another `x0`. All its numbers are trained, whole ones too.
         batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
-        L, mu: smoothness and strong convexity constants, where you know them.
+        L, mu: smoothness and strong convexity constants of the nodes' means, before `weights`, where you know them.
         optimum: x* (p,), where you know it.
+        weights: "equal": each node's mean counts 1/n, however many samples it has; "samples": f_i is multiplied by
+            n m_i / Σ m, so that (1/n) Σ f_i is the mean over all samples.
 
     Returns:
         A `Problem` in the flattened parameters; its `unravel(x)` and `ravel(params)` go from one form to the other.
@@ -148,6 +155,7 @@ def from_loss(
     treedef = jax.tree.structure(nodes[0])
     leaves = [_leaves(node, i, treedef) for i, node in enumerate(nodes)]
     counts = np.array([len(node[0]) for node in leaves])
+    scale = scale_of(weights, counts)
     packed: dict[str, np.ndarray] = {}
     for k in range(treedef.num_leaves):
         shapes = {node[k].shape[1:] for node in leaves}
@@ -162,13 +170,13 @@ def from_loss(
     model = _tried(loss, unravel, treedef, p, packed)
     solution = None if optimum is None else check_array(optimum, "optimum", (p,), f"x* of shape (p,) = ({p},)")
     return Problem(
-        name=f"from_loss({getattr(loss, '__name__', 'loss')}, n={len(nodes)}, p={p})",
+        name=f"from_loss({getattr(loss, '__name__', 'loss')}, n={len(nodes)}, p={p}{weighing(weights)})",
         model=model,
-        data=packed,
+        data=packed | scale_data(weights, scale),
         n=len(nodes),
         p=p,
-        L=None if L is None else check_number(L, "L", above=0),
-        mu=None if mu is None else check_number(mu, "mu", above=0),
+        L=None if L is None else check_number(L, "L", above=0) * float(scale.max()),
+        mu=None if mu is None else check_number(mu, "mu", above=0) * float(scale.min()),
         batch=None if batch is None else check_count(batch, "batch"),
         counts=counts,
         solve=None if solution is None else partial(np.copy, solution),
@@ -214,9 +222,17 @@ def _tried(loss: Any, unravel: Any, treedef: Any, p: int, data: dict[str, np.nda
         return model
     except Exception as error:
         reason = str(error).splitlines()[0].rstrip(".")
+        untraceable = (
+            jax.errors.ConcretizationTypeError,
+            jax.errors.TracerArrayConversionError,
+            jax.errors.TracerIntegerConversionError,
+            jax.errors.NonConcreteBooleanIndexError,
+        )
+        advice = "loss(params, sample) must return a scalar, for one sample"
+        if isinstance(error, untraceable):
+            advice = "use jax.numpy in the place of numpy, no float() or int(), and jnp.where in the place of an if"
         raise ValueError(
-            f"loss cannot be differentiated with these params and data ({type(error).__name__}: {reason}): "
-            "loss(params, sample) must return a scalar, for one sample."
+            f"loss cannot be differentiated with these params and data ({type(error).__name__}: {reason}): {advice}."
         ) from error
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stgt.checks import check_choice, check_count, check_number
-from stgt.problems.base import Problem, check_array
+from stgt.problems.base import Problem, check_array, scale_data, scale_of, scaled, weighing
 from stgt.problems.partition import given_parts, iid, in_order, needed
 from stgt.registry import register
 
@@ -27,21 +27,21 @@ class LeastSquaresModel:
 
     def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
         error = self._error(data["features"], data["labels"], x)
-        return 0.5 * ((error**2 * data["weight"]).sum(axis=-1) + data["l2"] * (x * x).sum(axis=-1))
+        return scaled(data, 0.5 * ((error**2 * data["weight"]).sum(axis=-1) + data["l2"] * (x * x).sum(axis=-1)))
 
     def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
         slope = self._error(data["features"], data["labels"], x) * data["weight"]
-        return (slope[:, None, :] @ data["features"])[:, 0] + data["l2"][:, None] * x
+        return scaled(data, (slope[:, None, :] @ data["features"])[:, 0] + data["l2"][:, None] * x)
 
     def component_gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
         error = self._error(data["features"], data["labels"], x)
-        return error[:, :, None] * data["features"] + (data["l2"][:, None] * x)[:, None, :]
+        return scaled(data, error[:, :, None] * data["features"] + (data["l2"][:, None] * x)[:, None, :])
 
     def sample_gradients(self, xp: Any, data: dict[str, Array], x: Array, index: Array) -> Array:
         at = (xp.arange(len(x))[:, None], index)
         rows = data["features"][at]
         error = self._error(rows, data["labels"][at], x)
-        return (error[:, :, None] * rows).mean(axis=1) + data["l2"][:, None] * x
+        return scaled(data, (error[:, :, None] * rows).mean(axis=1) + data["l2"][:, None] * x)
 
     @staticmethod
     def _error(rows: Array, labels: Array, x: Array) -> Array:
@@ -58,6 +58,7 @@ def least_squares(
     l2: float = 0.0,
     batch: int | None = None,
     seed: int = 0,
+    weights: str = "equal",
 ) -> Problem:
     """Linear regression, f_i(x) = 1/(2 m_i) Σ_j (a_ijᵀx − y_ij)² + (l2/2)‖x‖², spread over n nodes.
 
@@ -70,9 +71,11 @@ def least_squares(
         l2: adds (l2/2)‖x‖².
         batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
         seed: of the partition.
+        weights: "equal": each node's mean counts 1/n, however many samples it has; "samples": f_i is multiplied by
+            n m_i / Σ m, so that (1/n) Σ f_i is the mean over all samples.
 
     Returns:
-        A `Problem` with its closed-form optimum (None where it is not unique), L = max_i ‖A_iᵀA_i‖/m_i + l2, and mu.
+        A `Problem` with its closed-form optimum (None where it is not unique), L the largest ‖∇²f_i‖, and mu.
     """
     features = check_array(features, "features", (None, None), "(samples, p)")
     samples, p = features.shape
@@ -87,20 +90,21 @@ def least_squares(
         "weight": np.zeros((n, counts.max())),
         "l2": np.full(n, l2),
     }
+    scale = scale_of(weights, counts)
     for i, part in enumerate(parts):
         data["features"][i, : len(part)] = features[part]
         data["labels"][i, : len(part)] = labels[part]
         data["weight"][i, : len(part)] = 1.0 / len(part)
-    weighted = data["weight"][:, :, None] * data["features"]
-    H = weighted.transpose(0, 2, 1) @ data["features"] + l2 * np.eye(p)
+    weighted = data["weight"][:, :, None] * data["features"] * scale[:, None, None]
+    H = weighted.transpose(0, 2, 1) @ data["features"] + scale[:, None, None] * l2 * np.eye(p)
     eigenvalues, mean = np.linalg.eigvalsh(H), H.mean(axis=0)
     lowest, highest = np.linalg.eigvalsh(mean)[[0, -1]]
     b = (data["labels"][:, None, :] @ weighted)[:, 0].mean(axis=0)
     mu = float(eigenvalues[:, 0].min())
     return Problem(
-        name=f"least_squares(n={n}, p={p}, samples={samples}, l2={l2:g})",
+        name=f"least_squares(n={n}, p={p}, samples={counts.sum()}, l2={l2:g}{weighing(weights)})",
         model=LeastSquaresModel(),
-        data=data,
+        data=data | scale_data(weights, scale),
         n=n,
         p=p,
         L=float(eigenvalues[:, -1].max()),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stgt.checks import check_count, check_number
-from stgt.problems.base import Problem, check_array
+from stgt.problems.base import Problem, check_array, scale_data, scale_of, scaled, weighing
 from stgt.problems.partition import given_parts, needed
 from stgt.problems.partition import partition as split
 from stgt.registry import register
@@ -30,20 +30,20 @@ class LogisticModel:
         loss = (xp.logaddexp(0.0 * margin, -margin) * data["weight"]).sum(axis=-1)
         square = x * x
         penalty = 0.5 * data["l2"][:, None] * square + data["nonconvex"][:, None] * square / (1.0 + square)
-        return loss + penalty.sum(axis=-1)
+        return scaled(data, loss + penalty.sum(axis=-1))
 
     def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
         slope = self._slope(xp, data["signed"], x) * data["weight"]
-        return (slope[:, None, :] @ data["signed"])[:, 0] + self._penalty(data, x)
+        return scaled(data, (slope[:, None, :] @ data["signed"])[:, 0] + self._penalty(data, x))
 
     def component_gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
         slope = self._slope(xp, data["signed"], x)
-        return slope[:, :, None] * data["signed"] + self._penalty(data, x)[:, None, :]
+        return scaled(data, slope[:, :, None] * data["signed"] + self._penalty(data, x)[:, None, :])
 
     def sample_gradients(self, xp: Any, data: dict[str, Array], x: Array, index: Array) -> Array:
         rows = data["signed"][xp.arange(len(x))[:, None], index]
         slope = self._slope(xp, rows, x)
-        return (slope[:, :, None] * rows).mean(axis=1) + self._penalty(data, x)
+        return scaled(data, (slope[:, :, None] * rows).mean(axis=1) + self._penalty(data, x))
 
     @staticmethod
     def _slope(xp: Any, rows: Array, x: Array) -> Array:
@@ -69,6 +69,7 @@ def logistic(
     batch: int | None = None,
     seed: int = 0,
     width: int | None = None,
+    weights: str = "equal",
 ) -> Problem:
     """Logistic regression, f_i(x) = (1/m_i) Σ_j log(1 + exp(−y_ij a_ijᵀx)) + penalty, spread over n nodes.
 
@@ -83,6 +84,8 @@ def logistic(
         seed: of the partition.
         width: rows that each node is padded to, the largest node's if left out; partitions of one width share a
             compiled program.
+        weights: "equal": each node's mean counts 1/n, however many samples it has; "samples": f_i is multiplied by
+            n m_i / Σ m, so that (1/n) Σ f_i is the mean over all samples.
 
     Returns:
         A `Problem`. Its optimum is solved for to rounding if l2 > 0 and nonconvex = 0, else None.
@@ -105,19 +108,20 @@ def logistic(
     for i, part in enumerate(parts):
         signed[i, : len(part)] = features[part] * signs[part, None]
         weight[i, : len(part)] = 1.0 / len(part)
+    scale = scale_of(weights, counts)
     data = {"signed": signed, "weight": weight, "l2": np.full(n, l2), "nonconvex": np.full(n, nonconvex)}
-    curvature = max(np.linalg.norm(signed[i], 2) ** 2 / (4.0 * counts[i]) for i in range(n))
+    curvature = np.array([np.linalg.norm(signed[i], 2) ** 2 / (4.0 * counts[i]) for i in range(n)])
     return Problem(
-        name=f"logistic(n={n}, p={p}, samples={samples}, l2={l2:g}, nonconvex={nonconvex:g})",
+        name=f"logistic(n={n}, p={p}, samples={counts.sum()}, l2={l2:g}, nonconvex={nonconvex:g}{weighing(weights)})",
         model=LogisticModel(),
-        data=data,
+        data=data | scale_data(weights, scale),
         n=n,
         p=p,
-        L=float(curvature + l2 + 2.0 * nonconvex),
-        mu=l2 if l2 > 0 and nonconvex == 0 else None,
+        L=float((scale * (curvature + l2 + 2.0 * nonconvex)).max()),
+        mu=float(l2 * scale.min()) if l2 > 0 and nonconvex == 0 else None,
         batch=batch,
         counts=counts,
-        solve=partial(_newton, data, p, l2) if l2 > 0 and nonconvex == 0 else None,
+        solve=partial(_newton, data, p, l2, scale) if l2 > 0 and nonconvex == 0 else None,
     )
 
 
@@ -131,13 +135,12 @@ def _signs(labels: Any, samples: int) -> np.ndarray:
     return np.where(index == 1, 1.0, -1.0)
 
 
-def _newton(data: dict[str, np.ndarray], p: int, l2: float) -> np.ndarray:
+def _newton(data: dict[str, np.ndarray], p: int, l2: float, scale: np.ndarray) -> np.ndarray:
     """x*, by a trust-region Newton method, polished by full Newton steps to rounding."""
     from scipy.optimize import minimize  # it takes longer to load than most runs to compile
 
-    n = len(data["weight"])
     rows = data["signed"].reshape(-1, p)
-    weight = data["weight"].reshape(-1) / n
+    weight = (data["weight"] * scale[:, None]).reshape(-1) / len(scale)
 
     def value(x: np.ndarray) -> float:
         return float(weight @ np.logaddexp(0.0, -(rows @ x)) + 0.5 * l2 * x @ x)

@@ -119,7 +119,19 @@ def given_parts(parts: Any, n: int | None, samples: int) -> list[np.ndarray]:
             raise ValueError(
                 f"partition[{node}] points outside the {samples} samples: indices go from 0 to {samples - 1}."
             )
+    _check_apart(arrays)
     return arrays
+
+
+def _check_apart(parts: list[np.ndarray]) -> None:
+    """A ValueError if some sample would count more than once."""
+    every, nodes = np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    order = np.argsort(every, kind="stable")
+    again = np.flatnonzero(every[order][1:] == every[order][:-1])
+    if len(again):
+        one, other = nodes[order[again[0] : again[0] + 2]]
+        whom = f"node {one} twice" if one == other else f"nodes {one} and {other}"
+        raise ValueError(f"partition gives sample {every[order[again[0]]]} to {whom}: give each to one node, once.")
 
 
 def needed(n: int | None) -> int:

@@ -87,8 +87,16 @@ def ridge(
         L=float(2.0 * (theta**2).sum(axis=1).max() + mu),
         mu=mu if p > 1 else float(2.0 * (theta**2).min() + mu),
         noise=drawn.noise,
-        solve=partial(np.linalg.solve, 2.0 / n * theta.T @ theta + mu * np.eye(p), 2.0 / n * theta.T @ d),
+        solve=partial(_ridge_optimum, theta, d, mu),
     )
+
+
+def _ridge_optimum(theta: np.ndarray, d: np.ndarray, mu: float) -> np.ndarray:
+    """x* of (2/n ΘᵀΘ + μI) x = (2/n) Θᵀd, which is Θᵀ(ΘΘᵀ + (nμ/2)I)⁻¹ d: the smaller of both systems is solved."""
+    n, p = theta.shape
+    if p <= n:
+        return np.linalg.solve(2.0 / n * theta.T @ theta + mu * np.eye(p), 2.0 / n * theta.T @ d)
+    return theta.T @ np.linalg.solve(theta @ theta.T + n * mu / 2.0 * np.eye(n), d)
 
 
 @register

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_count, check_number
+from stgt.algorithms import Algorithm
+from stgt.checks import NotCovered, check_count, check_number
 from stgt.problems.base import Problem, check_array
+from stgt.setting import check_problem_object, check_topology_object
 from stgt.theory.connectivity import rho as connectivity
 from stgt.topology import Topology, period_contraction
 
@@ -108,6 +110,10 @@ def constants(
         L, mu, sigma2: see `Constants`; sigma2 is problem.sigma2, and has to be given for minibatches.
         rho: `rho(topology).worst` if left out.
     """
+    if isinstance(problem, Algorithm):
+        raise ValueError(f"problem is the algorithm {problem.label}: constants takes (problem, topology, tau) only.")
+    check_problem_object(problem)
+    check_topology_object(topology)
     if problem.n != topology.n:
         raise ValueError(f"{problem} has {problem.n} nodes and {topology} has {topology.n}: make them equal.")
     if (L := problem.L if L is None else L) is None:
@@ -140,7 +146,7 @@ def constants(
 def _of_a_period(topology: Topology) -> float | None:
     try:
         return float(period_contraction(topology))
-    except ValueError:  # too many nodes, or a law that is known from draws only
+    except NotCovered:  # too many nodes, or a law that is known from draws only
         return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stgt.checks import NotCovered
 from stgt.topology import Rho, Topology, contraction, period_contraction
 from stgt.topology.base import check_repeats
 from stgt.topology.spectra import DENSE_PRODUCT_UP_TO, norms
@@ -62,10 +63,10 @@ def _matching_gap(n: int) -> float:
 def _expected(topology: Topology) -> list[np.ndarray]:
     """E[W_r] for each round of the period, or of as many as differ in law."""
     if topology.n > DENSE_PRODUCT_UP_TO:
-        raise ValueError(f"{topology}: its eigenvalues need a dense matrix; give at most {DENSE_PRODUCT_UP_TO} nodes.")
+        raise NotCovered(f"{topology}: its eigenvalues need a dense matrix; give at most {DENSE_PRODUCT_UP_TO} nodes.")
     laws = [topology.moments(phase) for phase in range(topology.period or topology.structure.phases)]
     if not all(law.exact for law in laws):
-        raise ValueError(f"{topology} is random, and E[W_r] is not known in closed form: use rho(topology).")
+        raise NotCovered(f"{topology} is random, and E[W_r] is not known in closed form: use rho(topology).")
     return [law.mean for law in laws]
 
 

@@ -87,7 +87,7 @@ def fit_power_law(x: Any, y: Any) -> Exponent:
     slopes = log_y @ centred / (centred @ centred)
     value = float(slopes.mean())
     if len(y) > 1:
-        half = float(mean_interval(slopes)[1])
+        half = float(mean_interval(slopes)[2]) - value
     elif len(x) > 2:
         left = log_y[0] - log_y[0].mean() - value * centred
         half = float(stdtrit(len(x) - 2, 0.975) * np.sqrt(left @ left / (len(x) - 2) / (centred @ centred)))

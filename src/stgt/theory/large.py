@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, gcrotmk
 
+from stgt.checks import NotCovered
 from stgt.theory.dense import lyapunov
 from stgt.theory.rounds import Rounds
 
@@ -38,7 +39,7 @@ class LargeMap:
         """The modulus by which the slowest mode shrinks in a round; above 1 the run diverges."""
         found = by_arnoldi(self._forward, len(self.start), self._free(_random_rows(len(self.start)))[0])
         if found is None:
-            raise ValueError(
+            raise NotCovered(
                 f"the spectral radius of {self._name} did not settle: give a topology with a larger spectral gap."
             )
         return found ** (1 / self.period)
@@ -74,7 +75,7 @@ class LargeMap:
         step, _ = gcrotmk(slow, off, rtol=1e-13, atol=0.0, m=kept, k=kept, maxiter=100)
         left = np.linalg.norm(slow @ step - off)
         if left > 1e-6 * (1 - self.spectral_radius) * max(np.linalg.norm(off), np.linalg.norm(v)):
-            raise ValueError(
+            raise NotCovered(
                 f"the mean of {self._name} did not settle: give a larger gamma or a topology with a larger "
                 "spectral gap."
             )
@@ -138,8 +139,8 @@ class LargeMap:
         """How many vectors a projection may have."""
         return min(len(self.start) - len(self._conserved), MOST_VECTORS, ROOM // len(self.start))
 
-    def _unsettled(self) -> ValueError:
-        return ValueError(
+    def _unsettled(self) -> NotCovered:
+        return NotCovered(
             f"the steady state of {self._name} does not settle with {self._most} vectors: give a problem with a "
             "smaller p, or a topology with a larger spectral gap or a shorter period."
         )

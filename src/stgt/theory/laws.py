@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from stgt.algorithms import Algorithm
+from stgt.checks import NotCovered
 from stgt.theory.node_round import NodeRound
 from stgt.topology import Topology
 from stgt.topology.structure import Moments, Sampled
@@ -129,7 +130,7 @@ class Server(Law):
         of_its_own = np.zeros(round.known, dtype=bool)
         of_its_own[: self.size] = held
         if kept[:, held][:, :, ~of_its_own].any():
-            raise ValueError(
+            raise NotCovered(
                 f"{algorithm.label} makes what a server holds of more than what it held and hears: its random rounds "
                 "have no exact theory; simulate it."
             )
@@ -232,21 +233,21 @@ class Server(Law):
 
 
 def law_of(round: NodeRound, algorithm: Algorithm, topology: Topology, phase: int) -> Law:
-    """How the random rounds of a phase act; a ValueError where their moments are not known."""
+    """How the random rounds of a phase act; NotCovered where their moments are not known."""
     if len(round.exchanges) * algorithm.gossips > 1:
-        raise ValueError(
+        raise NotCovered(
             f"{algorithm.label} exchanges more than once by the same W_r, which takes fourth moments of "
             f"{topology.name}: use a topology with a period, or simulate it."
         )
     if any(any(exchange.pushed) for exchange in round.exchanges):
-        raise ValueError(
+        raise NotCovered(
             f"{algorithm.label} ends rounds by a coin, and on {topology.name} mixes by two matrices: its random rounds "
             "have no exact theory; simulate it."
         )
     if not topology.has_server or topology.sampled == topology.n:
         return Peers(round, topology, topology.moments(phase, DRAWS), phase)
     if not isinstance(topology.structure, Sampled):
-        raise ValueError(
+        raise NotCovered(
             f"the rounds of {topology.name} are not independent, as the workers of one belong to the next too: use "
             "server(n, sampled=s), whose model moves alike."
         )

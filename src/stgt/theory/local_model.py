@@ -2,36 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
-from stgt.problems.base import Problem
+from stgt.checks import NotCovered
+from stgt.problems.base import NOISE_FACTOR, Problem
 from stgt.problems.least_squares import LeastSquaresModel
 from stgt.problems.quadratic import Quadratic, QuadraticModel, RidgeModel
 
+Array = Any
 QUADRATIC = (QuadraticModel, RidgeModel, LeastSquaresModel)
-LARGEST = 50_000_000  # entries of all Hessians together
+LARGEST = 50_000_000  # entries of all Hessians together, of the nodes or of their samples
+
+
+@dataclass(frozen=True)
+class SampleQuadratics:
+    """f_i(x) = mean_j (½ xᵀA_ij x − b_ijᵀx): every sample's loss to second order."""
+
+    def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        each = (x[:, None] * (0.5 * self._product(data["A"], x) - data["b"])).sum(axis=-1)
+        return (each * data["weight"]).sum(axis=-1)
+
+    def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        return (self.component_gradients(xp, data, x) * data["weight"][:, :, None]).sum(axis=1)
+
+    def component_gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+        return self._product(data["A"], x) - data["b"]
+
+    def sample_gradients(self, xp: Any, data: dict[str, Array], x: Array, index: Array) -> Array:
+        at = (xp.arange(len(x))[:, None], index)
+        return (self._product(data["A"][at], x) - data["b"][at]).mean(axis=1)
+
+    @staticmethod
+    def _product(A: Array, x: Array) -> Array:
+        return (A @ x[:, None, :, None])[..., 0]
 
 
 @dataclass(frozen=True, eq=False)
 class LocalModel:
-    """f_i to second order at x, with gradient noise as strong as it is there.
+    """f_i to second order at x, with gradient noise as it is there: additive, or of minibatches, sample by sample.
 
     Attributes:
-        problem: the quadratic; the problem itself if it is one with additive noise.
+        problem: the quadratic; the problem itself if it is one, or if its samples are too many for Hessians of their
+            own; None where x is no strict minimum.
         exact: is it the problem itself?
-        L, mu: the largest and smallest eigenvalue of the Hessians ∇²f_i(x).
-        mu_mean: the smallest of their mean; not positive where x is no strict minimum.
+        L: the largest curvature at x, that of any ∇²f_i(x).
+        mu_mean: the smallest eigenvalue of ∇²f(x); not positive where x is no strict minimum.
         sigma2: E‖g_i − ∇f_i‖² at x: of additive noise the largest of any node, of minibatches the mean over the nodes.
     """
 
     problem: Problem | None
     exact: bool
     L: float
-    mu: float
     mu_mean: float
     sigma2: float
 
@@ -39,56 +65,82 @@ class LocalModel:
 def local_model(problem: Problem, *, noiseless: bool = False) -> LocalModel:
     """The quadratic model of a problem at its minimum, which is searched for where it is not known.
 
-    `noiseless=True` leaves noise out, as variance reduction does in the long run.
+    `noiseless=True` says that noise is 0 at x, as with variance reduction.
     """
-    if (
-        isinstance(problem.model, QuadraticModel | RidgeModel | LeastSquaresModel)
-        and problem.batch is None
-        and not noiseless
-    ):
-        H = problem_hessians(problem, np.zeros(problem.p))
-        return _model(problem, True, H, problem.sigma2)
-    size = problem.n * problem.p**2
-    if size > LARGEST:
-        raise ValueError(
+    quadratic = isinstance(problem.model, QUADRATIC)
+    if problem.n * problem.p**2 > LARGEST:
+        raise NotCovered(
             f"{problem.name}: {problem.n} Hessians of {problem.p} × {problem.p} are too many for an estimate; "
             "give a smaller problem of the same kind."
         )
-    x = problem.optimum if problem.optimum is not None else _search(problem)
+    x = _search(problem) if problem.optimum is None else problem.optimum
     H = problem_hessians(problem, x)
-    noise, sigma2 = (0.0, 0.0) if noiseless else _noise(problem, x)
-    b = np.einsum("nij,j->ni", H, x) - problem.gradients(x)
-    strict = np.linalg.eigvalsh(H.mean(axis=0))[0] > 1e-10 * np.abs(H).max()
-    return _model(Quadratic(H, b, noise=noise) if strict else None, False, H, sigma2)
+    mean = np.linalg.eigvalsh(H.mean(axis=0))
+    strict = problem.optimum is not None if quadratic else mean[0] > 1e-10 * np.abs(H).max()
+    sigma2 = 0.0 if noiseless else problem.sigma2 if problem.batch is None else _sample_variance(problem, x)
+    by_sample = problem.batch is not None or noiseless
+    found = None if not strict else problem if quadratic else _quadratic(problem, x, H, by_sample)
+    return LocalModel(
+        problem=found,
+        exact=found is not None and found.model is problem.model,
+        L=float(np.abs(np.linalg.eigvalsh(H)).max()),
+        mu_mean=float(mean[0]),
+        sigma2=sigma2,
+    )
 
 
-def problem_hessians(problem: Problem, x: np.ndarray) -> np.ndarray:
-    """∇²f_i(x) of every node, (n, p, p): a node's gradient depends on its own model alone, so p directions do."""
+def _quadratic(problem: Problem, x: np.ndarray, H: np.ndarray, by_sample: bool) -> Problem:
+    """The quadratic at x; or of every sample there, and the problem itself if these are too many."""
+    if problem.counts is None or not by_sample:
+        b = np.einsum("nij,j->ni", H, x) - problem.gradients(x)
+        return Quadratic(H, b, noise=problem.covariance if problem.noise is None else problem.noise)
+    if problem.n * problem.counts.max() * problem.p**2 > LARGEST:
+        return replace(problem, solve=lambda: x)
+    model: Any = problem.model
+    A = problem_hessians(problem, x, model.component_gradients)
+    everywhere = np.broadcast_to(x, (problem.n, problem.p))
+    b = A @ x - np.asarray(model.component_gradients(np, problem.data, everywhere))
+    weight = (np.arange(A.shape[1]) < problem.counts[:, None]) / problem.counts[:, None]
+    noise = {name: value for name, value in problem.data.items() if name == NOISE_FACTOR}
+    return replace(
+        problem,
+        model=SampleQuadratics(),
+        data={"A": A, "b": b, "weight": weight, **noise},
+        solve=partial(np.linalg.solve, H.mean(axis=0), (b * weight[:, :, None]).sum(axis=1).mean(axis=0)),
+        start=None,
+        unravel=None,
+    )
+
+
+def problem_hessians(problem: Problem, x: np.ndarray, gradients: Any = None) -> np.ndarray:
+    """∇²f_i(x) of every node, (n, p, p), or the derivatives (…, p, p) of other `gradients` (…, p) of the model's.
+
+    A node's gradients depend on its own model alone, so p directions do.
+    """
+    gradients = problem.model.gradients if gradients is None else gradients
     from stgt.xla import jax, jnp
 
     with jax.enable_x64(True):
         data = {name: jnp.asarray(value) for name, value in problem.data.items()}
         everywhere = jnp.broadcast_to(jnp.asarray(x, jnp.float64), (problem.n, problem.p))
-
-        def column(direction: Any) -> Any:
-            at = jnp.broadcast_to(direction, everywhere.shape)
-            return jax.jvp(lambda X: problem.model.gradients(jnp, data, X), (everywhere,), (at,))[1]
-
-        columns = np.asarray(jax.jit(lambda: jax.lax.map(column, jnp.eye(problem.p)))())
-    H = columns.transpose(1, 2, 0)
-    return (H + H.transpose(0, 2, 1)) / 2
+        columns = np.asarray(_derivatives(gradients)(data, everywhere))
+    H = np.moveaxis(columns, 0, -1)
+    return (H + H.swapaxes(-1, -2)) / 2
 
 
-def _model(problem: Problem | None, exact: bool, H: np.ndarray, sigma2: float) -> LocalModel:
-    eigenvalues = np.linalg.eigvalsh(H)
-    return LocalModel(
-        problem=problem,
-        exact=exact,
-        L=float(np.abs(eigenvalues).max()),
-        mu=float(eigenvalues.min()),
-        mu_mean=float(np.linalg.eigvalsh(H.mean(axis=0))[0]),
-        sigma2=sigma2,
-    )
+@cache
+def _derivatives(gradients: Any) -> Any:
+    """The derivatives of a model's gradients in all p directions, compiled once for each model."""
+    from stgt.xla import jax, jnp
+
+    def columns(data: dict[str, Array], X: Array) -> Array:
+        def column(direction: Array) -> Array:
+            at = jnp.broadcast_to(direction, X.shape)
+            return jax.jvp(lambda x: gradients(jnp, data, x), (X,), (at,))[1]
+
+        return jax.lax.map(column, jnp.eye(X.shape[1], dtype=X.dtype))
+
+    return jax.jit(columns)
 
 
 def _search(problem: Problem) -> np.ndarray:
@@ -96,13 +148,13 @@ def _search(problem: Problem) -> np.ndarray:
     return minimize(problem.value, np.zeros(problem.p), jac=problem.gradient, method="L-BFGS-B").x
 
 
-def _noise(problem: Problem, x: np.ndarray) -> tuple[Any, float]:
-    """The noise at x as `Quadratic` takes it, and E‖g_i − ∇f_i‖²: additive, or of minibatches with replacement."""
-    if problem.batch is None:
-        return (problem.covariance if problem.noise is None else problem.noise), problem.sigma2
+def _sample_variance(problem: Problem, x: np.ndarray) -> float:
+    """E‖g_i − ∇f_i‖² of minibatches with replacement at x, the mean over the nodes."""
     model: Any = problem.model
+    assert problem.batch is not None
+    assert problem.counts is not None
     everywhere = np.broadcast_to(x, (problem.n, problem.p))
     each = np.asarray(model.component_gradients(np, problem.data, everywhere))
-    apart = (each - problem.gradients(x)[:, None]) * np.sqrt(problem.data["weight"] / problem.batch)[:, :, None]
-    covariance = apart.transpose(0, 2, 1) @ apart
-    return covariance, float(np.trace(covariance, axis1=1, axis2=2).mean())
+    squares = ((each - problem.gradients(x)[:, None]) ** 2).sum(axis=2)
+    there = np.arange(each.shape[1]) < problem.counts[:, None]
+    return float((squares * there / problem.counts[:, None]).sum(axis=1).mean() / problem.batch)

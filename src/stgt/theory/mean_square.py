@@ -1,8 +1,10 @@
-"""Random rounds, exactly: mean-square stability, steady state and expected curve where W_r is drawn anew each round.
+"""Random rounds, exactly: mean-square stability, steady state and expected curve where W_r is drawn anew each round, or
+gradients are of minibatches.
 
 With v ← T v + b + B ξ and T, b, B independent of the past, the second moment of e = v − v_ref obeys
 Σ ← E[T Σ Tᵀ] + Q, which is linear in Σ. Its spectral radius decides whether E‖x − x*‖² stays bounded; the solution of
-Σ = E[T Σ Tᵀ] + Q is the long run.
+Σ = E[T Σ Tᵀ] + Q is the long run. A minibatch's noise has a covariance that is linear in the second moments of the
+node's own state (`sample_noise`): a part of it belongs to E[T Σ Tᵀ].
 """
 
 from __future__ import annotations
@@ -15,18 +17,23 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import gcrotmk
 
+from stgt.checks import NotCovered
 from stgt.setting import Setting
+from stgt.theory.known_mixing import KnownMixing
 from stgt.theory.large import by_arnoldi, operator
 from stgt.theory.laws import Law, Server, Silent, law_of, left, right
 from stgt.theory.node_round import Curvature, NodeRound, curvature, first_state, node_round
-from stgt.theory.rounds import all_shares, conserved_rows
+from stgt.theory.rounds import STAYS, Rounds, all_shares, conserved_rows
+from stgt.theory.sample_noise import bordered, both_ways, with_one
 from stgt.theory.sampling import Sampling, unless_rounding
+from stgt.theory.splitting import Splitting
 
 Array = np.ndarray
 LARGEST = 1500  # entries of a state whose second moments are still ordinary
 EIGENVALUES_UP_TO = 8  # entries of a state all of whose second moments' eigenvalues are found
 DRAWN = 4  # rounds drawn to see what none of them changes
 TRIES: Any = ((50, 8, 1e-9), (100, 20, 1e-8))  # vectors, restarts and precision of Arnoldi's method
+QUICK: Any = ((20, 20, 1e-6), *TRIES)  # to about seven digits
 GROUPS = 4  # of drawn rounds, to see how much what they say differs
 KEPT = 40  # vectors of the solver that finds the long run
 
@@ -40,22 +47,26 @@ class MeanSquare:
         exact: are the moments of W_r known in closed form?
     """
 
-    def __init__(self, setting: Setting, x0: Array, quadratic: Curvature | None = None) -> None:
-        self.setting, topology = setting, setting.topology
+    def __init__(
+        self, setting: Setting, x0: Array, quadratic: Curvature | None = None, conserved: Array | None = None
+    ) -> None:
+        self.setting, self._likely, topology = setting, conserved, setting.topology
         self.period = topology.period or topology.structure.phases
         self.quadratic = curvature(setting) if quadratic is None else quadratic
         v, self._own, self._shared = first_state(setting, self.quadratic, x0)
         self.optimum, self.shape = np.asarray(setting.problem.optimum), v.shape
-        self.phases = [self._phase(r) for r in range(self.period)]
+        self._first_noise = self.quadratic.noise_at(x0)
+        if topology.period is None or setting.tosses:
+            self.phases = [self._phase(r) for r in range(self.period)]
+        else:
+            _check_size(v.size)  # before maps of that size are made
+            rounds = Rounds(setting, x0, self.quadratic)
+            self.phases = [KnownMixing(rounds, r) for r in range(self.period)]
         first = self.phases[0]
         self.places = first.places if isinstance(first, Sampling) else np.arange(v.size).reshape(v.shape)
         self.start = np.zeros(self.places.max() + 1)
         self.start[self.places] = v
-        if len(self.start) > LARGEST:
-            raise ValueError(
-                f"the state has {len(self.start)} entries, and second moments square that: give a problem with n·p "
-                f"small enough for {LARGEST}."
-            )
+        _check_size(len(self.start))
         self.exact = all(phase.exact for phase in self.phases)
 
     def _phase(self, r: int) -> _Phase | Sampling:
@@ -74,13 +85,17 @@ class MeanSquare:
 
     @cached_property
     def conserved(self) -> Array:
-        """Orthonormal rows (q p, d) of the sums over nodes that no round changes, whatever is drawn."""
+        """Orthonormal rows (q p, d) of the sums over nodes that no round changes, whatever is drawn; those that were
+        given, as found at another stepsize, if they still are."""
         (n, size), p = self.shape, self.setting.problem.p
         shares = all_shares(n, size // p)
         if len(self.start) < n * size:  # what a server holds counts once
             slots = self.places.reshape(n, -1, p)[:, :, 0].ravel() // p
             shares = np.unique(shares @ np.eye(len(self.start) // p)[slots], axis=0)
         changes = [partial(phase.change, number) for phase in self.phases for number in (None, *range(DRAWN))]
+        likely = self._likely
+        if likely is not None and len(likely) and all(np.abs(one(likely)).max() <= 10 * STAYS for one in changes):
+            return likely
         return conserved_rows(shares, p, changes)
 
     @cached_property
@@ -91,7 +106,6 @@ class MeanSquare:
     def radius(self, tries: Any) -> float:
         """The spectral radius by Arnoldi's method with these numbers of vectors and restarts, and precisions."""
         size = len(self.start)
-        start = self._free(np.eye(size)).ravel()
 
         def forward(flat: Array) -> Array:
             return self._over_period(self._free(flat.reshape(size, size))).ravel()
@@ -100,23 +114,40 @@ class MeanSquare:
             columns = np.stack([forward(one) for one in np.eye(size * size)], axis=1)
             found = float(np.abs(np.linalg.eigvals(columns)).max())
         else:
-            found = by_arnoldi(forward, size * size, start, tries)
+            found = by_arnoldi(forward, size * size, self.splitting.likely.ravel(), tries)
         if found is None:
             setting = self.setting
-            raise ValueError(
+            raise NotCovered(
                 f"the mean-square radius of {setting.algorithm.label} with gamma={setting.algorithm.gamma} on "
                 f"{setting.topology.name} did not settle: give a topology with a larger spectral gap."
             )
         return found ** (0.5 / self.period)
 
     @cached_property
+    def growth(self) -> float:
+        """Below 1 second moments stay bounded, above they grow without bound; quicker to find than the radius."""
+        return self.splitting.growth
+
+    @cached_property
+    def splitting(self) -> Splitting:
+        """A period, as its mean and what is random about it."""
+        return Splitting(self._mean, self._over_period, self.conserved)
+
+    @cached_property
+    def _mean(self) -> Array:
+        """E[T] of a period, (D, D)."""
+        M = np.eye(len(self.start))
+        for phase in self.phases:
+            M = phase.mean(M, 0.0)
+        return M
+
+    @cached_property
     def references(self) -> list[Array]:
         """E v at the start of each phase, in the long run: the points that second moments are taken about."""
-        size, C = len(self.start), self.conserved
-        M, b = np.eye(size), np.zeros(size)
+        size, C, M = len(self.start), self.conserved, self._mean
+        b = np.zeros(size)
         for phase in self.phases:
             b = phase.mean(b[:, None], 1.0)[:, 0]
-            M = phase.mean(M, 0.0)
         found = [np.linalg.solve(np.eye(size) - M + C.T @ C, b + C.T @ (C @ self.start))]
         for phase in self.phases[:-1]:
             found.append(phase.mean(found[-1][:, None], 1.0)[:, 0])
@@ -144,18 +175,18 @@ class MeanSquare:
 
     def _long_run(self) -> tuple[float, float, float]:
         """E‖x̄ − x*‖², E‖X − 1x̄‖² and ‖E x̄ − x*‖² in the long run, their means over a period."""
-        size = len(self.start)
-        Q = self._over_period(np.zeros((size, size)), self.noises)
+        size, split = len(self.start), self.splitting
 
         def slow(flat: Array) -> Array:
             given = flat.reshape(size, size)
-            return (given - self._over_period(self._free(given))).ravel()
+            return (given - split.summed(split.random_part((given + given.T) / 2))).ravel()
 
-        solution, _ = gcrotmk(operator(slow, size * size), Q.ravel(), rtol=1e-11, atol=0.0, m=KEPT, k=KEPT // 2)
+        all_sums = split.summed(self._over_period(np.zeros((size, size)), self.noises)).ravel()
+        solution, _ = gcrotmk(operator(slow, size * size), all_sums, rtol=1e-11, atol=0.0, m=KEPT, k=KEPT // 2)
         moment = solution.reshape(size, size)
-        off = np.linalg.norm(slow(solution).reshape(size, size) - Q)
-        if off > 1e-7 * (1 - self.spectral_radius) * max(np.linalg.norm(Q), 1e-300):
-            raise ValueError(
+        off = np.linalg.norm(slow(solution) - all_sums)
+        if off > 1e-7 * (1 - self.growth) * max(np.linalg.norm(all_sums), 1e-300):
+            raise NotCovered(
                 f"the steady state of {self.setting.algorithm.label} on {self.setting.topology.name} did not settle: "
                 "give a larger gamma or a topology with a larger spectral gap."
             )
@@ -195,7 +226,7 @@ class MeanSquare:
     def _start_noise(self) -> Array:
         """The covariance of the state before round 0, (d, d)."""
         n, size = self.shape
-        own, shared, C = self._own, self._shared, self.quadratic.C
+        own, shared, C = self._own, self._shared, self._first_noise
         p = C.shape[1]
         both = np.zeros((n, 2 * p, 2 * p))
         both[:, :p, :p] = both[:, p:, p:] = C
@@ -221,6 +252,15 @@ class MeanSquare:
         return moment - (moment @ C.T) @ C
 
 
+def _check_size(entries: int) -> None:
+    """NotCovered if a state has too many entries for second moments."""
+    if entries > LARGEST:
+        raise NotCovered(
+            f"the state has {entries} entries, and second moments square that: give a problem with n·p small enough "
+            f"for {LARGEST}."
+        )
+
+
 class _Phase:
     """What a random round does to moments: means (D, b) and second moments (D, D).
 
@@ -242,24 +282,34 @@ class _Phase:
         moment = (moment + moment.T) / 2
         blocks = self._levelled(self._levelled(moment).reshape(n * size, -1).T).reshape(n, size, n, size)
 
-        def of_one(law: Law, _: NodeRound) -> Array:
+        own = bordered(blocks[np.arange(n), :, np.arange(n)])
+
+        def of_one(law: Law, round: NodeRound) -> Array:
             rows = law.rows[:, :, :size]
-            return law.second(right(left(rows, blocks), rows))
+            Y = right(left(rows, blocks), rows)
+            return law.second(self._with_noise(Y, law, round, own) if round.sampled else Y)
 
         return self._mean_over(of_one)
 
     def noise(self, v: Array) -> Array:
         """E[B Bᵀ], and the covariance of T v + b."""
-        n, size = self.shape
-        diagonal = np.arange(n)
+        known = with_one(self._levelled(v[:, None])[:, :, 0], 1.0)
+        return self._noise(known[:, :, None] * known[:, None]) + self.across(v, None)
+
+    def _noise(self, M: Array) -> Array:
+        """E[B Bᵀ], with noises of the covariances that go with the second moments M of every node's (state, 1)."""
 
         def of_noise(law: Law, round: NodeRound) -> Array:
-            root = law.rows[:, :, size:] @ round.noise_root
-            Y = np.zeros((n, root.shape[1], n, root.shape[1]))
-            Y[diagonal, :, diagonal] = root @ root.transpose(0, 2, 1)
-            return law.second(Y)
+            n, q = law.rows.shape[:2]
+            return law.second(self._with_noise(np.zeros((n, q, n, q)), law, round, M))
 
-        return self._mean_over(of_noise) + self.across(v, None)
+        return self._mean_over(of_noise)
+
+    def _with_noise(self, Y: Array, law: Law, round: NodeRound, M: Array) -> Array:
+        """Y = E[y yᵀ], to which these noises are added in place."""
+        diagonal, rows = np.arange(len(M)), law.rows[:, :, self.shape[1] :]
+        Y[diagonal, :, diagonal] += rows @ round.spread(M) @ rows.transpose(0, 2, 1)
+        return Y
 
     def across(self, v: Array, mean: Array | None) -> Array:
         """The covariance of T v + b; with `mean` that of it and T times a deviation with this mean, both ways."""
@@ -274,7 +324,11 @@ class _Phase:
 
         expected = to @ with_it.T
         found = self._mean_over(of_one) - (expected if mean is None else expected + expected.T)
-        return unless_rounding(found, expected)
+        found = unless_rounding(found, expected)
+        if mean is None or not any(round.sampled for _, _, round in self.laws):
+            return found
+        deviations = (self._levelled(one[:, None])[:, :, 0] for one in (v, mean))
+        return found + self._noise(both_ways(*deviations))
 
     def change(self, number: int | None, rows: Array) -> Array:
         """What a drawn round (None: the mean of all) does to the rows (k, D) of sums, (·, k): u T − u, u b, and how

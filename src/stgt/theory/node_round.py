@@ -1,7 +1,8 @@
 """A round on a quadratic, as what each node computes: p × p blocks, and W_r between them.
 
-Node i has the gradient H_i x − h_i + ξ with Cov ξ = C_i. Its local steps x ← x − γ(g + correction) are powers of one
-matrix, which doubling gives in log τ products; the rest of the round is the algorithm's own code, run on `Form`s.
+Node i has the gradient H_i x − h_i + ξ with Cov ξ = C_i, or that of a minibatch. Its local steps x ← x − γ(g +
+correction) are powers of one matrix, which doubling gives in log τ products; the rest of the round is the algorithm's
+own code, run on `Form`s.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import numpy as np
 
 from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
+from stgt.checks import NotCovered
 from stgt.setting import Setting
 from stgt.theory.forms import Form, add_blocks, as_form, rows, symbol
+from stgt.theory.sample_noise import AFFINE, Additive, Noise, OfSamples, SampleNoise, sample_noise
 
 Array = np.ndarray
 AHEAD = "gradient ahead"  # the gradient at x that a method with two exchanges has from the round before
 ROOM = 2**28  # numbers that the blocks of a round may have: 2 GB
-AFFINE = 1e-8  # how far, relative to its size, a gradient may be from affine
 
 
 class NotFiniteError(ValueError):
@@ -29,11 +31,20 @@ class NotFiniteError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Curvature:
-    """∇f_i(x) = H_i x − h_i with noise of covariance C_i: (n, p, p), (n, p), (n, p, p)."""
+    """∇f_i(x) = H_i x − h_i with noise of covariance C_i: (n, p, p), (n, p), (n, p, p). With `samples`, gradients are
+    of minibatches instead, and C is 0."""
 
     H: Array
     h: Array
     C: Array
+    samples: SampleNoise | None = None
+
+    def noise_at(self, x: Array) -> Array:
+        """The covariance of every node's gradient at its x (n, p), (n, p, p)."""
+        if self.samples is None:
+            return self.C
+        known = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+        return self.samples.covariance(known[:, :, None] * known[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +73,14 @@ class NodeRound:
         exchanges: one, two or, if the round ends in silence, none.
         G: (n, k p, w).
         constant: (n, k p).
-        noise: the covariances (n, p, p) of the noises, which follow the state among the entries known; they are
-            independent of each other.
+        noise: the noises by name, (n, p) each, which follow the state among the entries known.
     """
 
     fields: tuple[str, ...]
     exchanges: tuple[Exchange, ...]
     G: Array
     constant: Array
-    noise: tuple[Array, ...]
+    noise: dict[str, Noise]
 
     @property
     def size(self) -> int:
@@ -80,34 +90,49 @@ class NodeRound:
     @property
     def known(self) -> int:
         """The entries that a node knows before it hears anything: its state and its noise."""
-        return self.size + sum(block.shape[1] for block in self.noise)
+        return self.size + len(self.noise) * (self.size // len(self.fields))
+
+    @property
+    def sampled(self) -> bool:
+        """Does the noise depend on the state, as that of minibatches does?"""
+        return any(isinstance(one, OfSamples) for one in self.noise.values())
+
+    def spread(self, M: Array) -> Array:
+        """The covariance of all noises of a node, (n, q p, q p), from the second moments M of every node's (state, 1),
+        (n, k p + 1, k p + 1); linear in M."""
+        n, width, found, place = len(self.G), self.known - self.size, dict[str, Array](), 0
+        whole = np.zeros((n, width, width))
+        for name, noise in self.noise.items():
+            found[name] = noise.covariance(M, found)
+            end = place + found[name].shape[1]
+            whole[:, place:end, place:end] = found[name]
+            place = end
+        return whole
 
     @cached_property
     def noise_root(self) -> Array:
-        """(n, q p, q p): a square root of the covariance of all noises of a node, by eigenvalues."""
-        n, width = len(self.G), self.known - self.size
-        root, place = np.zeros((n, width, width)), 0
-        for C in self.noise:
-            values, vectors = np.linalg.eigh(C)
-            end = place + C.shape[1]
-            root[:, place:end, place:end] = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-            place = end
-        return root
+        """(n, q p, q p): a square root of the covariance of all noises of a node, by eigenvalues; of additive ones."""
+        assert not self.sampled
+        here = np.zeros((len(self.G), self.size + 1, self.size + 1))
+        here[:, -1, -1] = 1.0
+        values, vectors = np.linalg.eigh(self.spread(here))
+        return vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
 
 
 def curvature(setting: Setting) -> Curvature:
-    """H, h and C of a problem, from its gradients; a ValueError if these are not affine."""
+    """H, h and the noise of a problem, from its gradients; NotCovered if these are not affine, or too many."""
     problem = setting.problem
     n, p = problem.n, problem.p
     if n * p * p > ROOM // 4:
-        raise ValueError(f"{problem.name} has {n} Hessians of {p} × {p}: give a smaller n or p.")
+        raise NotCovered(f"{problem.name} has {n} Hessians of {p} × {p}: give a smaller n or p.")
     h = -problem.gradients(np.zeros(p))
     H = np.stack([problem.gradients(one) + h for one in np.eye(p)], axis=2)
     test = np.cos(1.0 + np.arange(n * p)).reshape(n, p)
     there, expected = problem.gradients(test), (H @ test[:, :, None])[:, :, 0] - h
     if not np.allclose(there, expected, rtol=AFFINE, atol=AFFINE * max(1.0, float(np.abs(there).max()))):
-        raise ValueError(f"{problem.name} is not quadratic: the round is an affine map on quadratics only.")
-    return Curvature((H + H.transpose(0, 2, 1)) / 2, h, problem.covariance)
+        raise NotCovered(f"{problem.name} is not quadratic: the round is an affine map on quadratics only.")
+    samples = None if problem.batch is None else sample_noise(problem)
+    return Curvature((H + H.transpose(0, 2, 1)) / 2, h, problem.covariance, samples)
 
 
 def node_round(setting: Setting, quadratic: Curvature, r: int, *, talks: bool = True) -> NodeRound:
@@ -118,7 +143,7 @@ def node_round(setting: Setting, quadratic: Curvature, r: int, *, talks: bool = 
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is said below
             built = _Builder(setting, algorithm, quadratic, fields).round(r, talks)
     except TypeError as error:
-        raise ValueError(
+        raise NotCovered(
             f"{algorithm.label} does more with vectors than + − · / allow ({error}), so its round has no exact map: "
             "write it with these, or simulate it."
         ) from error
@@ -157,7 +182,7 @@ class _Builder:
 
     def __init__(self, setting: Setting, algorithm: Algorithm, quadratic: Curvature, fields: tuple[str, ...]) -> None:
         self.setting, self.algorithm, self.quadratic, self.fields = setting, algorithm, quadratic, fields
-        self.noise: dict[str, Array] = {}
+        self.noise: dict[str, Noise] = {}
         gamma: Any = algorithm.gamma
         self.gamma = gamma
         self.rate: Any = gamma[:, :, None] if np.ndim(gamma) else gamma
@@ -175,6 +200,11 @@ class _Builder:
             new = hear(algorithm, kept, local, {name: symbol(f"heard {name}") for name in said})
             exchanges.append((said, algorithm.exchanges))
             if algorithm.exchanges_again:
+                if self.quadratic.samples is not None:
+                    raise NotCovered(
+                        f"{algorithm.label} takes gradients between two exchanges: the second moments of its "
+                        "minibatches are not known; simulate it."
+                    )
                 gradient = self.gradient(as_form(new["x"]), "noise ahead")
                 said = say_again(algorithm, new, gradient)
                 heard = {name: symbol(f"heard again {name}") for name in said}
@@ -183,7 +213,7 @@ class _Builder:
         known += list(self.noise)
         room = n * p * p * (len(self.fields) + 2) * (len(known) + 4)
         if room > ROOM:
-            raise ValueError(f"the blocks of a round have {room:.2g} numbers: give a problem with a smaller n or p.")
+            raise NotCovered(f"the blocks of a round have {room:.2g} numbers: give a problem with a smaller n or p.")
         made = []
         for number, (said, declared) in enumerate(exchanges):
             F, constant = rows([as_form(said[sent.name]) for sent in declared], known, n, p)
@@ -192,11 +222,31 @@ class _Builder:
             made.append(Exchange(F, constant, transposed, pushed))
             known += [f"heard {'again ' if number else ''}{sent.name}" for sent in declared]
         G, constant = rows([as_form(new[name]) for name in self.fields], known, n, p)
-        return NodeRound(self.fields, tuple(made), G, constant, tuple(self.noise.values()))
+        return NodeRound(self.fields, tuple(made), G, constant, self.noise)
 
     def gradient(self, x: Form, noise: str) -> Form:
-        self.noise[noise] = self.quadratic.C
+        self.noise[noise] = self.noise_of_steps(x, 1, np.zeros_like(self.quadratic.H), Form({}), self.quadratic.C)
         return x.through(self.quadratic.H) - Form({}, self.quadratic.h) + symbol(noise)
+
+    def noise_of_steps(self, x: Form, steps: int, B: Array, drift: Form, additive: Array) -> Noise:
+        """The noise that `steps` steps x ← B x + drift leave; `additive` is its covariance where it is no minibatch."""
+        if self.quadratic.samples is None:
+            return Additive(additive)
+        n, p = self.quadratic.h.shape
+        through = {name: add_blocks(np.zeros((1, p, p)), K) for name, K in x.parts.items() if name in self.noise}
+        more, maps = self.known_part(drift), [self.known_part(x)]
+        for _ in range(steps - 1):
+            maps.append(B @ maps[-1] + more)
+        one = np.zeros((steps, n, 1, maps[0].shape[2]))
+        one[..., -1] = 1.0
+        return OfSamples(self.quadratic.samples, np.concatenate([np.stack(maps), one], axis=2), through, B, self.rate)
+
+    def known_part(self, form: Form) -> Array:
+        """A form but for its noise, as a map of (state, 1), (n, p, s + 1)."""
+        n, p = self.quadratic.h.shape
+        known = Form({name: block for name, block in form.parts.items() if name in self.fields}, form.constant)
+        maps, constant = rows([known], list(self.fields), n, p)
+        return np.concatenate([maps, constant[:, :, None]], axis=2)
 
     def local_steps(self, state: dict[str, Form], r: int) -> Local:
         """The first step, those between, which are one affine map, and the last one."""
@@ -234,8 +284,8 @@ class _Builder:
         rest = Form({name: block for name, block in correction.parts.items() if name != "here"}, correction.constant)
         B = np.broadcast_to(np.eye(p), (n, p, p)) - self.rate * add_blocks(H, slope)
         power, total, spread = _powers(B, self.quadratic.C, steps)
-        self.noise["noise between"] = spread
         drift = (rest - Form({}, self.quadratic.h)) * self.gamma
+        self.noise["noise between"] = self.noise_of_steps(x, steps, B, -drift, spread)
         return x.through(power) - drift.through(total) - symbol("noise between") * self.gamma
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import linalg
 
 from stgt.algorithms import LED, STGT, Algorithm
-from stgt.checks import check_number
+from stgt.checks import NotCovered, check_number
 from stgt.theory.large import by_arnoldi
 from stgt.topology import Moments, Topology, from_matrix
 from stgt.topology.base import check_repeats
@@ -133,7 +133,7 @@ def too_large(algorithm: LED, topology: Topology) -> str | None:
     """A sentence if LED's β is too large for this graph at small stepsizes, with the largest and other ways out."""
     try:
         largest = largest_beta(topology)
-    except ValueError:  # too large to look at, or no graph for LED
+    except NotCovered:  # too large to look at, or no graph for LED
         return None
     if algorithm.beta < largest:
         return None
@@ -202,20 +202,20 @@ def _mean_square(laws: list[Moments], means: list[np.ndarray], beta: float) -> f
     else:
         found = by_arnoldi(forward, 4 * n * n, forward(start), TRIES)
     if found is None:
-        raise ValueError(f"the mean-square radius of LED on {n} nodes did not settle: give a smaller graph.")
+        raise NotCovered(f"the mean-square radius of LED on {n} nodes did not settle: give a smaller graph.")
     return found ** (0.5 / len(laws))
 
 
 def _check(topology: Topology) -> None:
-    """A ValueError unless LED's rounds at small stepsizes are known on this topology."""
+    """An error unless LED's rounds at small stepsizes are known on this topology."""
     check_repeats(topology)
     if not topology.doubly_stochastic or topology.sampled < topology.n:
-        raise ValueError(f"{topology.name}: the rule for beta is for doubly stochastic W_r with all nodes at work.")
+        raise NotCovered(f"{topology.name}: the rule for beta is for doubly stochastic W_r with all nodes at work.")
     most = RANDOM_UP_TO if topology.random else UP_TO
     if topology.n > most:
-        raise ValueError(f"{topology.name}: the rule for beta is for at most {most} nodes here; it has {topology.n}.")
+        raise NotCovered(f"{topology.name}: the rule for beta is for at most {most} nodes here; it has {topology.n}.")
     if topology.random and not all(topology.moments(k).exact for k in range(topology.structure.phases)):
-        raise ValueError(f"{topology.name}: its second moments are not known in closed form; give one with a period.")
+        raise NotCovered(f"{topology.name}: its second moments are not known in closed form; give one with a period.")
     left = contraction(topology) if topology.period == 1 else period_contraction(topology)
     if left >= STABLE_BELOW and not _connected(topology):
         raise ValueError(f"{topology.name} falls apart: some nodes never hear of each other; add links.")

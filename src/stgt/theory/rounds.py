@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from scipy import linalg
 
+from stgt.checks import NotCovered
 from stgt.ops import NUMPY
 from stgt.setting import Setting
 from stgt.theory.node_round import Curvature, Exchange, NodeRound, curvature, first_state, node_round
@@ -48,7 +50,7 @@ class Rounds:
                 np.allclose(one.F, other.F, rtol=1e-8)
                 for one, other in zip(now.exchanges, later.exchanges, strict=True)
             ):
-                raise ValueError(
+                raise NotCovered(
                     f"{self.setting.algorithm.label} changes from round to round: give it constant stepsizes (decay=0)."
                 )
         return made[: self.period]
@@ -74,12 +76,12 @@ class Rounds:
     def push(self, r: int, columns: Array) -> Array:
         """M v for each column v of (D, b), in round r of the period."""
         round, (n, size) = self.rounds[r], self.shape
-        return self._forward(r, columns.reshape(n, size, -1), slice(0, round.size), 0.0).reshape(len(columns), -1)
+        return self.forward(r, columns.reshape(n, size, -1), slice(0, round.size)).reshape(len(columns), -1)
 
     def advance(self, r: int, v: Array) -> Array:
         """M v + b, in round r of the period."""
         n, size = self.shape
-        return self._forward(r, v.reshape(n, size, 1), slice(0, self.rounds[r].size), 1.0).ravel()
+        return self.forward(r, v.reshape(n, size, 1), slice(0, self.rounds[r].size), 1.0).ravel()
 
     def over_period(self, columns: Array, conserved: Array) -> Array:
         """M v of a whole period for each column v of (D, b), without v's part along what is conserved, rows (q, D)."""
@@ -94,16 +96,20 @@ class Rounds:
         known = self._backward(r, rows.T.reshape(n, size, -1))
         noise = known[:, size:]
         root = round.noise_root
-        spread = self._forward(r, root @ (root.transpose(0, 2, 1) @ noise), slice(size, round.known), 0.0)
+        spread = self.forward(r, root @ (root.transpose(0, 2, 1) @ noise), slice(size, round.known))
         return known[:, :size].reshape(n * size, -1).T, spread.reshape(n * size, -1).T
 
     def noise_columns(self, r: int) -> Array:
-        """B itself, (D, all noises of all nodes)."""
+        """B itself, (D, all noises of all nodes), where noise is additive."""
+        return self.columns_of_noise(r, self.rounds[r].noise_root)
+
+    def columns_of_noise(self, r: int, root: Array | None = None) -> Array:
+        """How the noises of all nodes enter v, (D, all of them); each node's through its `root` (n, q p, q p)."""
         round, (n, size) = self.rounds[r], self.shape
         width = round.known - size
         columns = np.zeros((n, width, n, width))
-        columns[np.arange(n), :, np.arange(n)] = round.noise_root
-        there = self._forward(r, columns.reshape(n, width, -1), slice(size, round.known), 0.0)
+        columns[np.arange(n), :, np.arange(n)] = np.eye(width) if root is None else root
+        there = self.forward(r, columns.reshape(n, width, -1), slice(size, round.known))
         return there.reshape(n * size, -1)
 
     @property
@@ -127,13 +133,13 @@ class Rounds:
     def conserved(self) -> Array:
         """Orthonormal rows (q p, D) of the sums over the nodes that no round changes: uM = u, u b = 0 and u B = 0."""
         (n, size), p = self.shape, self.setting.problem.p
-        return conserved_rows(all_shares(n, size // p), p, [partial(self._change, r) for r in range(self.period)])
+        return conserved_rows(all_shares(n, size // p), p, [partial(self.change, r) for r in range(self.period)])
 
     def conserves(self, rows: Array) -> bool:
         """Do all rounds leave these sums alone?"""
-        return all(np.abs(self._change(r, rows)).max(initial=0.0) <= 10 * STAYS for r in range(self.period))
+        return all(np.abs(self.change(r, rows)).max(initial=0.0) <= 10 * STAYS for r in range(self.period))
 
-    def _change(self, r: int, rows: Array) -> Array:
+    def change(self, r: int, rows: Array) -> Array:
         """What round r does to the rows (k, D) of sums, (·, k): u M − u, u b, and how noise would enter, if any."""
         n, size = self.shape
         known = self._backward(r, rows.T.reshape(n, size, -1))
@@ -141,19 +147,21 @@ class Rounds:
         moved = known[:, :size].reshape(n * size, -1) - rows.T
         return np.concatenate([moved, known[:, size:].reshape(-1, len(rows)), drift[None]])
 
-    def _forward(self, r: int, given: Array, place: slice, constant: float) -> Array:
-        """v after round r, (n, k p, b), from what stands at `place` of what nodes know, (n, ·, b), all else being 0."""
+    def forward(self, r: int, given: Array, place: slice, constant: Any = None) -> Array:
+        """v after round r, (n, k p, b), from what stands at `place` of what nodes know, (n, ·, b), all else being 0.
+
+        The round's constants are added `constant` times, a number or (n, 1, b)."""
         round = self.rounds[r]
         knows = [(place, given)]
         seen = round.known
         for exchange in round.exchanges:
             said = _apply(exchange.F, knows)
-            if constant:
-                said = said + exchange.constant[:, :, None]
+            if constant is not None:
+                said = said + exchange.constant[:, :, None] * constant
             knows.append((slice(seen, seen + said.shape[1]), self._mixed(r, said, exchange, back=False)))
             seen += said.shape[1]
         v = _apply(round.G, knows)
-        return v + round.constant[:, :, None] if constant else v
+        return v if constant is None else v + round.constant[:, :, None] * constant
 
     def _backward(self, r: int, rows: Array) -> Array:
         """The transpose: how rows (n, k p, b) of what comes after round r weigh what nodes knew, (n, known, b)."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from stgt.theory.laws import Server
 from stgt.theory.node_round import NodeRound
+from stgt.theory.sample_noise import bordered, both_ways, with_one
 
 Array = np.ndarray
 VANISHES = 1e-13  # a covariance this small, relative to the squares whose difference it is, is rounding
@@ -93,12 +94,13 @@ class Sampling:
         blocks = moment[self.places[:, :, None], self.places[:, None, :]]
         K = self.K[:, :, : self.law.size]
         each = self._squares(K @ blocks @ K.transpose(0, 2, 1))
-        return M @ moment @ M.T + (self.two - self.one**2) * (S @ moment @ S.T) + (self.one - self.two) * each
+        found = M @ moment @ M.T + (self.two - self.one**2) * (S @ moment @ S.T) + (self.one - self.two) * each
+        return found + self._noise(bordered(blocks)) if self.round.sampled else found
 
     def noise(self, v: Array) -> Array:
         """E[B Bᵀ], and the covariance of T v + b."""
-        B = self.K[:, :, self.law.size :] @ self.round.noise_root
-        return self.one * self._squares(B @ B.transpose(0, 2, 1)) + self.across(v, None)
+        known = with_one(v[self.places], 1.0)
+        return self._noise(known[:, :, None] * known[:, None]) + self.across(v, None)
 
     def across(self, v: Array, mean: Array | None) -> Array:
         """The covariance of T v + b; with `mean` that of it and T times a deviation with this mean, both ways."""
@@ -109,7 +111,13 @@ class Sampling:
         if mean is not None:
             together, each = together + together.T, each + each.transpose(0, 2, 1)
         apart = (self.two - self.one**2) * together
-        return unless_rounding(apart + (self.one - self.two) * self._squares(each), apart)
+        found = unless_rounding(apart + (self.one - self.two) * self._squares(each), apart)
+        return found if mean is None else found + self._noise(both_ways(v[self.places], mean[self.places]))
+
+    def _noise(self, M: Array) -> Array:
+        """E[B Bᵀ], with noises of the covariances that go with the second moments M of every worker's (state, 1)."""
+        K = self.K[:, :, self.law.size :]
+        return self.one * self._squares(K @ self.round.spread(M) @ K.transpose(0, 2, 1))
 
     def change(self, number: int | None, rows: Array) -> Array:
         """What a drawn round (None: the mean of all) does to the rows (k, d) of sums, (·, k): u T − u, u b, and how

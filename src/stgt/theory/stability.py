@@ -1,9 +1,9 @@
 """What a round does exactly, on a quadratic: stability, steady state and the expected curve.
 
-For a quadratic problem with additive noise the round is v ← M v + b + B ξ. Its spectral radius decides stability; the
+For a quadratic problem with additive noise a round is v ← M v + b + B ξ. Its spectral radius decides stability; the
 discrete Lyapunov equation P = M P Mᵀ + B Bᵀ gives the covariance in the long run; and a schedule of period T is the
 product of its T rounds. Small states have dense maps (`dense`), large ones operators (`large`). Where W_r is drawn anew
-each round, second moments take the place of states (`mean_square`).
+each round, or gradients are of minibatches, second moments take the place of states (`mean_square`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from stgt.algorithms import Algorithm
-from stgt.checks import check_count
+from stgt.checks import NotCovered, check_count
 from stgt.engines.start import first_models
 from stgt.problems.base import Problem
 from stgt.setting import Setting, check_constant_stepsize, fitting
@@ -56,16 +56,18 @@ def round_map(algorithm: Algorithm, problem: Problem, topology: Topology, *, x0:
     `x0` is the first model, as in `simulate`; the maps do not depend on it, only the state before round 0 does.
 
     Raises:
-        ValueError: the problem is not quadratic with additive noise, the method's round is not linear, the schedule has
+        NotCovered: the problem is not quadratic with additive noise, the method's round is not linear, the schedule has
             no period, or the state is large.
     """
     setting, start, entries = accept(algorithm, problem, topology, x0)
     if topology.period is None:
-        raise ValueError(f"{topology.name} is random, so no single map describes a round: use one with a period.")
+        raise NotCovered(f"{topology.name} is random, so no single map describes a round: use one with a period.")
+    if problem.batch is not None:
+        raise NotCovered(f"{problem.name} draws minibatches, so no single map describes a round: give batch=None.")
     if setting.tosses:
-        raise ValueError(f"{algorithm.label} with p={algorithm.talks:g} tosses a coin: give p=1 and tau.")
+        raise NotCovered(f"{algorithm.label} with p={algorithm.talks:g} tosses a coin: give p=1 and tau.")
     if entries > LARGEST:
-        raise ValueError(
+        raise NotCovered(
             f"the state has {entries} entries: give a problem with n·p small enough for {LARGEST}, or use "
             "spectral_radius, steady_state or expected_curve, which need no dense map."
         )
@@ -115,18 +117,24 @@ def exact_map(
 ) -> RoundMap | LargeMap | MeanSquare:
     """What all of the above is computed from."""
     setting, start, entries = accept(algorithm, problem, topology, x0)
-    if topology.random or setting.tosses:
+    if by_second_moments(setting):
         return MeanSquare(setting, start)
     most = min(HUGEST, ROOM // problem.p)
     if entries > most:
-        raise ValueError(f"the state has {entries} entries: give a problem with n·p small enough for {most}.")
+        raise NotCovered(f"the state has {entries} entries: give a problem with n·p small enough for {most}.")
     rounds = Rounds(setting, start)
     return LargeMap(rounds) if entries > LARGEST else RoundMap(rounds)
 
 
+def by_second_moments(setting: Setting) -> bool:
+    """Are rounds random beyond additive noise, so that second moments take the place of states?"""
+    return setting.topology.random or setting.tosses or setting.problem.batch is not None
+
+
 def steady_state_of(found: RoundMap | LargeMap | MeanSquare) -> SteadyState:
     """The long run of a map; a ValueError if it is not stable."""
-    if found.spectral_radius >= STABLE_BELOW:
+    stable = found.growth < 1 if isinstance(found, MeanSquare) else found.spectral_radius < STABLE_BELOW
+    if not stable:
         setting = found.setting
         raise ValueError(
             f"{setting.algorithm.label} with gamma={setting.algorithm.gamma} on {setting.topology.name} has spectral "
@@ -161,9 +169,9 @@ def curve_of(found: RoundMap | LargeMap | MeanSquare, rounds: int) -> np.ndarray
 
 
 def check_linear(algorithm: Algorithm) -> None:
-    """A ValueError if the method says that its round is no linear map."""
+    """NotCovered if the method says that its round is no linear map."""
     if not algorithm.linear:
-        raise ValueError(
+        raise NotCovered(
             f"{algorithm.label} makes a step that is not linear in the models and gradients, so its round has no exact "
             "map: simulate it, or ask about the method without that step."
         )
@@ -176,10 +184,6 @@ def accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) 
     check_constant_stepsize(algorithm)
     check_repeats(topology)
     if problem.optimum is None:
-        raise ValueError(f"{problem.name} has no known optimum: the exact theory is for quadratics.")
-    if problem.batch is not None:
-        raise ValueError(
-            f"{problem.name} draws minibatches of {problem.batch}: the exact theory is for additive noise."
-        )
+        raise NotCovered(f"{problem.name} has no known optimum: the exact theory is for quadratics.")
     fields = len(algorithm.state_fields) + bool(algorithm.exchanges_again)
     return setting, first_models(x0, setting), fields * problem.n * problem.p

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,20 +22,21 @@ from stgt.theory.large import by_arnoldi, by_ritz_values, operator
 from stgt.theory.mean_square import MeanSquare
 from stgt.theory.node_round import NotFiniteError, curvature
 from stgt.theory.rounds import Rounds
-from stgt.theory.stability import LARGEST, STABLE_BELOW, accept
+from stgt.theory.stability import LARGEST, STABLE_BELOW, accept, by_second_moments
 from stgt.topology import Topology
 
 EIGENVALUES_UP_TO = 250  # entries of a state of which all eigenvalues are found; of a larger one only the slowest
 FIRST = (1e-5, 1e-2, 1e-2)  # the γτL looked at first, likewise
 LEAST = 1e-9  # the smallest γτL looked at, if those before were unstable
+QUICKLY = 4.0  # the largest factor where a growth is small
 DECADE, COARSE = 10.0, 2.0  # factors between the stepsizes looked at up to γτL = 0.01, and up to γL = 0.2
 FINE = (1.05, 1.15, 1.3)  # above it: where looking is quick, and for states of some hundreds or of more entries
 HOPELESS = 3.0  # a spectral radius beyond which no larger stepsize is tried
+HALF_WAY = 0.5  # a growth below which the random part of rounds is far from making second moments grow
 FARTHER = 4.0  # how many times the first unstable stepsize is looked beyond, for gaps
 MOST = 200  # stepsizes looked at
 VECTORS = 120  # of the space in which a spectral radius is estimated
 QUICK: Any = ((40, 8, 1e-9),)  # vectors, restarts and precision of Arnoldi's method
-RANDOM: Any = ((20, 4, 1e-6), (40, 8, 1e-6), (100, 20, 1e-7))
 NEXT_TO_ONE = 1 + 1e-9  # where what is left of a conserved sum does not make a matrix singular
 SLOWEST = 12  # eigenvalues near 1 that are found where many are almost as slow as the slowest
 
@@ -44,19 +46,26 @@ class StableStepsize(float):
 
     Attributes:
         gaps: unstable intervals (low, high) above which stepsizes are stable again.
-        up_to: the largest stepsize looked at.
+        seen: what decided at each stepsize looked at: stable is what is below 1.
     """
 
     gaps: tuple[tuple[float, float], ...]
-    up_to: float
+    seen: dict[float, float]
 
-    def __new__(cls, value: float, gaps: tuple[tuple[float, float], ...] = (), up_to: float = 0.0) -> StableStepsize:
+    def __new__(
+        cls, value: float, gaps: tuple[tuple[float, float], ...] = (), seen: dict[float, float] | None = None
+    ) -> StableStepsize:
         self = super().__new__(cls, value)
-        self.gaps, self.up_to = gaps, up_to
+        self.gaps, self.seen = gaps, seen or {}
         return self
 
     def __getnewargs__(self) -> tuple:
-        return float(self), self.gaps, self.up_to
+        return float(self), self.gaps, self.seen
+
+    @property
+    def up_to(self) -> float:
+        """The largest stepsize looked at."""
+        return max(self.seen, default=0.0)
 
     def __repr__(self) -> str:
         beyond = "".join(f", unstable from {low:.6g} to {high:.6g}" for low, high in self.gaps)
@@ -80,9 +89,13 @@ def largest_stable_stepsize(
 
     Looks at stepsizes from γτL = 1e-5 upwards, 5 % apart where γL > 0.2, and between them where the spectral radius has
     a maximum; then refines the end. For states of more than 250 entries it starts at γτL = 0.01, going down only if
-    that is unstable, and takes steps of 15 %, for more than 1,000 or for random rounds of 30 %. What it sees of stable
-    stepsizes above an unstable gap is in `.gaps`. A gap narrower than its steps may be missed. For states of more than
-    2,000 entries the radii it looks at are estimates, from spaces of 120 vectors.
+    that is unstable, and takes steps of 15 %, for more than 1,000 of 30 %. What it sees of stable stepsizes above an
+    unstable gap is in `.gaps`. A gap narrower than its steps may be missed. For states of more than 2,000 entries the
+    radii it looks at are estimates, from spaces of 120 vectors.
+
+    Where rounds are random or gradients are of minibatches, stable means that E‖x − x*‖² stays bounded. Steps are then
+    of 30 %, and larger where the random part is far from making it grow. Above this limit most runs may look fine for a
+    long time: it is rare ones that leave far, and the more seldom the farther.
 
     Args:
         algorithm: its gamma may be left out; where nodes have their own, their ratios are kept and the largest counts.
@@ -98,12 +111,16 @@ def largest_stable_stepsize(
     top = np.inf if below is None else check_number(below, "below", above=0)
     precision = check_number(precision, "precision", above=0)
     probe = Probe(algorithm, problem, topology)
-    scan = _Scan(probe.radius, probe.L * algorithm.tau, algorithm.tau, top, probe.effort, progress)
+    scan = _Scan(probe, algorithm.tau, top, progress)
     return scan.find(precision, [gamma for gamma in also if gamma <= top])
 
 
 class Probe:
-    """The spectral radius as a function of the stepsize; what does not depend on it is computed once."""
+    """What decides stability as a function of the stepsize; what does not depend on it is computed once.
+
+    Attributes:
+        by_growth: are second moments judged, by their `growth`, and not the spectral radius of one map?
+    """
 
     def __init__(self, algorithm: Algorithm, problem: Problem, topology: Topology) -> None:
         self.algorithm, self.problem, self.topology = algorithm, problem, topology
@@ -113,15 +130,19 @@ class Probe:
         setting, _, entries = accept(self._at(1.0), problem, topology, None)
         self.quadratic = curvature(setting)
         self.L = float(np.abs(np.linalg.eigvalsh(self.quadratic.H)).max())  # the largest curvature of any node
-        many = topology.random or setting.tosses or entries > 4 * EIGENVALUES_UP_TO
+        self.by_growth = by_second_moments(setting)
+        many = self.by_growth or entries > 4 * EIGENVALUES_UP_TO
         self.effort = 2 if many else int(entries > EIGENVALUES_UP_TO)  # what a look costs, by how much is looked at
 
     def radius(self, gamma: float) -> float:
-        """Infinite where a round leaves the finite numbers; of a large state an estimate."""
+        """The spectral radius, of a large state an estimate, or the growth; infinite where a round leaves the finite
+        numbers. Stable is what is below 1."""
         setting, x0, entries = accept(self._at(gamma), self.problem, self.topology, None)
         try:
-            if self.topology.random or setting.tosses:
-                return MeanSquare(setting, x0, self.quadratic).radius(RANDOM)
+            if self.by_growth:
+                moments = MeanSquare(setting, x0, self.quadratic, self._conserved)
+                self._conserved = moments.conserved
+                return moments.growth
             rounds = Rounds(setting, x0, self.quadratic)
         except NotFiniteError:
             return np.inf
@@ -179,17 +200,10 @@ def _next_to_one(M: np.ndarray, start: np.ndarray) -> float | None:
 class _Scan:
     """Stepsizes looked at, and which are stable."""
 
-    def __init__(
-        self,
-        radius: Callable[[float], float],
-        reach: float,
-        tau: int,
-        top: float,
-        effort: int,
-        progress: Progress | None,
-    ) -> None:
-        self.radius, self.reach, self.tau, self.top, self.progress = radius, reach, tau, top, progress
-        self.first, self.fine = FIRST[effort], FINE[effort]
+    def __init__(self, probe: Probe, tau: int, top: float, progress: Progress | None) -> None:
+        self.radius, self.reach, self.tau, self.top, self.progress = probe.radius, probe.L * tau, tau, top, progress
+        self.first, self.fine = FIRST[probe.effort], FINE[probe.effort]
+        self.by_growth, self.hopeless = probe.by_growth, np.inf if probe.by_growth else HOPELESS
         self.seen: dict[float, float] = {}
 
     def stable(self, gamma: float) -> bool:
@@ -211,9 +225,9 @@ class _Scan:
                 edges.append(self._edge(low, high, precision))
                 before = not before
         if not edges:
-            return StableStepsize(gammas[-1], (), gammas[-1])
+            return StableStepsize(gammas[-1], (), self.seen)
         gaps = tuple(zip(edges[::2], edges[1::2], strict=False))
-        return StableStepsize(edges[0] if self.stable(gammas[0]) else 0.0, gaps, gammas[-1])
+        return StableStepsize(edges[0] if self.stable(gammas[0]) else 0.0, gaps, self.seen)
 
     def _upwards(self) -> None:
         gamma, unstable = min(self.first / self.reach, self.top), None
@@ -223,18 +237,23 @@ class _Scan:
         for _ in range(MOST):
             if not self.stable(gamma):
                 unstable = unstable or gamma
-                if self.seen[gamma] > HOPELESS or gamma > FARTHER * unstable:
+                if self.seen[gamma] > self.hopeless or gamma > FARTHER * unstable:
                     return
             if gamma >= self.top:
                 return
             slow = COARSE if gamma * self.reach > 0.009 else DECADE
-            gamma = min((self.fine if gamma * self.reach > 0.2 * self.tau else slow) * gamma, self.top)
+            step = self.fine if gamma * self.reach > 0.2 * self.tau else slow
+            if self.by_growth:  # which is about proportional to gamma, from some gamma on
+                step = max(step, min(QUICKLY, HALF_WAY / max(self.seen[gamma], 1e-9)))
+            gamma = min(step * gamma, self.top)
 
     def _maxima(self, precision: float) -> None:
         """Looks between stable stepsizes where the spectral radius has a maximum."""
         gammas = sorted(self.seen)
         for low, middle, high in zip(gammas, gammas[1:], gammas[2:], strict=False):
             around = [self.seen[low], self.seen[middle], self.seen[high]]
+            if self.by_growth and around[1] < HALF_WAY:
+                continue
             if max(around) < STABLE_BELOW and around[1] > max(around[0], around[2]):
                 minimize_scalar(
                     lambda gamma: -self.seen[gamma] if self.stable(gamma) else -np.inf,
@@ -249,6 +268,16 @@ class _Scan:
             return high
         begins = self.stable(high)
         while high / low - 1 > precision:
-            middle = (low * high) ** 0.5
+            middle = self._between(low, high, precision)
             low, high = (low, middle) if self.stable(middle) == begins else (middle, high)
         return high if begins else low
+
+    def _between(self, low: float, high: float, precision: float) -> float:
+        """The next stepsize to look at between a stable and an unstable one: where a growth would be 1 if it were a
+        power of the stepsize, a little beyond on the side that is farther away, so that both ends close in."""
+        if not self.by_growth or not np.isfinite([self.seen[low], self.seen[high]]).all():
+            return (low * high) ** 0.5
+        below, above = (math.log(max(self.seen[one], 1e-9)) for one in (low, high))
+        share = min(0.9, max(0.1, below / (below - above)))
+        share += math.copysign(0.4 * math.log1p(precision) / math.log(high / low), 0.5 - share)
+        return low * (high / low) ** min(0.95, max(0.05, share))

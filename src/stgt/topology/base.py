@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_count, check_seed
+from stgt.checks import NotCovered, check_count, check_seed
 from stgt.fingerprint import fingerprint
 from stgt.ops import NUMPY
 from stgt.topology.structure import Moments, Server, Structure
@@ -126,6 +127,25 @@ class Topology:
         return self.period is None and self.structure.drawn
 
     @cached_property
+    def strangers(self) -> tuple[int, int] | None:
+        """Two nodes of which neither ever hears of the other, in no round and through nobody; None if there are none,
+        or where it is not known."""
+        pairs = self.structure.pairs()
+        if pairs is None:
+            return None
+        from scipy import sparse
+        from scipy.sparse import csgraph
+
+        node, heard = pairs
+        links: Any = sparse.csr_array((np.ones(len(node), dtype=bool), (node, heard)), shape=(self.n, self.n))
+        _, part = csgraph.connected_components(links, directed=True, connection="strong")
+        closed = np.ones(part.max() + 1, dtype=bool)  # the parts that hear nobody else
+        closed[part[node][part[node] != part[heard]]] = False
+        _, first = np.unique(part, return_index=True)
+        alone = sorted(first[closed].tolist())
+        return (alone[0], alone[1]) if len(alone) > 1 else None
+
+    @cached_property
     def fingerprint(self) -> str:
         """A checksum of its layout and seed, by which a run that goes on knows it again."""
         return fingerprint(self.n, self.structure, self.seed)
@@ -162,9 +182,9 @@ class Topology:
 
 
 def check_repeats(topology: Topology) -> None:
-    """A ValueError for a topology that neither has a period nor is random: nothing is known of all its rounds."""
+    """NotCovered for a topology that neither has a period nor is random: nothing is known of all its rounds."""
     if topology.period is None and not topology.random:
-        raise ValueError(never_repeats(topology.name))
+        raise NotCovered(never_repeats(topology.name))
 
 
 def check_matrix(

@@ -149,9 +149,12 @@ def _weighted(found: dict[tuple[int, int], Any], n: int, name: str) -> Topology:
     pairs, values = np.array(list(found)), np.array(list(found.values()))
     ends = np.concatenate([pairs, pairs[:, ::-1]])
     W = sparse.csr_array((np.concatenate([values, values]), (ends[:, 0], ends[:, 1])), shape=(n, n))
-    parts = csgraph.connected_components(W, directed=False, return_labels=False)
+    parts, part = csgraph.connected_components(W, directed=False)
     if parts > 1:
-        raise ValueError(f"edges: the graph falls into {parts} components that never hear each other; join them.")
+        raise ValueError(
+            f"edges: the graph falls into {parts} components that never hear each other, such as those of nodes 0 and "
+            f"{int((part != part[0]).argmax())}; join them."
+        )
     sums = W.sum(axis=1)
     if sums.max() > 1 + ROUNDING:
         worst = int(sums.argmax())

@@ -161,9 +161,12 @@ def topology_of_graph(graph: Any, weights: str, name: str, advice: str = "join t
     indegree, outdegree = np.diff(heard.indptr), np.bincount(heard.indices, minlength=n)
     if directed and (indegree != outdegree).any():
         _raise_unbalanced(graph, indegree, outdegree)
-    parts = csgraph.connected_components(heard, directed, "strong", return_labels=False)
+    parts, part = csgraph.connected_components(heard, directed, "strong")
     if parts > 1:
-        raise ValueError(f"{name}: the graph falls into {parts} components that never hear each other; {advice}.")
+        raise ValueError(
+            f"{name}: the graph falls into {parts} components that never hear each other, such as those of nodes 0 and "
+            f"{int((part != part[0]).argmax())}; {advice}."
+        )
     check_room(name, 1, n, int(indegree.max()) + 1)
 
     rows = np.repeat(np.arange(n), indegree)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_count, check_number
+from stgt.checks import NotCovered, check_count, check_number
 from stgt.statistics import mean_interval
 from stgt.topology.base import Topology, check_repeats
 from stgt.topology.structure import Moments
@@ -113,7 +113,7 @@ def period_contraction(topology: Topology) -> float:
     if length == 1:
         return contraction(topology)
     if topology.n > DENSE_PRODUCT_UP_TO:
-        raise ValueError(f"{topology}: the product of a period is dense; give at most {DENSE_PRODUCT_UP_TO} nodes.")
+        raise NotCovered(f"{topology}: the product of a period is dense; give at most {DENSE_PRODUCT_UP_TO} nodes.")
     if topology.period is not None:
         product = topology.matrix(0)
         for r in range(1, length):
@@ -123,7 +123,7 @@ def period_contraction(topology: Topology) -> float:
     for phase in reversed(range(length)):
         law = topology.moments(phase)
         if not law.exact:
-            raise ValueError(
+            raise NotCovered(
                 f"{topology}: the moments of round {phase} are not known in closed form; use contraction(topology)."
             )
         square = law.second(square, (True, True))
@@ -153,10 +153,11 @@ def _estimated(law: Rounds, back: bool, confidence: float, most: float) -> tuple
     The lower end is that of ‖(W − J)v‖² over one half of the draws, v being worst for the other half.
     """
     value, worst = _largest(law, back)
-    _, upper = mean_interval(law.squares(worst, back), confidence)
+    mean, _, upper = mean_interval(law.squares(worst, back), confidence)
+    above = float(upper - mean)
     fitted, apart = (Rounds(law.structure, law.n, law.rounds[k::2], exact=False) for k in (0, 1))
-    mean, lower = mean_interval(apart.squares(_largest(fitted, back)[1], back), confidence)
-    return value, min(max(float(mean - lower), 0.0), value), min(value + float(upper), max(most, value))
+    _, lower, _ = mean_interval(apart.squares(_largest(fitted, back)[1], back), confidence)
+    return value, min(max(float(lower), 0.0), value), min(value + above, max(most, value))
 
 
 def _largest(law: Moments, back: bool) -> tuple[float, np.ndarray]:
@@ -180,5 +181,5 @@ def _largest(law: Moments, back: bool) -> tuple[float, np.ndarray]:
     try:
         values, vectors = eigsh(remainder, **options)
     except ArpackNoConvergence:
-        raise ValueError(f"ρ of {n} nodes did not settle: give a topology with fewer nodes or more links.") from None
+        raise NotCovered(f"ρ of {n} nodes did not settle: give a topology with fewer nodes or more links.") from None
     return float(values[0]), vectors[:, 0]

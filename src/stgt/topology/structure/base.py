@@ -69,6 +69,11 @@ class Structure(Brief, ABC):
             return Rounds(self, n, [(phase, seed)], exact=True)
         return Rounds(self, n, [(phase + k * self.phases, seed) for k in range(draws)], exact=False)
 
+    def pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Who hears whom in some round: nodes, and for each a node that it hears. None where each hears of all others
+        by the way it is made, or where it is not known."""
+        return None
+
     def neighbour_lists(self, name: str) -> NeighbourLists:
         """The same matrices as neighbour lists; a ValueError about the topology called `name` if there are none."""
         raise ValueError(f"{name}: {type(self).__name__} has no neighbour lists; give a topology such as ring(8).")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stgt.checks import NotCovered
 from stgt.randomness import (
     STREAM_ANY_OF,
     STREAM_LINKS,
@@ -50,6 +51,9 @@ class AnyOf(Structure):
 
     def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
         return Rounds(self.base, n, [(k, seed) for k in range(self.count)], exact=True)
+
+    def pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
+        return self.base.pairs()
 
     def _which(self, xp: Any, seed: Array, r: Array) -> Array:
         word, _ = words(xp, seed, r, 0, 0, STREAM_ANY_OF)
@@ -108,6 +112,9 @@ class Unreliable(NeighbourLists):
     @property
     def phases(self) -> int:
         return self.base.phases
+
+    def pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
+        return self.base.pairs()
 
     def neighbour_lists(self, name: str) -> NeighbourLists:
         raise ValueError(f"{name} is unreliable already: give both link and node at once.")
@@ -174,6 +181,10 @@ class Sampled(Server):
     def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
         return CalledMoments(n, self.size) if type(self) is Sampled else super().moments(n, phase, seed, draws)
 
+    def pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
+        nobody = np.zeros(0, dtype=np.int32)
+        return (nobody, nobody) if self.size == 1 < self.n else None  # one who is called alone averages with nobody
+
     def norm(self, r: int, seed: int) -> float:
         return float(self.size < self.n)  # W_r and J are projections, and W_r J = J
 
@@ -191,7 +202,7 @@ class Relayed(Server):
     def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
         if self.size == n:
             return CalledMoments(n, n)
-        raise ValueError(
+        raise NotCovered(
             f"relay({n}, {self.size} sampled) draws its rounds one from the other, since the workers of a round stand "
             f"in two of its matrices, so that one round's moments say nothing: use server({n}, sampled={self.size})."
         )

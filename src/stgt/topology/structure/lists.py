@@ -71,6 +71,11 @@ class Gather(NeighbourLists):
         phase = r % self.phases
         return xp.asarray(index)[phase], xp.asarray(weight)[phase]
 
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        _, n, width = self.index.shape
+        slots = np.flatnonzero(self.weight[:, :, 1:])  # the first one is the node itself
+        return slots // (width - 1) % n, self.index[:, :, 1:].ravel()[slots]
+
     @property
     def phases(self) -> int:
         return self.index.shape[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,6 +72,10 @@ class Rolls(Structure):
         index = (np.arange(self.n)[:, None] + np.array(self.hops)) % self.n
         return Gather(index.astype(np.int32)[None], np.broadcast_to(np.array(self.weights), (1, *index.shape)))
 
+    def pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
+        step, nodes = math.gcd(self.n, *self.hops), np.arange(self.n)
+        return None if step == 1 else (nodes, (nodes + step) % self.n)  # all that the hops lead to
+
 
 @dataclass(frozen=True, eq=False)
 class Dense(Structure):
@@ -99,6 +104,10 @@ class Dense(Structure):
 
     def neighbour_lists(self, name: str) -> NeighbourLists:
         return lists_from_matrices(self.matrices)
+
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        node, heard = np.nonzero((self.matrices != 0).any(axis=0))
+        return node, heard
 
 
 def structure_from_lists(lists: Gather) -> Structure:

@@ -57,6 +57,14 @@ class Turns(Structure):
 
         return self._switch(ops, r, turn)
 
+    def pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
+        found = [item.pairs() for item in self.items]
+        known = [pairs for pairs in found if pairs is not None]
+        if len(known) < len(found):
+            return None
+        node, heard = (np.concatenate(side) for side in zip(*known, strict=True))
+        return node, heard
+
     def neighbour_lists(self, name: str) -> NeighbourLists:
         raise ValueError(
             f"{name} cannot be written as one cycle of neighbour lists: make its items unreliable instead, as in "
