@@ -37,7 +37,8 @@ def setup(context, told) -> Task:
     first = (told["server-round"] - 1) * config["tau"]
     net = model(config, data)
     optimizer = torch.optim.SGD(net.parameters(), lr=config["lr"])
-    return Task(net, optimizer, map(batch, count(first)), loss, metrics={"num-examples": len(mine)})
+    batches = map(batch, count(first))
+    return Task(net, optimizer, batches, loss, steps=config["tau"], metrics={"num-examples": len(mine)})
 
 
 app = client_app(setup, state_dir=lambda context: path(context.node_config, "state-dir"))

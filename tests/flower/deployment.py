@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import count
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -28,9 +29,16 @@ ENVIRONMENT = {
 }
 
 
+PORTS = count(10_000 + os.getpid() % 8_000)
+
+
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """Below those that the system gives to whoever asks for any: no connection has taken it when the process does."""
+    while True:
+        port = next(PORTS)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_for(happened, seconds: float, what: str) -> None:

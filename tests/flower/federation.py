@@ -55,7 +55,8 @@ def task(partition: int, first_step: int, tau: int, dtype=torch.float64, steps=N
 
 def setup(context, config) -> Task:
     tau = int(config.get("tau", 3))
-    return task(context.node_config["partition-id"], (config["server-round"] - 1) * tau, tau)
+    first = (config["server-round"] - 1) * tau
+    return task(context.node_config["partition-id"], first, tau, steps=1 if tau == 1 else None)
 
 
 app = client_app(setup)

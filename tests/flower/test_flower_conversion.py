@@ -1,5 +1,6 @@
 """docs/federated.md takes a plain FedAvg app to Scaffold: its diffs, applied to such an app, counted and run."""
 
+import random
 import re
 import sys
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from flwr.app import Context, RecordDict
+from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 
 import pages
+from stgt.flower import Strategy
 from stgt.flower.in_process import InProcessGrid
 
 GUIDE = pages.ROOT / "docs" / "federated.md"
@@ -40,40 +43,69 @@ def forget():
         sys.modules.pop(name, None)
 
 
-def trained(folder, out, monkeypatch):
-    """The app of a folder, run in this process; the weights that it saves."""
-    monkeypatch.syspath_prepend(str(folder))
-    forget()
-    import client_app
-    import server_app
+def run(folder, tmp_path, monkeypatch, rounds, fraction):
+    """The app of a folder, run in this process: the weights that it saves, and Flower's result."""
+    random.seed(0)  # by which Flower samples
+    results = []
 
-    config = {"rounds": ROUNDS, "out": str(out)}
-    grid = InProcessGrid(client_app.app, CLIENTS, config)
-    server_app.app(grid, Context(0, 0, {}, RecordDict(), config))
-    forget()
-    return torch.load(out, weights_only=True)
+    def recorded(start):
+        def wrapper(*args, **options):
+            results.append(start(*args, **options))
+            return results[-1]
+
+        return wrapper
+
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        for strategy in (FlowerFedAvg, Strategy):
+            patch.setattr(strategy, "start", recorded(strategy.start))
+        forget()
+        import client_app
+        import server_app
+
+        config = {
+            "num-server-rounds": rounds,
+            "fraction-train": fraction,
+            "learning-rate": 0.01,
+            "local-epochs": 1,
+            "batch-size": 16,
+            "out": str(tmp_path / "weights.pt"),
+        }
+        grid = InProcessGrid(client_app.app, CLIENTS, config)
+        server_app.app(grid, Context(0, 0, {}, RecordDict(), config))
+        forget()
+    return torch.load(config["out"], weights_only=True), results[-1]
 
 
-@pytest.fixture(scope="module")
-def converted(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("converted")
+def converted(tmp_path, method="Scaffold"):
+    """The app with the guide's diffs applied; with FedAvg in the place of Scaffold, if asked for."""
+    folder = tmp_path / method
+    folder.mkdir()
     (folder / "task.py").write_text((PLAIN / "task.py").read_text())
     for name, diff in DIFFS.items():
-        (folder / name).write_text("\n".join(lines(diff, " ", "+")) + "\n")
+        text = "\n".join(lines(diff, " ", "+")) + "\n"
+        (folder / name).write_text(text.replace("stgt.Scaffold(", f"stgt.{method}("))
     return folder
 
 
-def test_the_app_runs_before_and_after_and_is_better_after(converted, tmp_path, monkeypatch):
-    """Each of four clients holds two or three digits, and two are called a round."""
-    found = {}
-    for name, folder in (("FedAvg", PLAIN), ("Scaffold", converted)):
-        torch.manual_seed(1)
-        weights = trained(folder, tmp_path / f"{name}.pt", monkeypatch)
-        monkeypatch.syspath_prepend(str(PLAIN))
-        import task
+def test_fed_avg_before_is_fed_avg_after(tmp_path, monkeypatch):
+    """Weights and metrics, to rounding in single precision: all clients have as many examples, and all are called."""
+    before, flower = run(PLAIN, tmp_path, monkeypatch, rounds=4, fraction=1.0)
+    after, ours = run(converted(tmp_path, "FedAvg"), tmp_path, monkeypatch, rounds=4, fraction=1.0)
+    for name, value in before.items():
+        torch.testing.assert_close(after[name], value, rtol=0, atol=1e-6)
+    assert list(ours.evaluate_metrics_clientapp) == list(flower.evaluate_metrics_clientapp) == [1, 2, 3, 4]
+    for r, expected in flower.evaluate_metrics_clientapp.items():
+        assert dict(ours.evaluate_metrics_clientapp[r]) == pytest.approx(dict(expected), abs=1e-4)
+        assert set(expected) == {"eval_loss", "eval_acc"}
+        loss = flower.train_metrics_clientapp[r]["train_loss"]
+        assert ours.train_metrics_clientapp[r]["loss"] == pytest.approx(loss, abs=1e-4)
+    assert not any(one.absent or one.unevaluated for one in ours.history)
 
-        net = task.Net()
-        net.load_state_dict(weights)
-        found[name] = sum(task.test(net, task.load_data(i, CLIENTS)[1])["accuracy"] for i in range(CLIENTS)) / CLIENTS
-        forget()
-    assert found["Scaffold"] > found["FedAvg"] > 0.2
+
+def test_the_app_is_better_after(tmp_path, monkeypatch):
+    """Each of four clients holds two or three digits, and two are called a round; all evaluate, before and after."""
+    _, flower = run(PLAIN, tmp_path, monkeypatch, rounds=ROUNDS, fraction=0.5)
+    _, ours = run(converted(tmp_path), tmp_path, monkeypatch, rounds=ROUNDS, fraction=0.5)
+    found = [result.evaluate_metrics_clientapp[ROUNDS]["eval_acc"] for result in (ours, flower)]
+    assert found[0] > found[1] > 0.1

@@ -17,7 +17,7 @@ from deployment import Deployment, wait_for
 
 from stgt.flower import run_in_process
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.release
 APP = Path(__file__).with_name("deployed_app")
 # Which clients are called is looked up by the round: 2 is called in rounds 1, 2 and 5, so that one round waits for it.
 CLIENTS, ROUNDS, DIES, LATE, INTRUDER = 5, 6, 2, 4, 9

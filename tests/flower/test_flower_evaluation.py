@@ -60,20 +60,6 @@ def test_who_evaluates_is_drawn_by_seed_and_round():
     assert set(drawn[0]) == set(range(CLIENTS))
 
 
-def test_setup_is_told_what_it_is_for():
-    stages = []
-
-    def setup(context, config):
-        stages.append(config["stage"])
-        task = quadratics.task(context.node_config["partition-id"])
-        task.metrics, task.evaluate = {"num-examples": 3}, lambda model: {"one": 1.0}
-        return task
-
-    strategy = Strategy(PLUS, EVERYBODY, evaluate=2, weights="num_examples")
-    run_in_process(strategy, client_app(setup), quadratics.initial(), num_rounds=1)
-    assert stages == ["count"] * CLIENTS + ["train"] * CLIENTS + ["evaluate"] * 2
-
-
 @pytest.mark.parametrize("error", [RuntimeError, ValueError])
 @pytest.mark.parametrize("where", ["setup", "loss", "evaluate"])
 def test_an_exception_in_a_user_s_code_is_logged_with_its_traceback(where, error, caplog):
@@ -120,29 +106,76 @@ def test_the_metrics_of_clients_are_aggregated_by_a_function_of_one_s_own():
     assert sorted(one["num-examples"] for one in seen[0][1]) == [1, 2, 5, 7, 9]
 
 
-def test_each_client_may_have_a_config_of_its_own():
+def test_setup_is_told_the_same_in_every_stage():
+    """What the run and the client have; in evaluation, evaluate_config over it."""
     heard = []
 
     def setup(context, config):
-        heard.append((config["server-round"], context.node_config["partition-id"], config["lr"], config["same"]))
-        return quadratics.task(context.node_config["partition-id"])
+        partition = context.node_config["partition-id"]
+        heard.append((config["stage"], config["server-round"], partition, config["lr"], config["same"]))
+        task = quadratics.task(partition)
+        task.metrics, task.evaluate = {"num-examples": 3}, lambda model: {"one": 1.0}
+        return task
 
-    strategy = Strategy(PLUS, EVERYBODY, client_config=lambda r, partition: {"lr": 0.1 * r + partition})
+    strategy = Strategy(
+        PLUS,
+        EVERYBODY,
+        evaluate=CLIENTS,
+        weights="num_examples",
+        client_config=lambda r, partition: {"lr": 0.1 * r + partition},
+    )
     run_in_process(
-        strategy, client_app(setup), quadratics.initial(), num_rounds=2, train_config=ConfigRecord({"same": 7, "lr": 0})
+        strategy,
+        client_app(setup),
+        quadratics.initial(),
+        num_rounds=2,
+        train_config=ConfigRecord({"same": 7, "lr": 0}),
+        evaluate_config=ConfigRecord({"same": 8}),
     )
-    assert heard == [(r, i, 0.1 * r + i, 7) for r in (1, 2) for i in range(CLIENTS)]
+    told = [("count", 1, 7), ("train", 1, 7), ("evaluate", 1, 8), ("train", 2, 7), ("evaluate", 2, 8)]
+    assert heard == [(stage, r, i, 0.1 * r + i, same) for stage, r, same in told for i in range(CLIENTS)]
 
 
-def test_a_client_that_cannot_evaluate_is_told(caplog):
-    result = run_in_process(
-        Strategy(PLUS, SAMPLED, evaluate=1), quadratics.app_of(), quadratics.initial(), num_rounds=1
-    )
-    assert (
-        "round 1: evaluation: client 1 refused: the client has nothing to evaluate with: give Task evaluate=, or "
-        "Strategy evaluate=0." in caplog.text
-    )
-    assert result.evaluate_metrics_clientapp == {}
+def failing(when):
+    """Clients whose `evaluate` fails where `when(round, partition)`."""
+
+    def setup(context, config):
+        r, partition = config["server-round"], context.node_config["partition-id"]
+        task = quadratics.task(partition)
+        task.evaluate = lambda model: {"one": 1 / 0 if when(r, partition) else 1.0}
+        return task
+
+    return client_app(setup)
+
+
+@pytest.mark.parametrize(
+    ("app", "rounds", "sentence"),
+    [
+        (quadratics.app_of(), 1, r"no client evaluated in any round; the last of them is round 1: clients 0, 1, 2, 3, "
+         r"4 refused: the client has nothing to evaluate with: give Task evaluate=, or Strategy evaluate=0\.$"),
+        (failing(lambda r, i: True), 2, r"no client evaluated in any round; .* round 2: .* ZeroDivisionError"),
+        (failing(lambda r, i: r > 2), 9, r"no client evaluated in 5 rounds in a row, as many as patience allows; the "
+         r"last of them is round 7: clients 0, 1, 2, 3, 4 crashed: it failed: ZeroDivisionError"),
+    ],
+    ids=["nothing to evaluate with", "never", "no longer"],
+)  # fmt: skip
+def test_a_run_that_nobody_can_evaluate_ends_with_the_reasons(app, rounds, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        run_in_process(Strategy(PLUS, EVERYBODY, evaluate=CLIENTS), app, quadratics.initial(), num_rounds=rounds)
+
+
+def test_a_client_whose_evaluation_fails_is_named(caplog, tmp_path):
+    """In the log, the history, its table and its file; those of a round in which all fail too."""
+    strategy = Strategy(PLUS, EVERYBODY, evaluate=CLIENTS, checkpoint=tmp_path / "server")
+    app = failing(lambda r, i: i == 3 or r == 2)
+    result = run_in_process(strategy, app, quadratics.initial(), num_rounds=3)
+    assert [[absence.client for absence in one.unevaluated] for one in result.history] == [[3], [0, 1, 2, 3, 4], [3]]
+    assert set(result.evaluate_metrics_clientapp) == {1, 3}
+    assert "round 1: evaluation: client 3 crashed: it failed: ZeroDivisionError" in caplog.text
+    assert result.rows[0]["unevaluated"].startswith("client 3 crashed: ")
+    again = Strategy(PLUS, EVERYBODY, evaluate=CLIENTS, checkpoint=tmp_path / "server")
+    again.start(FatefulGrid(app), quadratics.initial(), num_rounds=3)
+    assert [one.unevaluated for one in again.history] == [one.unevaluated for one in result.history]
 
 
 def test_metrics_that_are_no_numbers_are_left_out_of_the_mean():

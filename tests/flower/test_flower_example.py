@@ -81,7 +81,7 @@ def deploy(*arguments, **environment: str) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_flwr_run_trains_and_writes_the_curve(flwr, tmp_path):
     """With nothing but the example: its data come with scikit-learn, and it has as many clients as there are nodes."""
     out = tmp_path / "curve.csv"

@@ -95,6 +95,24 @@ def test_a_round_in_one_line():
     assert one.line(9) == "round 3 of 9: 1 of 2 clients, loss 0.25, 1.5 MB up, 3 MB down, 1.2 s; left out: 2 late"
 
 
+def test_a_round_for_which_too_few_are_there_says_how_many_it_wanted(caplog):
+    class One(FatefulGrid):
+        def get_node_ids(self):
+            return [2]
+
+    caplog.set_level(logging.INFO, logger="flwr")
+    Strategy(PLUS, SAMPLED).start(One(quadratics.app_of()), quadratics.initial(), num_rounds=1)
+    (line,) = [record.message for record in caplog.records if record.message.startswith("round 1 of 1: ")]
+    assert line.startswith("round 1 of 1: 1 of 3 clients, loss ")
+    assert line.endswith(" s; 1 there")
+
+
+def test_a_result_is_printed_in_one_line():
+    found = result()
+    said = "Scaffold⁺, 5 of 5 clients a round: 4 rounds, 4 of them counted, 3 replies left out"
+    assert str(found) == repr(found) == f"<{said}; loss {found.history[-1].metrics['loss']:.4g}>"
+
+
 def test_the_history_goes_on_with_the_run(tmp_path):
     path = tmp_path / "server.safetensors"
     for rounds in (2, 4):
@@ -158,18 +176,16 @@ def test_clients_that_all_hang_end_the_run():
 
 def test_a_grid_that_nobody_needs_leaves_nothing_behind():
     """Neither its thread nor what its clients keep."""
-    before = threading.active_count()
+    before = {*threading.enumerate()}  # of which some that other tests left may end meanwhile
     strategy, grid = Strategy(PLUS, EVERYBODY), InProcessGrid(quadratics.app_of(), CLIENTS)
     strategy.start(grid, quadratics.initial(), num_rounds=1)
     context = weakref.ref(grid.contexts[1].state)
-    assert threading.active_count() == before + 1
+    (own,) = {*threading.enumerate()} - before
     del grid, strategy
     gc.collect()
     assert context() is None
-    until = time.monotonic() + 20
-    while threading.active_count() > before and time.monotonic() < until:
-        time.sleep(0.01)
-    assert threading.active_count() == before
+    own.join(timeout=20)
+    assert not own.is_alive()
 
 
 def test_a_client_that_is_no_longer_connected_is_gone():

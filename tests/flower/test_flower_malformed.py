@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, Re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quadratics import FatefulGrid
-from spoils import HARMLESS, SPOILS, changed, content, is_whole, replaced, told, without
+from spoils import HARMLESS, SPOILS, changed, content, is_whole, of_model, replaced, told, without
 from torch import nn
 
 import stgt
@@ -104,6 +104,31 @@ def test_what_a_client_says_of_itself_is_the_reason(way, reason):
     grid = SpoilingGrid(quadratics.app_of(), lambda r, i: way if (r, i) == (1, ODD) else None)
     quadratics.start(strategy, grid, 3)
     assert absences(strategy) == [(2, ODD, reason)]
+
+
+HOSTILE = "fine\r\n\x1b[31mround 9: client 0 refused\x07\u2028\u202e"
+HARMLESS_TEXT = r"fine\r\n\x1b[31mround 9: client 0 refused\x07\u2028\u202e"
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        ("train", told(fault=HOSTILE)),
+        ("train", told(partition=HOSTILE)),
+        ("train", of_model("end", lambda arrays: {HOSTILE: arrays[min(arrays)]})),
+        ("train", told(fault=HOSTILE + "x" * 10**6, crashed=True)),
+        ("evaluate", told(fault=HOSTILE)),
+        ("query", told(fault=HOSTILE)),
+    ],
+)
+def test_what_a_client_says_stays_in_its_line_of_the_log(kind, way, caplog):
+    strategy = Strategy(PLUS, FEW, evaluate=FEW.n)
+    grid = SpoilingGrid(quadratics.app_of(counted), lambda r, i: way if i == ODD else None, kind)
+    quadratics.start(strategy, grid, 1)
+    (line,) = {record.getMessage() for record in caplog.records if "fine" in record.getMessage()}
+    assert HARMLESS_TEXT in line
+    assert line.isprintable()
+    assert len(line) < 2000
 
 
 @pytest.mark.parametrize("code", [*range(9), 99])
@@ -219,30 +244,32 @@ def counted(partition):
     return task
 
 
-@pytest.mark.parametrize("weights", ["equal", "num_examples"])
-@pytest.mark.parametrize(
-    "way",
-    [
-        without("stgt"),
-        replaced("stgt", MetricRecord()),
-        replaced("stgt", ConfigRecord()),
-        *(told(partition=value) for value in (None, "1", 1.0, True, [1], b"1", -1, FEW.n)),
-        *(told(examples=value) for value in (0, -3, "3", 3.0, [3], b"3")),
-        told(fault="no room"),
-    ],
-)
-def test_a_client_that_does_not_say_who_it_is_is_not_called(way, weights):
-    strategy = Strategy(PLUS, FEW, weights=weights)
+NOBODY = [
+    without("stgt"),
+    replaced("stgt", MetricRecord()),
+    replaced("stgt", ConfigRecord()),
+    *(told(partition=value) for value in (None, "1", 1.0, True, [1], b"1", -1, FEW.n)),
+    told(fault="no room"),
+]
+
+
+@pytest.mark.parametrize("way", NOBODY)
+def test_a_client_that_does_not_say_who_it_is_is_not_called(way):
+    strategy = Strategy(PLUS, FEW)
     grid = SpoilingGrid(quadratics.app_of(counted), lambda r, i: way if i == ODD else None, "query")
     quadratics.start(strategy, grid, 3)
     assert [one.taken for one in strategy.history] == [[0, 2]] * 3
 
 
-def test_a_client_that_does_not_say_how_many_examples_it_has_is_not_called():
+@pytest.mark.parametrize(
+    "way", [*NOBODY, *(told(examples=value) for value in (None, 0, -3, True, "3", 3.0, [3], b"3"))]
+)
+def test_a_count_that_is_missing_is_told_before_the_first_round(way):
     strategy = Strategy(PLUS, FEW, weights="num_examples")
-    grid = SpoilingGrid(quadratics.app_of(counted), lambda r, i: told(examples=None) if i == ODD else None, "query")
-    quadratics.start(strategy, grid, 3)
-    assert [one.taken for one in strategy.history] == [[0, 2]] * 3
+    grid = SpoilingGrid(quadratics.app_of(counted), lambda r, i: way if i == ODD else None, "query")
+    with pytest.raises(ValueError, match=r'^weights="num_examples" needs .* all 3 clients .* that of 1 is missing: '):
+        quadratics.start(strategy, grid, 3)
+    assert not grid.sends()
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,39 @@ def test_scaffold_plus_over_another_optimiser_is_its_formula(kind):
     np.testing.assert_allclose(quadratics.held(strategy, "c"), c, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_the_hooks_of_the_optimiser_are_called_at_each_step(momentum):
+    """One that halves the gradients makes the run in which the loss is halved, to the bit. A scheduler, which warns if
+    it comes before the first step, finds the steps."""
+    calls = []
+
+    def make(partition, hooked):
+        task = quadratics.task(partition, lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum))
+        schedule, seen = torch.optim.lr_scheduler.ExponentialLR(task.optimizer, 0.5), []
+
+        def halve(optimizer, args, kwargs):
+            for parameter in task.model.parameters():
+                parameter.grad *= 0.5
+
+        def loss(model, batch):
+            if seen:
+                schedule.step()
+            seen.append(batch)
+            return quadratics.loss(model, batch) * (1.0 if hooked else 0.5)
+
+        task.loss = loss
+        if hooked:
+            task.optimizer.register_step_pre_hook(halve)
+            task.optimizer.register_step_post_hook(lambda *_: calls.append(partition))
+        return task
+
+    hooked, plain = (
+        run(stgt.FedAvg(tau=3), quadratics.app_of(lambda i, which=which: make(i, which)), 2) for which in (True, False)
+    )
+    np.testing.assert_array_equal(quadratics.vector(hooked[1].arrays), quadratics.vector(plain[1].arrays))
+    assert len(calls) == 2 * 3 * CLIENTS
+
+
 def test_parameter_groups_may_have_different_stepsizes():
     rates = np.array([0.1, 0.1, 0.1, 0.02])
     x, c, own = np.zeros(P), np.zeros(P), np.zeros((CLIENTS, P))

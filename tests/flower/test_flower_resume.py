@@ -1,8 +1,6 @@
 """A run that is stopped and goes on: from the server's checkpoint and the clients' own files."""
 
-import json
 import shutil
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,7 +10,7 @@ from flwr.app import Array, ArrayRecord
 from quadratics import CLIENTS, FatefulGrid, RestartGrid
 
 import stgt
-from stgt.flower import Strategy, checkpoint, client_app, fit, memory
+from stgt.flower import Strategy, client_app
 
 SAMPLED = stgt.topology.server(CLIENTS, sampled=3)
 PLUS = stgt.ScaffoldPlus(tau=2, gamma_g=0.9, gamma_c=0.7)
@@ -141,7 +139,7 @@ def test_a_damaged_file_costs_a_round_and_is_told(which, harm, tmp_path, caplog)
     again, found = run(ROUNDS)
     assert again.done == 4
     if (which, harm) != ("server", "missing"):
-        assert "a round before it." in caplog.text
+        assert "an earlier round." in caplog.text
         assert (tmp_path / "server.damaged.safetensors").exists()
     np.testing.assert_array_equal(
         found, quadratics.start(Strategy(PLUS, SAMPLED), FatefulGrid(quadratics.app_of()), ROUNDS)
@@ -212,6 +210,7 @@ def test_rounds_are_counted_over_all_starts(tmp_path):
 def test_a_truncated_checkpoint_is_one_sentence(tmp_path):
     go_on(PLUS, 2, tmp_path)
     for path in tmp_path.glob("server*.safetensors"):
+        assert path.stat().st_mode & 0o777 == 0o600  # nobody else may read it
         path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match=r"server\.safetensors cannot be read .*: remove it to start anew"):
         go_on(PLUS, 4, tmp_path)
@@ -224,20 +223,21 @@ def test_a_file_that_is_no_checkpoint_is_one_sentence(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("method", "topology", "seed", "arrays", "what"),
+    ("method", "topology", "options", "arrays", "what"),
     [
-        (stgt.ScaffoldPlus(tau=3, gamma_g=0.9, gamma_c=0.7), SAMPLED, 0, None, "algorithm"),
-        (stgt.STGT(tau=2), SAMPLED, 0, None, "algorithm"),
-        (PLUS, stgt.topology.server(CLIENTS, sampled=2), 0, None, "topology"),
-        (PLUS, stgt.topology.server(CLIENTS, sampled=3, seed=1), 0, None, "topology"),
-        (PLUS, SAMPLED, 1, None, "seed"),
-        (PLUS, SAMPLED, 0, ArrayRecord({"w": Array(np.zeros(3))}), "model"),
+        (stgt.ScaffoldPlus(tau=3, gamma_g=0.9, gamma_c=0.7), SAMPLED, {}, None, "algorithm"),
+        (stgt.STGT(tau=2), SAMPLED, {}, None, "algorithm"),
+        (PLUS, stgt.topology.server(CLIENTS, sampled=2), {}, None, "topology"),
+        (PLUS, stgt.topology.server(CLIENTS, sampled=3, seed=1), {}, None, "topology"),
+        (PLUS, SAMPLED, {"seed": 1}, None, "seed"),
+        (PLUS, SAMPLED, {"weights": "num_examples"}, None, "weights"),
+        (PLUS, SAMPLED, {}, ArrayRecord({"w": Array(np.zeros(3))}), "model"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_one_sentence(method, topology, seed, arrays, what, tmp_path):
+def test_a_checkpoint_of_another_run_is_one_sentence(method, topology, options, arrays, what, tmp_path):
     go_on(PLUS, 2, tmp_path)
     written = (tmp_path / "server.safetensors").read_bytes()
-    other = Strategy(method, topology, seed=seed, checkpoint=tmp_path / "server.safetensors")
+    other = Strategy(method, topology, **options, checkpoint=tmp_path / "server.safetensors")
     with pytest.raises(ValueError, match=rf"server\.safetensors is of another {what}: .* or the {what} it was made"):
         other.start(FatefulGrid(quadratics.app_of()), arrays or quadratics.initial(), num_rounds=4)
     assert (tmp_path / "server.safetensors").read_bytes() == written
@@ -289,23 +289,3 @@ def test_a_client_s_state_of_another_run_is_told_to_the_server(other, what, tmp_
     (absence,) = result.history[-1].absent
     assert (absence.client, absence.reason) == (1, "refused")
     assert f"the client keeps the state of another {what}: " in absence.detail
-
-
-def test_files_from_before_an_option_was_there_go_on_at_its_default(tmp_path, monkeypatch):
-    """What a file says of a method may lack options that the method has now; another value is another method."""
-    now = fit.as_text
-
-    def before(method):
-        told = json.loads(now(method))
-        del told["beta"]
-        return json.dumps(told, sort_keys=True)
-
-    with monkeypatch.context() as older:
-        for module in (checkpoint, memory):
-            older.setattr(module, "as_text", before)
-        go_on(PLUS, 3, tmp_path)
-    _, found = go_on(PLUS, ROUNDS, tmp_path)
-    np.testing.assert_array_equal(found, undisturbed(PLUS))
-    assert fit.is_of(before(PLUS), PLUS)
-    assert not fit.is_of(before(PLUS), replace(PLUS, beta=0.5))
-    assert not fit.is_of(before(PLUS), replace(PLUS, gamma_c=0.1))

@@ -61,15 +61,15 @@ def test_fed_avg_with_one_step_is_sgd_on_all_batches():
     assert 4 * parameters * ROUNDS <= rows[-1]["bytes_sent"] < (4 * parameters + 4 * 200) * ROUNDS  # and four headers
 
 
-@pytest.mark.parametrize("nodes", [{1}, {0, 1, 2}])
-def test_a_run_ends_where_a_client_leaves_the_finite_numbers(monkeypatch, nodes):
+@pytest.mark.parametrize(("nodes", "factor"), [({1}, np.nan), ({0, 1, 2}, np.nan), ({1}, 1e8)])
+def test_a_run_ends_where_a_client_leaves_the_finite_numbers(monkeypatch, nodes, factor):
     """Rounds of two steps, batches of NaN from the fifth on: the first is in round 3. Without one client the strategy
-    would go on, without any it gives up."""
+    would go on, without any it gives up. One that goes too far is no different."""
     drawn, seen = Batches.at, []
 
     def at(self: Batches, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         x, y = drawn(self, step)
-        return (x * np.nan if self.node in nodes and step >= 4 else x), y
+        return (x * factor if self.node in nodes and step >= 4 else x), y
 
     monkeypatch.setattr(Batches, "at", at)
     spec = training(algorithm={"name": "Scaffold", "tau": 2}, evaluate_every=1)

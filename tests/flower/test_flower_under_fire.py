@@ -19,7 +19,7 @@ from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, HEARTBEAT_PATIENCE
 
 from stgt.flower.outcome import REASONS
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(3000)]  # of which an idle machine needs 240
+pytestmark = [pytest.mark.release, pytest.mark.timeout(3000)]  # of which an idle machine needs 240
 ROUNDS, FIRE, CLIENTS = 30, 3, fired.CLIENTS
 SECOND = CLIENTS  # the key of the SuperNode that claims another's partition
 # For so long after its death Flower counts a SuperNode as connected, and lets nobody in with its key.

@@ -64,18 +64,41 @@ def test_the_loss_that_is_reported_is_the_client_s_own():
     assert all(0.3 * plain < loss < plain for loss in first)
 
 
-def test_one_that_comes_later_weighs_by_its_examples_too(tmp_path):
-    """What has the weight 1 is settled when the run begins, and stays so when it goes on from a file."""
+class ComingGrid(FatefulGrid):
+    """`there(k)` says which clients are connected when the server looks for the k-th time."""
 
-    class LateGrid(FatefulGrid):
-        def get_node_ids(self):
-            return list(self.contexts)[: CLIENTS if len(self.sends()) > 40 else 3]
+    def __init__(self, app, there):
+        super().__init__(app)
+        self.there, self.looks = there, 0
 
+    def get_node_ids(self):
+        self.looks += 1
+        return [partition + 1 for partition in self.there(self.looks)]
+
+
+@pytest.mark.parametrize("order", [(3, 1, 0, 2, 4), (1, 0, 4, 2, 3)], ids=["small first", "large first"])
+def test_it_does_not_matter_who_comes_first(order, monkeypatch):
+    """Clients come one by one: the first round waits until the last has said how many examples it has, and the run is
+    that in which all were there from the start."""
+    monkeypatch.setattr("stgt.flower.roster.time.sleep", lambda seconds: None)
+    found, expected = (
+        quadratics.start(Strategy(METHODS[0], EVERYBODY, weights="num_examples"), grid, 6)
+        for grid in (
+            ComingGrid(quadratics.app_of(counted), lambda look: order[:look]),
+            FatefulGrid(quadratics.app_of(counted)),
+        )
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_what_has_the_weight_1_is_in_the_checkpoint(tmp_path):
+    """A run that goes on does not wait for all again."""
     app, path = quadratics.app_of(counted, state_dir=tmp_path), tmp_path / "server"
-    for rounds in (30, 200):
+    for rounds, members in ((3, range(CLIENTS)), (9, [3])):
         strategy = Strategy(METHODS[0], EVERYBODY, weights="num_examples", checkpoint=path)
-        found = quadratics.start(strategy, LateGrid(app), rounds)
-    np.testing.assert_allclose(found, OPTIMUM, rtol=0, atol=1e-6)
+        grid = ComingGrid(app, lambda look, members=members: members)
+        quadratics.start(strategy, grid, rounds)
+    assert {message.content["stgt"]["scale"] for message in grid.sends()} == {SCALES[3]}
 
 
 def test_wrong_use_is_one_sentence():

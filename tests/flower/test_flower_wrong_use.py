@@ -220,6 +220,38 @@ def test_optimisers_that_do_not_fit(optimizer, sentence):
         run_in_process(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
 
 
+@pytest.mark.parametrize("method", [stgt.FedAvg(), stgt.Outer(stgt.Scaffold())], ids=lambda method: method.label)
+def test_a_tau_that_was_left_out(method):
+    """One step of ten is not what a loader of ten batches means; Task steps=1 says that it is."""
+    sentence = r"has tau=1, the default, and the client has more than one batch: give the method tau=…, the number of"
+    for batches in (lambda task: task.batches, lambda task: iter(task.batches)):
+
+        def make(partition, batches=batches):
+            task = quadratics.task(partition, batches=10)
+            task.batches = batches(task)
+            return task
+
+        with pytest.raises(ValueError, match=sentence):
+            run_in_process(Strategy(method, EVERYBODY), quadratics.app_of(make), quadratics.initial(), num_rounds=1)
+    for make in (lambda i: quadratics.task(i, steps=1), lambda i: quadratics.task(i, batches=1)):
+        result = run_in_process(
+            Strategy(method, EVERYBODY), quadratics.app_of(make), quadratics.initial(), num_rounds=1
+        )
+        assert result.train_metrics_clientapp[1]["steps"] == 1
+
+
+def test_led_needs_equal_steps(caplog):
+    """It divides what must add up to 0 by each client's own stepsizes; the odd one is named and left out."""
+    app = quadratics.app_of(lambda partition: quadratics.task(partition, steps=5 if partition == 2 else None))
+    strategy = Strategy(stgt.LED(tau=2), EVERYBODY)
+    run_in_process(strategy, app, quadratics.initial(), num_rounds=2)
+    assert [one.taken for one in strategy.history] == [[0, 1, 3, 4]] * 2
+    assert (
+        "round 1: client 2 refused: its stepsizes of v sum to 0.5, and those of most replies to 0.2, which LED needs "
+        "equal: give all clients one lr and one number of steps, or use ScaffoldPlus." in caplog.text
+    )
+
+
 def test_a_number_of_steps_that_is_none():
     app = quadratics.app_of(lambda partition: quadratics.task(partition, steps=0))
     with pytest.raises(ValueError, match=r"steps=0: give a whole number of at least 1\."):
@@ -253,11 +285,14 @@ def test_nonsense_from_all_stops_the_run_and_leaves_state_and_checkpoint(how, tm
     app = client_app(lambda c, config: (bad if config["server-round"] > 2 else good)(c.node_config["partition-id"]))
     grid = FatefulGrid(app, fate=lambda r, i: "nan" if how == "nan" and r == 2 else "ok")
     quadratics.start(strategy, grid, 2, arrays=quadratics.initial(dtype))
-    written, before = path.read_bytes(), as_arrays(strategy.ledger)
+    before = as_arrays(strategy.ledger)
+    files = path.read_bytes(), (tmp_path / "server.previous.safetensors").read_bytes()
     sentence = r"round 3: 0 of at least 1 replies; clients 0, 1, 2, 3, 4 refused: .*(not finite|too far).*: take"
     with pytest.raises(ValueError, match=sentence):
         quadratics.start(strategy, grid, 3, arrays=quadratics.initial(dtype))
-    assert (tmp_path / "server.previous.safetensors").read_bytes() == written  # the round is over all the same
+    # The round is over all the same; the file of the last one before it that counted is where it was.
+    assert path.read_bytes() != files[0]
+    assert (tmp_path / "server.previous.safetensors").read_bytes() == files[1]
     after = as_arrays(strategy.ledger)
     assert after.keys() == before.keys()
     for key, array in before.items():

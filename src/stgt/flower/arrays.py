@@ -17,9 +17,12 @@ NOTE = "note"
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray], note: str) -> Path:
-    """Writes the file whole or not at all, and to the disk: who goes on after a power failure goes on from it."""
+    """Writes the file whole or not at all, and to the disk: who goes on after a power failure goes on from it.
+
+    Only its owner may read it.
+    """
     named = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    return write_atomically(path, lambda file: save_file(named, str(file), {NOTE: note}), durable=True)
+    return write_atomically(path, lambda file: save_file(named, str(file), {NOTE: note}), durable=True, private=True)
 
 
 def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], str]:

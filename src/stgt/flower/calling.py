@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -24,13 +24,15 @@ class Calling:
         roster: who is there.
         rounds: how many there are in all.
         timeout: seconds that a client has for its reply.
-        unit: the number of examples that has the weight 1; 0 if it is not known yet.
+        unit: the number of examples that has the weight 1, the mean of all clients'; 0 if it is not known yet.
     """
 
     def __init__(self, grid: Grid, roster: Roster, rounds: int, timeout: float, unit: float):
         self.grid, self.roster, self.rounds, self.timeout, self.unit = grid, roster, rounds, timeout, unit
+        self.config: Mapping[str, Any] = {}  # the train_config
         self.called: dict[int, int] = {}  # the partition of each node that was sent a message
-        self.lost = 0  # rounds in a row
+        self.lost = 0  # rounds in a row that do not count
+        self.blind = 0  # and in which nobody whom the server asked has evaluated
         self.began = 0.0  # the round, by the clock
         self.largest = 0  # bytes of the round's largest message to a client
 

@@ -1,7 +1,7 @@
 """The server's state as files: the last two rounds' and, beside them, what each client keeps.
 
 NAME.safetensors            the state after the last round
-NAME.previous.safetensors   and after the round before it, should that file be damaged
+NAME.previous.safetensors   and after the last round before it that counted, should that file be damaged
 NAME.own/3-0f….safetensors  the copy of what client 3 keeps, by the mark of its last reply that was taken in; a round
                             writes those of its own clients
 NAME.history.json           what became of each round
@@ -18,7 +18,7 @@ from typing import Any
 from flwr.common.logger import log
 
 from stgt.flower.arrays import load_arrays, save_arrays
-from stgt.flower.fit import as_text, is_of
+from stgt.flower.fit import as_text
 from stgt.flower.ledger import NOTHING, Ledger
 from stgt.flower.records import fingerprint
 from stgt.flower.reply import Arrays, View, digest
@@ -31,11 +31,11 @@ class Checkpoint:
 
     Args:
         path: of the file.
-        seed: of the run.
+        seed, weights: of the run.
     """
 
-    def __init__(self, path: Path | str, seed: int):
-        self.path, self.seed = Path(path).expanduser(), seed
+    def __init__(self, path: Path | str, seed: int, weights: str):
+        self.path, self.seed, self.weights = Path(path).expanduser(), seed, weights
         self.previous = self.path.with_name(f"{self.path.stem}.previous{self.path.suffix}")
         self.history = self.path.with_name(f"{self.path.stem}.history.json")
         self.damaged = self.path.with_name(f"{self.path.stem}.damaged{self.path.suffix}")
@@ -45,13 +45,14 @@ class Checkpoint:
     def exists(self) -> bool:
         return self.path.exists() or self.previous.exists()
 
-    def save(self, ledger: Ledger, done: int, unit: float) -> None:
+    def save(self, ledger: Ledger, done: int, unit: float, counted: bool) -> None:
         """Writes everything the next round depends on, with the number of rounds done.
 
         Args:
             ledger: the state.
             done: rounds.
             unit: the number of examples that has the weight 1.
+            counted: did the last of them? Else the state is that of the file, and the file before it stays.
         """
         for worker, own in ledger.own.items():
             path = self._own(worker, ledger.accepted[worker])
@@ -66,16 +67,18 @@ class Checkpoint:
             **self._mark(ledger),
             "done": done,
             "unit": unit,
+            "usual": ledger.usual,
             "at": list(ledger.at.values()),
             "accepted": list(ledger.accepted.values()),
             "trained": None if ledger.trained is None else sorted(ledger.trained),
             "tied": ledger.tied,
             "digest": digest(arrays),
         }
-        if self.path.exists():
+        if counted and self.path.exists():
             os.replace(self.path, self.previous)
         save_arrays(self.path, arrays, json.dumps(note))
-        self._tidy(ledger)
+        if counted:
+            self._tidy(ledger)
 
     def load(self, ledger: Ledger) -> tuple[int, float]:
         """Brings a new ledger to where the files say; returns the number of rounds done, and the unit."""
@@ -89,7 +92,7 @@ class Checkpoint:
                 continue
             self._fill(ledger, path, arrays, note, own)
             if faults:
-                log(WARNING, "%s Going on from %s, a round before it.", faults[0], path)
+                log(WARNING, "%s Going on from %s, an earlier round.", faults[0], path)
                 os.replace(self.path, self.damaged)  # or it would take the place of the good one
             self._needed = {self._own(worker, mark) for worker, mark in ledger.accepted.items()}
             return note["done"], note["unit"]
@@ -97,7 +100,7 @@ class Checkpoint:
 
     def _fill(self, ledger: Ledger, path: Path, arrays: Arrays, note: dict[str, Any], own: dict[int, View]) -> None:
         for key, value in self._mark(ledger).items():
-            if note.get(key) != value and not (key == "algorithm" and is_of(note[key], ledger.algorithm)):
+            if note.get(key) != value:
                 raise ValueError(
                     f"checkpoint {path} is of another {key}: give another file, or the {key} it was made with."
                 )
@@ -113,7 +116,7 @@ class Checkpoint:
         ledger.tied = note["tied"]
         ledger.trained = None if note["trained"] is None else frozenset(note["trained"])
         ledger.changed = dict.fromkeys(ledger.rest, 0)
-        ledger.own = own
+        ledger.own, ledger.usual = own, note["usual"]
         ledger.restarted()
 
     def _own(self, worker: int, mark: str) -> Path:
@@ -144,6 +147,7 @@ class Checkpoint:
             "algorithm": as_text(ledger.algorithm),
             "topology": f"{ledger.topology}, seed {ledger.topology.seed}",
             "seed": self.seed,
+            "weights": self.weights,
             "model": fingerprint(ledger.kinds),
         }
 

@@ -52,10 +52,10 @@ def client_app(
     """A ClientApp for `stgt.flower.Strategy`.
 
     Args:
-        setup: called with Flower's context and the round's config; returns the client's task. The config holds
-            "server-round", "stage", which is "train", "evaluate" or "count" (of its examples: only `Task.metrics` is
-            looked at), and what was given as train_config, evaluate_config and client_config. The client's partition
-            is context.node_config["partition-id"].
+        setup: called with Flower's context and the round's config; returns the client's task. The config holds, in
+            every stage, what was given as train_config and client_config, "server-round" and "stage", which is
+            "train", "evaluate" (then with evaluate_config over it) or "count" (of its examples: only `Task.metrics`
+            is looked at). The client's partition is context.node_config["partition-id"].
         state_dir: folder where the client keeps what is its own on disk as well, so that it survives a restart of the
             SuperNode; or a function of the context that names it, such as
             `lambda context: context.node_config["state-dir"]`. Without it, it lives in Flower's context.
@@ -93,7 +93,7 @@ def client_app(
 def _query(message: Message, context: Context, setup: Setup) -> Message:
     said = {"partition": _partition(context)}
     if header_of(message, SERVER).get("count"):
-        found = _task(setup, context, {"stage": "count", "server-round": 0}).metrics.get(NUM_EXAMPLES)
+        found = _task(setup, context, _config(message, "count")).metrics.get(NUM_EXAMPLES)
         if found is None:
             raise ValueError(
                 f'weights="num_examples" needs each client\'s number: give Task metrics={{"{NUM_EXAMPLES}": …}}.'

@@ -121,13 +121,6 @@ def _table(algorithm: Algorithm) -> dict[str, Any]:
     return {"name": ALGORITHMS.name_of(type(algorithm)), **known}
 
 
-def is_of(text: str, algorithm: Algorithm) -> bool:
-    """Is this what `as_text` writes of the method, or wrote before it had options that are at their defaults now?"""
-    told, now = json.loads(text), json.loads(as_text(algorithm))
-    defaults = {one.name: one.default for one in fields(algorithm)}
-    return told == {name: value for name, value in now.items() if name in told or value != defaults.get(name)}
-
-
 def from_text(text: str) -> Algorithm:
     """The algorithm that `as_text` wrote, of those which this process has registered: no code is named by a server."""
     part = Named.model_validate(json.loads(text))

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from stgt.algorithms import Algorithm
-from stgt.algorithms.calls import say, serve
+from stgt.algorithms.calls import divides, say, serve
 from stgt.algorithms.declare import Fields
+from stgt.flower.bounds import Sizes, sizes
 from stgt.flower.fit import unsent, worker_fields
 from stgt.flower.own import own_after, state_of
 from stgt.flower.reply import QUIET, Arrays, BadReply, Reply, View, check_finite, check_reply, digest, same_bits
@@ -59,6 +60,7 @@ class Ledger:
         self.changed: dict[str, int] = {}  # the round before which each of these became what it is
         self.holds = dict.fromkeys(range(topology.n), BEFORE)  # the round at whose start a worker had all of them
         self.tied: dict[str, str] = {}
+        self.usual: dict[str, float] = {}  # how large replies are, see stgt.flower.bounds
         self.kinds = {name: (array.shape, array.dtype) for name, array in arrays.items()}
         if trained is not None:
             self._separate(frozenset(trained), tied or {})
@@ -117,7 +119,37 @@ class Ledger:
             elif tied != right[1]:
                 odd, name = min(tied ^ right[1])
                 found[worker] = f"it and {how} differ in {odd} being {name}: give all clients the same model."
+        if divides(self.algorithm):
+            found |= self._other_steps({worker: reply for worker, reply in replies.items() if worker not in found})
         return found
+
+    def _other_steps(self, replies: Mapping[int, Reply]) -> dict[int, str]:
+        """Whose stepsizes sum to something else than most of the others' do, where the method divides by it what must
+        add up to 0 over all of them: the run would end elsewhere."""
+        sums = {
+            worker: tuple((name, f"{reply.travelled[name]:.9g}") for name in sorted(reply.end))
+            for worker, reply in replies.items()
+        }
+        (most, _), *_ = Counter(sums.values()).most_common(1) or [((), 0)]
+        found = {}
+        for worker, own in sums.items():
+            for (name, mine), (_, theirs) in zip(own, most, strict=True):
+                if mine != theirs:
+                    found[worker] = (
+                        f"its stepsizes of {name} sum to {mine}, and those of most replies to {theirs}, which "
+                        f"{self.algorithm.label} needs equal: give all clients one lr and one number of steps, or use "
+                        "ScaffoldPlus."
+                    )
+        return found
+
+    def measured(self, replies: Mapping[int, Reply], scales: Mapping[int, float]) -> dict[int, Sizes]:
+        """How large each reply is, of a worker whose loss was multiplied by its scale."""
+        whole = {at: self._whole(view["x"]) for at, view in self.views.items()}
+        tracks = bool({"direction", "gamma"} & self.algorithm.reads)
+        return {
+            worker: sizes(reply, whole[self.at[worker]], scales.get(worker, 1.0), tracks)
+            for worker, reply in replies.items()
+        }
 
     def take(self, r: int, replies: Mapping[int, Reply]) -> None:
         """Ends round r with the replies that came, at least one; they agree in what is trained.

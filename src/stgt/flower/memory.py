@@ -17,7 +17,7 @@ from flwr.app import ConfigRecord, RecordDict
 from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.declare import VECTORS
 from stgt.flower.arrays import read_or_warn, save_arrays
-from stgt.flower.fit import as_text, is_of, worker_fields
+from stgt.flower.fit import as_text, worker_fields
 from stgt.flower.own import own_after, state_of
 from stgt.flower.records import from_record, to_record
 from stgt.flower.reply import QUIET, Arrays, Reply, View
@@ -77,7 +77,7 @@ class Memory:
         if note is None:
             return False
         for key, value in self.mark.items():
-            if note[key] != value and not (key == "algorithm" and is_of(str(note[key]), self.algorithm)):
+            if note[key] != value:
                 raise ValueError(
                     f"the client keeps the state of another {key}: start a new run, and use another state_dir."
                 )

@@ -43,9 +43,11 @@ class Outcome:
         round: its number, from 1.
         called, taken: clients, by partition; `taken` is empty if the round does not count.
         absent: those who were called and not taken in.
+        sampled: how many were to be called; fewer are when fewer are there.
         problem: why the round does not count; "" if it does.
         metrics: the clients' numbers of training, aggregated.
         evaluation: those of the clients that evaluated.
+        unevaluated: those who were asked to evaluate and did not.
         server: those of `evaluate_fn`.
         up, down: bytes of the arrays of all clients' messages.
         seconds: from the call to the end of the aggregation.
@@ -55,9 +57,11 @@ class Outcome:
     called: list[int]
     taken: list[int] = field(default_factory=list)
     absent: list[Absence] = field(default_factory=list)
+    sampled: int = 0
     problem: str = ""
     metrics: dict[str, Any] = field(default_factory=dict)
     evaluation: dict[str, Any] = field(default_factory=dict)
+    unevaluated: list[Absence] = field(default_factory=list)
     server: dict[str, Any] = field(default_factory=dict)
     up: int = 0
     down: int = 0
@@ -65,23 +69,18 @@ class Outcome:
 
     @property
     def reasons(self) -> str:
-        """Why it does not count, with all that is known; clients to whom the same happened stand together."""
-        groups: dict[tuple[str, str], list[int]] = {}
-        for one in self.absent:
-            groups.setdefault((one.reason, one.detail), []).append(one.client)
-        who = {
-            key: ("client " if len(one) == 1 else "clients ") + ", ".join(map(str, one)) for key, one in groups.items()
-        }
-        return "; ".join([self.problem, *(f"{who[reason, detail]} {reason}: {detail}" for reason, detail in groups)])
+        """Why it does not count, with all that is known."""
+        return "; ".join([self.problem, *together(self.absent)])
 
     def line(self, rounds: int) -> str:
         """The round in one line."""
         loss = self.metrics.get("loss")
-        parts = [f"{len(self.taken)} of {len(self.called)} clients"]
+        parts = [f"{len(self.taken)} of {max(self.sampled, len(self.called))} clients"]
         parts += [f"loss {loss:.4g}"] if isinstance(loss, int | float) else []
         parts += [f"{self.up / 1e6:.3g} MB up", f"{self.down / 1e6:.3g} MB down", f"{self.seconds:.1f} s"]
         left = ", ".join(f"{one.client} {one.reason}" for one in self.absent)
-        note = ("; left out: " + left if left else "") + (f"; does not count: {self.problem}" if self.problem else "")
+        note = f"; {len(self.called)} there" if len(self.called) < self.sampled else ""
+        note += ("; left out: " + left if left else "") + (f"; does not count: {self.problem}" if self.problem else "")
         return f"round {self.round} of {rounds}: {', '.join(parts)}{note}"
 
     def row(self) -> dict[str, Any]:
@@ -93,12 +92,24 @@ class Outcome:
             "clients": len(self.taken),
             **{reason: kinds[reason] for reason in REASONS},
             "left_out": "; ".join(map(str, self.absent)),
+            "unevaluated": "; ".join(map(str, self.unevaluated)),
             "problem": self.problem,
         }
         for prefix, numbers in (("train", self.metrics), ("evaluate", self.evaluation), ("server", self.server)):
             plain = {name: value for name, value in numbers.items() if isinstance(value, int | float)}
             found |= {f"{prefix}_{name}": value for name, value in plain.items()}
         return {**found, "bytes_up": self.up, "bytes_down": self.down, "seconds": self.seconds}
+
+
+def together(absent: list[Absence]) -> list[str]:
+    """What happened to whom; clients to whom the same happened stand together."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for one in absent:
+        groups.setdefault((one.reason, one.detail), []).append(one.client)
+    return [
+        f"client{'s' if len(who) > 1 else ''} {', '.join(map(str, who))} {reason}: {detail}"
+        for (reason, detail), who in groups.items()
+    ]
 
 
 def save_history(path: Path, history: list[Outcome]) -> None:
@@ -119,4 +130,5 @@ def load_history(path: Path, rounds: int) -> list[Outcome]:
 
 
 def _outcome(one: Mapping[str, Any]) -> Outcome:
-    return Outcome(**{**one, "absent": [Absence(**absence) for absence in one["absent"]]})
+    who = {name: [Absence(**each) for each in one[name]] for name in ("absent", "unevaluated")}
+    return Outcome(**{**one, **who})

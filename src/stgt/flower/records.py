@@ -116,17 +116,22 @@ def read_evaluation(message: Message, partition: int) -> tuple[dict[str, Any], s
     return dict(_found(message.content, METRICS, MetricRecord)), str(said.get("rest", ""))
 
 
-def read_partition(message: Message, partitions: int) -> tuple[int, int | None]:
-    """Which partition a client is, and how many examples it has, if it says so; a BadReply if it is none."""
-    said = header_of(message, "a client")
-    partition, examples = said.get("partition"), said.get("examples")
+def read_partition(message: Message, partitions: int) -> int:
+    """Which partition a client is; a BadReply if it is none."""
+    partition = header_of(message, "a client").get("partition")
     if not isinstance(partition, int) or isinstance(partition, bool):
         raise BadReply(f"a client says partition={partition!r}: {SAME_VERSION}")
     if not 0 <= partition < partitions:
         raise BadReply(f"a client has partition-id={partition}: use 0 to {partitions - 1}.")
-    if examples is not None and (not isinstance(examples, int) or examples < 1):
+    return partition
+
+
+def read_examples(message: Message, partition: int) -> int:
+    """How many examples a client has; a BadReply if it does not say so."""
+    examples = _said(message, partition).get("examples")
+    if not isinstance(examples, int) or isinstance(examples, bool) or examples < 1:
         raise BadReply(f"client {partition} says that it has {examples!r} examples: give a whole number of at least 1.")
-    return partition, examples
+    return examples
 
 
 def _said(message: Message, partition: int) -> dict[str, Any]:

@@ -17,12 +17,22 @@ QUIET = np.errstate(all="ignore")  # what is not finite is looked for where it m
 
 
 SAME_VERSION = "use the same version of stgt on both sides."
+LONGEST = 1000  # characters of a sentence
 
 
 class BadReply(ValueError):  # noqa: N818
-    """Why a worker is left out of a round; `reason` is the word for it."""
+    """Why a worker is left out of a round; `reason` is the word for it.
+
+    A sentence may hold what a client said: nothing in it can start a line of the log, move a cursor or fill a disk.
+    """
 
     reason = "refused"
+
+    def __init__(self, sentence: str):
+        text = "".join(
+            one if one.isprintable() else one.encode("unicode_escape").decode() for one in sentence[:LONGEST]
+        )
+        super().__init__(text + ("…" if len(sentence) > LONGEST else ""))
 
 
 class Crashed(BadReply):

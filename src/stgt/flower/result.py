@@ -25,12 +25,20 @@ MEASURED = {  # what a curve shows, and how the table's columns begin that it is
 COUNTED = {"clients taken in": "clients", "clients left out": "left out"}
 
 
-@dataclass
+@dataclass(repr=False)
 class FederatedResult(Result):
     """Flower's result and the history of the run, those rounds included that a checkpoint had behind it."""
 
     history: list[Outcome] = field(default_factory=list)
     title: str = ""
+
+    def __repr__(self) -> str:
+        """The run in one line; `rows` is all of it."""
+        counted = sum(bool(one.taken) for one in self.history)
+        left = sum(len(one.absent) for one in self.history)
+        said = f"{self.title}: {len(self.history)} rounds, {counted} of them counted, {left} replies left out"
+        loss = self.history[-1].metrics.get("loss") if self.history else None
+        return f"<{said}{f'; loss {loss:.4g}' if isinstance(loss, int | float) else ''}>"
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -47,10 +55,10 @@ class FederatedResult(Result):
         return write_table(Path(path).expanduser(), self.rows)
 
     def curves(self, path: Path | str) -> list[Path]:
-        """Draws what was measured over the rounds, and how many clients each round had; PNG and PDF.
+        """Draws what was measured over the rounds, and how many clients each round had.
 
         Args:
-            path: of the pictures, without an ending.
+            path: of the picture, if it ends in .png or .pdf; without an ending, of both.
         """
         from stgt.report.figures import draw
         from stgt.report.panels import Figure, Line, Panel

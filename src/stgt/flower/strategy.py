@@ -18,12 +18,13 @@ from torch import nn
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_choice, check_count, check_number, check_seed
+from stgt.flower.bounds import far_ones, typical
 from stgt.flower.calling import Calling
 from stgt.flower.checkpoint import Checkpoint
 from stgt.flower.fit import as_text, check_usable
 from stgt.flower.ledger import Ledger
 from stgt.flower.metrics import NUM_EXAMPLES, Aggregate, aggregated
-from stgt.flower.outcome import Absence, Outcome, load_history, save_history
+from stgt.flower.outcome import Absence, Outcome, load_history, save_history, together
 from stgt.flower.records import (
     CONFIG,
     HEADER,
@@ -54,8 +55,8 @@ class Strategy(FlowerStrategy):
     optimiser (DiLoCo, FedAdam, Outer, Adaptive), or STGT and LED on a sampled server.
 
     Replies have the weight 1/|S|. Clients are known by their partition, so that the same seed gives the same run. A
-    client that fails, is late or whose reply is invalid is left out of its round, by name and with the reason, and the
-    method's algebra stays right.
+    client that fails, is late or whose reply is of no use is left out of its round, by name and with the reason, and
+    the method's algebra stays right.
 
     Args:
         algorithm: such as stgt.ScaffoldPlus(tau=10, gamma_g=1.0, gamma_c=1.0); gamma is the clients' lr. With s < n,
@@ -67,11 +68,14 @@ class Strategy(FlowerStrategy):
         wait: seconds to wait for clients to be there, and for a new one to say which partition it is.
         patience: rounds in a row that may be lost; after that many the run ends with the reasons.
         checkpoint: a file to write the server's state to after every round, and to go on from; none if left out.
-        evaluate: how many clients are asked to evaluate the model after each round.
+        evaluate: how many clients are asked to evaluate the model after each round; the run ends when none of them
+            could in `patience` rounds in a row, or in any round.
         weights: "equal" minimises (1/n) Σ f_i, the mean over clients; "num_examples" Σ m_i f_i / Σ m_i, the mean over
             all examples, if f_i is that over the m_i examples of client i. Each client multiplies its loss by
-            n m_i / Σ m_i, which makes it exact for every method; m_i is its metric "num-examples".
-        client_config: `client_config(round, partition)` gives what one client's config has beside train_config.
+            n m_i / Σ m_i, which makes it exact for every method; m_i is its metric "num-examples", for which all n
+            clients are asked before the first round.
+        client_config: `client_config(round, partition)` gives what one client's config has beside train_config, in
+            training, in evaluation and when it is asked for its examples.
         train_metrics_aggr_fn, evaluate_metrics_aggr_fn: as Flower's strategies have them; the mean if left out, in
             evaluation with the weights "num-examples".
     """
@@ -103,9 +107,9 @@ class Strategy(FlowerStrategy):
             raise ValueError(f"min_clients={min_clients}: there are {topology.n} in all; give at most that many.")
         if self.min_replies > topology.sampled:
             raise ValueError(f"min_replies={min_replies}: a round calls {topology.sampled}; give at most that many.")
-        self.checkpoint = None if checkpoint is None else Checkpoint(checkpoint, self.seed)
         self.evaluate = check_count(evaluate, "evaluate", 0)
         self.weights = check_choice(weights, "weights", WEIGHTS)
+        self.checkpoint = None if checkpoint is None else Checkpoint(checkpoint, self.seed, self.weights)
         self.client_config = client_config
         self.train_metrics_aggr_fn, self.evaluate_metrics_aggr_fn = train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         self.ledger: Ledger | None = None
@@ -141,8 +145,9 @@ class Strategy(FlowerStrategy):
             self.done, unit = self.checkpoint.load(self.ledger)
             self.history = load_history(self.checkpoint.history, self.done)
             log(INFO, "going on from round %d of %s", self.done, self.checkpoint.path)
-        count = self.weights == "num_examples"
-        roster = Roster(self.topology.n, self.min_clients, self.wait, timeout, count)
+        count = self._config if self.weights == "num_examples" else None
+        everybody = count is not None and not unit
+        roster = Roster(self.topology.n, self.min_clients, self.wait, timeout, count, everybody)
         self._run = Calling(grid, roster, num_rounds, timeout, unit)
         begin, done = to_record(self.ledger.model()), self.done
 
@@ -166,12 +171,14 @@ class Strategy(FlowerStrategy):
                 look if evaluate_fn is not None else None,
             )
         finally:
-            lost, self._run = self._run.lost, None
-        if lost:
+            run, self._run = self._run, None
+        if run.lost:
             last = f"the last of them is round {self.history[-1].round}: {self.history[-1].reasons}"
-            if lost == num_rounds - done:
+            if run.lost == num_rounds - done:
                 raise ValueError(f"no round counted; {last}")
-            log(WARNING, "the run ended with rounds that do not count, %d of them; %s", lost, last)
+            log(WARNING, "the run ended with rounds that do not count, %d of them; %s", run.lost, last)
+        if run.blind and run.blind == num_rounds - done:
+            raise ValueError(f"no client evaluated in any round; {self._unevaluated()}")
         found = {
             name: {r + done if r else r: values for r, values in getattr(result, name).items()}
             for name in ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
@@ -203,9 +210,10 @@ class Strategy(FlowerStrategy):
     ) -> Iterable[Message]:
         """Calls s of the clients that are there: the same ones for the same seed."""
         ledger, run = self._begun()
-        r, present = self.done + server_round - 1, run.roster.present(grid)
+        r, run.config = self.done + server_round - 1, config
+        present = run.roster.present(grid, r)
         run.called = {present[partition]: partition for partition in self.topology.called(r, self.seed, present)}
-        outcome = Outcome(r + 1, sorted(run.called.values()))
+        outcome = Outcome(r + 1, sorted(run.called.values()), sampled=self.topology.sampled)
         self.history.append(outcome)
         run.began, run.largest = time.monotonic(), 0
         method, model = as_text(self.algorithm), fingerprint(ledger.kinds)
@@ -221,10 +229,9 @@ class Strategy(FlowerStrategy):
                 "participation": self.topology.participation,
                 "accepted": ledger.accepted[partition],
                 "seed": self.seed,
-                **self._scale(partition),
+                **({} if self.weights == "equal" else {"scale": self._scale(partition)}),
             }
-            own = {} if self.client_config is None else dict(self.client_config(r + 1, partition))
-            content = self._content(partition, records[at], told, {**config, **own}, r)
+            content = self._content(partition, records[at], told, self._config(r, partition))
             content.update(view_records(ledger.copy_for(partition), COPY))
             outcome.down += size_of(content)
             run.largest = max(run.largest, size_of(content))
@@ -232,24 +239,30 @@ class Strategy(FlowerStrategy):
         return messages  # a list: Flower's grid of a deployment goes through them twice
 
     def _content(
-        self, partition: int, view: Mapping[str, ArrayRecord], told: dict[str, Any], config: Mapping[str, Any], r: int
+        self, partition: int, view: Mapping[str, ArrayRecord], told: dict[str, Any], config: Mapping[str, Any]
     ) -> RecordDict:
         """A message to a client: the view, what it lacks of the other arrays, and what it is told."""
         ledger, _ = self._begun()
         rest = ledger.rest_for(partition)
         records: dict[str, Any] = {**view, **({REST: to_record(rest)} if rest else {})}
         records[HEADER] = header(**told, rest=ledger.rest_digest)
-        records[CONFIG] = ConfigRecord({**config, "server-round": r + 1})
+        records[CONFIG] = ConfigRecord({**config})
         return RecordDict(records)
 
-    def _scale(self, partition: int) -> dict[str, float]:
-        """n m_i / Σ m_i, if clients weigh by their examples; the mean is over those who were there as the run began."""
+    def _config(self, r: int, partition: int) -> dict[str, Any]:
+        """What a client's setup is told in round r, in every stage."""
+        own = {} if self.client_config is None else self.client_config(r + 1, partition)
+        return {**self._begun()[1].config, **own, "server-round": r + 1}
+
+    def _scale(self, partition: int) -> float:
+        """n m_i / Σ m_i, if clients weigh by their examples: the mean is over all n, who have said theirs before the
+        first round, so that it does not matter who came first."""
         if self.weights == "equal":
-            return {}
+            return 1.0
         _, run = self._begun()
         examples = run.roster.examples
         run.unit = run.unit or float(np.mean(list(examples.values())))
-        return {"scale": examples[partition] / run.unit}
+        return examples[partition] / run.unit
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -259,9 +272,15 @@ class Strategy(FlowerStrategy):
         r, outcome = self.done + server_round - 1, self.history[-1]
         answers, outcome.absent = run.read(replies, lambda message, i: self._answer(message, i, r))
         good = {partition: answer.reply for partition, answer in answers.items()}
-        for partition, fault in ledger.odd_ones(good).items():
-            outcome.absent.append(Absence(partition, "refused", fault))
-            del good[partition], answers[partition]
+
+        def left_out(faults: Mapping[int, str]) -> None:
+            for partition, fault in faults.items():
+                outcome.absent.append(Absence(partition, "refused", fault))
+                del good[partition], answers[partition]
+
+        left_out(ledger.odd_ones(good))
+        measured = ledger.measured(good, {partition: self._scale(partition) for partition in good})
+        left_out(far_ones(measured, ledger.usual))
         outcome.up = sum(answer.size for answer in answers.values())
         if len(good) < self.min_replies:
             outcome.problem = f"{len(good)} of at least {self.min_replies} replies"
@@ -269,6 +288,7 @@ class Strategy(FlowerStrategy):
             self._note_vote(good, r)
             try:
                 ledger.take(r, good)
+                ledger.usual = typical((measured[partition] for partition in good), ledger.usual)
             except BadReply as error:  # what is wrong with the method itself ends the run
                 outcome.problem = str(error)
         if outcome.problem:
@@ -324,7 +344,7 @@ class Strategy(FlowerStrategy):
         log(WARNING if outcome.problem else INFO, "%s", outcome.line(run.rounds))
         if self.checkpoint is not None and (outcome.taken or self.checkpoint.exists()):
             self._write_history()
-            self.checkpoint.save(ledger, outcome.round, run.unit)
+            self.checkpoint.save(ledger, outcome.round, run.unit, bool(outcome.taken))
         run.lost = 0 if outcome.taken else run.lost + 1
         if run.lost >= self.patience:
             raise ValueError(
@@ -346,7 +366,8 @@ class Strategy(FlowerStrategy):
         if not self.evaluate:
             return []
         ledger, run = self._begun()
-        r, present = self.done + server_round - 1, run.roster.present(grid)
+        r = self.done + server_round - 1
+        present = run.roster.present(grid, r)
         line = np.random.default_rng([self.seed, r, 1]).permutation(self.topology.n)
         chosen = [int(partition) for partition in line if partition in present][: self.evaluate]
         run.called = {present[partition]: partition for partition in sorted(chosen)}
@@ -354,7 +375,7 @@ class Strategy(FlowerStrategy):
         view = {"view.x": ArrayRecord({name: arrays[name] for name in names})}
         return [
             Message(
-                content=self._content(partition, view, {"round": r}, config, r),
+                content=self._content(partition, view, {"round": r}, {**self._config(r, partition), **config}),
                 message_type=MessageType.EVALUATE,
                 dst_node_id=node,
                 ttl=run.timeout,
@@ -366,15 +387,23 @@ class Strategy(FlowerStrategy):
         """The clients' numbers, averaged with the weights "num-examples" if all of them say it."""
         if not self.evaluate:
             return None
-        found, absent = self._begun()[1].read(replies, self._evaluated)
-        for absence in absent:
-            log(WARNING, "round %d: evaluation: %s", self.history[-1].round, absence)
-        if not found:
-            return None
-        numbers = aggregated(list(found.values()), self.evaluate_metrics_aggr_fn, NUM_EXAMPLES)
-        self.history[-1].evaluation = numbers
+        (_, run), outcome = self._begun(), self.history[-1]
+        found, outcome.unevaluated = run.read(replies, self._evaluated)
+        for absence in outcome.unevaluated:
+            log(WARNING, "round %d: evaluation: %s", outcome.round, absence)
+        if found:
+            outcome.evaluation = aggregated(list(found.values()), self.evaluate_metrics_aggr_fn, NUM_EXAMPLES)
         self._write_history()
-        return MetricRecord(numbers)
+        run.blind = 0 if found else run.blind + 1
+        if run.blind >= self.patience:
+            raise ValueError(
+                f"no client evaluated in {run.blind} rounds in a row, as many as patience allows; {self._unevaluated()}"
+            )
+        return MetricRecord(outcome.evaluation) if found else None
+
+    def _unevaluated(self) -> str:
+        last = self.history[-1]
+        return f"the last of them is round {last.round}: {'; '.join(together(last.unevaluated))}"
 
     def _evaluated(self, message: Message, partition: int) -> dict[str, Any]:
         with self._remembered(message, partition):

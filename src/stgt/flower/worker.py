@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from logging import ERROR
 from typing import Any
@@ -30,7 +30,8 @@ class Task:
         model: its weights are overwritten by the server's.
         optimizer: over the model's parameters; its lr is the method's gamma. A new one each round. What it does not
             hold, or what does not require a gradient, is not trained: the server's arrays may lack it.
-        batches: as many as there are steps; a loader that ends earlier makes the round shorter, which is allowed.
+        batches: as many as there are steps; a loader that ends earlier makes the round shorter, which is allowed. More
+            than one is refused where tau is 1, the default of methods with local steps, and `steps` is left out.
         loss: the train step: `loss(model, batch)`, a number to differentiate.
         steps: local steps of this client, if not the method's tau; a client may take more or fewer than others.
         evaluate: `evaluate(model)` gives numbers by name, for the server's rounds of evaluation.
@@ -110,18 +111,36 @@ class Worker:
         total = 0.0
         self.model.train()
         with users_code("the client's batches or loss"):
-            for batch in islice(task.batches, limit):
+            batches = iter(task.batches)
+            for batch in islice(batches, limit):
                 self.optimizer.zero_grad()
                 loss = task.loss(self.model, batch)
                 (loss if self.scale is None else self.scale * loss).backward()
-                self.steps.apply(self.optimizer.param_groups, first=self.taken == 0)
-                if not self.plain:
-                    self.optimizer.step()
+                self._step()
                 total += float(loss.detach())
                 self.taken += 1
+            more = limit == 1 and task.steps is None and any(True for _ in islice(batches, 1))
+            more = more and _may_take_more(self.algorithm)
         if self.taken == 0:
             raise ValueError("the client has no batch to train on: give Task batches with at least one.")
+        if more:
+            raise ValueError(
+                f"{self.algorithm.label} has tau=1, the default, and the client has more than one batch: give the "
+                "method tau=…, the number of local steps, or Task steps=1 if one is meant."
+            )
         return self._reply(), total / self.taken
+
+    def _step(self) -> None:
+        """One local step; the hooks of the user's optimiser are called, whoever makes the step."""
+        if not self.plain:
+            self._apply()
+            self.optimizer.step()
+            return
+        torch.optim.Optimizer.profile_hook_step(lambda optimizer: self._apply())(self.optimizer)
+        self.optimizer._opt_called = True  # pyright: ignore  # where a scheduler looks for its step
+
+    def _apply(self) -> None:
+        self.steps.apply(self.optimizer.param_groups, first=self.taken == 0)
 
     def _reply(self) -> Reply:
         end: Arrays = {}
@@ -132,7 +151,7 @@ class Worker:
                 end[name] = place(block.x).detach().cpu().numpy().copy()
                 travelled[name] = block.travelled
                 if block.total is not None:
-                    direction[name] = (place(block.total) / self.taken).cpu().numpy()
+                    direction[name] = (place(block.total) / self.taken).to(block.x.dtype).cpu().numpy()
         buffers = self._buffers()
         for name, before in self.unknown.items():
             if differs(buffers.pop(name), before):
@@ -156,6 +175,14 @@ class Worker:
                 return torch.as_strided(flat, slot.shape, slot.strides, slot.offset)
 
             yield self.names[id(slot.parameter)], place
+
+
+def _may_take_more(algorithm: Algorithm) -> bool:
+    """Is the method one whose tau = 1 may be an oversight, and not its definition?"""
+    try:
+        return replace(algorithm, tau=2).tau == 2
+    except ValueError:
+        return False
 
 
 def evaluate(task: Task, sent: Arrays) -> dict[str, float]:

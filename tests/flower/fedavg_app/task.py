@@ -16,27 +16,38 @@ class Net(nn.Module):
         return self.layers(x)
 
 
-def load_data(partition, partitions):
+def load_data(partition, partitions, batch_size):
     """A client's part of the digits, which are sorted by what they show, for training and for testing."""
     images, digits = load_digits(return_X_y=True)
-    mine = np.array_split(np.argsort(digits, kind="stable"), partitions)[partition]
+    order = np.argsort(digits, kind="stable")
+    mine = np.split(order[: len(order) // partitions * partitions], partitions)[partition]  # all have as many
     mine = np.random.default_rng(partition).permutation(mine)
     parts = mine[: len(mine) * 4 // 5], mine[len(mine) * 4 // 5 :]
     sets = [TensorDataset(torch.tensor(images[i] / 16).float(), torch.tensor(digits[i])) for i in parts]
-    return DataLoader(sets[0], batch_size=16, shuffle=True), DataLoader(sets[1], batch_size=64)
+    draws = torch.Generator().manual_seed(partition)
+    return DataLoader(sets[0], batch_size, shuffle=True, generator=draws), DataLoader(sets[1], batch_size)
 
 
-def train(model, loader, lr):
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+def train(model, loader, epochs, lr):
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     model.train()
-    for images, digits in loader:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(images), digits).backward()
-        optimizer.step()
+    total = 0.0
+    for _ in range(epochs):
+        for images, digits in loader:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(images), digits)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+    return total / (epochs * len(loader))
 
 
 def test(model, loader):
     model.eval()
+    loss, right = 0.0, 0
     with torch.no_grad():
-        right = sum((model(images).argmax(1) == digits).sum().item() for images, digits in loader)
-    return {"accuracy": right / len(loader.dataset)}
+        for images, digits in loader:
+            out = model(images)
+            loss += nn.functional.cross_entropy(out, digits, reduction="sum").item()
+            right += (out.argmax(1) == digits).sum().item()
+    return loss / len(loader.dataset), right / len(loader.dataset)
