@@ -38,7 +38,7 @@ arguments = TrainingArguments(
     per_device_train_batch_size=8,
     gradient_accumulation_steps=2,
     max_grad_norm=1.0,  # clips before the correction is added
-    save_strategy="no",
+    save_steps=45,  # resume each node from its own: trainer.train(resume_from_checkpoint=True)
     logging_strategy="no",
     report_to="none",
     disable_tqdm=True,
@@ -46,6 +46,7 @@ arguments = TrainingArguments(
 )
 assert arguments.world_size == 1
 model = LlamaForCausalLM(config).to(arguments.device)  # before DistributedOptimizer
+model.should_save_on_this_rank = lambda is_main_process: is_main_process  # else only torch's rank 0 writes its weights
 base = torch.optim.AdamW(model.parameters(), lr=5e-3)
 opt = DistributedOptimizer(base, algorithm=stgt.STGT(tau=3), topology="complete")
 trainer = Trainer(model, arguments, train_dataset=mine, eval_dataset=dataset, optimizers=(opt, None))

@@ -4,6 +4,7 @@
 ["poll", NUMBER]                                     its exit code, null while it runs
 """
 
+import ctypes
 import gc
 import importlib
 import json
@@ -11,6 +12,7 @@ import os
 import sys
 
 import dying  # noqa: F401
+import losses  # noqa: F401
 import node  # noqa: F401
 import resumable  # noqa: F401
 import scenarios
@@ -40,6 +42,10 @@ def main() -> None:
 def become(log: str, environment: dict[str, str], script: str, *arguments: str) -> None:
     """The rest of the process is the script's, its end included."""
     os.environ.update(environment)
+    if "NETNS" in environment:
+        with open(f"/run/netns/{environment['NETNS']}") as host:
+            if ctypes.CDLL(None, use_errno=True).setns(host.fileno(), 0):
+                raise OSError(ctypes.get_errno(), "setns")
     with open(os.devnull) as nothing, open(log, "w") as output:
         os.dup2(nothing.fileno(), 0)
         os.dup2(output.fileno(), 1)

@@ -3,7 +3,10 @@
 import numpy as np
 import torch
 from scenarios import topology
-from scenarios_use import P, base_of, data
+from scenarios_use import METHODS, P, base_of, data, wide_data
+
+from stgt.algorithms import Local
+from stgt.algorithms.calls import begin, hear, readable, say
 
 NODES = 8
 
@@ -17,12 +20,15 @@ def simulate(
     factor: float = 1.0,
     clip: float = 0.0,
     skipped: tuple[tuple[int, int], ...] = (),
+    absent: int = -1,
+    last: int = 0,
 ) -> dict[str, np.ndarray]:
     """x_i and c_i after `rounds` rounds.
 
     Node i steps with its own torch optimiser on g + c, and z is the mean of g + c. Plain SGD's is written out, with an
     lr that is multiplied by `factor` after every step, and z weighted by it. A (node, round) that is skipped leaves x
-    and the optimiser as they were, and its z is 0.
+    and the optimiser as they were, and its z is 0. The loss of node `absent` has the first four numbers only. The
+    last round is broken off after `last` steps, if given.
     """
     xs = [torch.zeros(P, dtype=torch.float64) for _ in range(NODES)]
     cs = [torch.zeros(P, dtype=torch.float64) for _ in range(NODES)]
@@ -37,8 +43,10 @@ def simulate(
                 zs.append(torch.zeros(P, dtype=torch.float64))
                 continue
             a, b = data(i)
+            if i == absent:
+                a[4:] = b[4:] = 0.0
             z, weight = torch.zeros(P, dtype=torch.float64), 0.0
-            for _ in range(taus[i]):
+            for _ in range(last if last and r == rounds - 1 else taus[i]):
                 g = a * x - b
                 if clip and g.norm() > clip:
                     g = g * (clip / (g.norm() + 1e-6))  # as torch's clip_grad_norm_ does
@@ -52,6 +60,8 @@ def simulate(
                     optimizers[i].step()
                     z, weight = z + y, weight + 1.0
             zs.append(z / weight)
+        if last and r == rounds - 1:
+            break
         W = torch.tensor(topology(graph, NODES).matrix(r))
         mixed, heard = W @ torch.stack(xs), W @ torch.stack(zs)
         for i in range(NODES):
@@ -82,6 +92,33 @@ def simulate_led(
             cs[i] = cs[i] + beta / (lr * gain * tau) * (ends[i] - mixed[i])
             xs[i].copy_(mixed[i])
     return {"x": torch.stack(xs).numpy(), "c": torch.stack(cs).numpy()}
+
+
+def simulate_method(name: str, base: str, gain: float, rounds: int, lr: float) -> np.ndarray:
+    """x_i of a method of METHODS on the ring in float64, every node with its own torch optimiser on g + correction."""
+    method = METHODS[name]
+    A, B = (np.stack(parts) for parts in zip(*map(wide_data, range(NODES)), strict=True))
+    x, W = np.zeros_like(A), topology("static", NODES).matrix(0)
+    state = begin(method, x.copy())
+    moved = [torch.from_numpy(row) for row in x]  # the same memory
+    optimizers = [base_of(base, [row], lr) for row in moved]
+    for r in range(rounds):
+        start, total = x.copy(), np.zeros_like(x)
+        state["x"] = start
+        for _ in range(method.tau):
+            y = A * x - B + method.correction(readable(method, state), x)
+            total += y
+            for row, gradient, optimizer in zip(moved, y, optimizers, strict=True):
+                row.grad = torch.from_numpy(gradient)
+                optimizer.step()
+        local = Local(
+            method.label, method.reads, start=start, end=x.copy(), direction=total / method.tau, gamma=lr * gain,
+            round=r, participation=1.0,
+        )  # fmt: skip
+        mixed = {field: W @ value for field, value in say(method, readable(method, state), local).items()}
+        state = dict(hear(method, readable(method, state), local, mixed))
+        x[:] = state["x"]
+    return x
 
 
 def assert_same(found: list[dict], expected: dict[str, np.ndarray], tolerance: float = 1e-12) -> None:

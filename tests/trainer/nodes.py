@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from itertools import count
@@ -55,11 +56,13 @@ class Forker:
             text=True,
             env=python_environment(),
         )
+        self.lock = threading.Lock()
 
     def ask(self, *words):
-        self.process.stdin.write(json.dumps(words) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        with self.lock:
+            self.process.stdin.write(json.dumps(words) + "\n")
+            self.process.stdin.flush()
+            return json.loads(self.process.stdout.readline())
 
     def start(self, folder: Path, nodes: int, script: str, *arguments: str) -> list["Node"]:
         """A process for each rank, whose output goes to node-RANK.log in `folder`."""

@@ -43,10 +43,8 @@ class Attention(torch.nn.Module):
 def several_buffers(policy: str, rounds: int = 4):
     """Rounds of a model with all kinds of buffers; what they are after each."""
     rank, nodes = dist.get_rank(), dist.get_world_size()
-    model, told = Attention(), []
-    listener = logging.Handler()
-    listener.emit = lambda record: told.append(record.getMessage())
-    logging.getLogger("stgt").addHandler(listener)
+    model = Attention()
+    listener, told = _listener()
     opt = DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.01), stgt.STGT(tau=2), topology("static", nodes), buffers=policy
     )
@@ -94,3 +92,21 @@ def ended_after_zero_grad():
     opt.step()
     opt.zero_grad()
     opt.end_round()
+
+
+def states_in_words():
+    """What is logged where a node asks for its state_dict twice."""
+    model = Quadratic()
+    opt = DistributedOptimizer(base_of("sgd", model.parameters(), 0.1), stgt.STGT(tau=2), "complete")
+    listener, told = _listener()
+    for _ in range(2):
+        opt.state_dict()
+    logging.getLogger("stgt").removeHandler(listener)
+    return told
+
+
+def _listener() -> tuple[logging.Handler, list[str]]:
+    listener, told = logging.Handler(), []
+    listener.emit = lambda record: told.append(record.getMessage())
+    logging.getLogger("stgt").addHandler(listener)
+    return listener, told

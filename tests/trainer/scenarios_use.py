@@ -35,8 +35,8 @@ class Quadratic(torch.nn.Module):
 
 
 def loss_of(model, rank: int) -> torch.Tensor:
-    a, b = data(rank)
     x = model()
+    a, b = (one[: len(x)] for one in data(rank))
     return (a.to(x) * x.square() / 2 - b.to(x) * x).sum()
 
 
@@ -93,6 +93,7 @@ def quadratic(
     skipped: list[int] | None = None,
     zero: str = "opt",
     dtype: str = "float64",
+    absent: int = -1,
     **options,
 ):
     """Trains the quadratic with one feature of a training loop; returns this node's state."""
@@ -116,7 +117,8 @@ def quadratic(
         else:
             model.zero_grad(set_to_none=zero == "none")
         for _ in range(parts):
-            scaler.scale(loss_of(model, rank) / parts).backward()
+            loss = loss_of(model, rank) if rank != absent else loss_of(lambda: model.u.reshape(-1), rank)
+            scaler.scale(loss / parts).backward()
         if skipped is not None and rank == skipped[0] and attempt in skipped[1:]:
             model.v.grad[0] = math.inf
         if clip:
@@ -127,6 +129,42 @@ def quadratic(
         if decays is not None:
             decays.step()
     return outcome(opt) | {"steps": opt.steps_taken}
+
+
+METHODS = {
+    "STGT": stgt.STGT(tau=3),
+    "LED": stgt.LED(tau=3),
+    "Scaffold": stgt.Scaffold(tau=3),
+    "Outer": stgt.Outer(stgt.STGT(tau=3, beta=0.25)),
+}
+
+
+def wide_data(rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """a, b of a longer quadratic: torch's kernels take another way in vectors of 32 numbers than in short ones."""
+    rng = np.random.default_rng(rank)
+    return rng.uniform(0.5, 1.0, 70), rng.uniform(1.0, 2.0, 70)
+
+
+def precisions(dtype: str, bases: list[str], rounds: int, lr: float):
+    """x and what is conserved after a few rounds, for each base and method; a ValueError's words."""
+    rank, nodes = dist.get_rank(), dist.get_world_size()
+    a, b = (torch.tensor(one, dtype=getattr(torch, dtype)) for one in wide_data(rank))
+    found = {}
+    for base, name in itertools.product(bases, METHODS):
+        x = torch.nn.Parameter(torch.zeros_like(a))
+        try:
+            opt = DistributedOptimizer(base_of(base, [x], lr), METHODS[name], topology("static", nodes), chunk=32)
+        except ValueError as error:
+            found[f"{base} {name}"] = str(error)
+            continue
+        while opt.round < rounds:
+            opt.zero_grad()
+            (a * x.square() / 2 - b * x).sum().backward()
+            opt.step()
+        (block,) = opt.blocks
+        conserved = opt.algorithm.conserved(block.state, 1.0)[: len(a)]
+        found[f"{base} {name}"] = {"x": x.tolist(), "conserved": conserved.tolist()}
+    return found
 
 
 class Odd(torch.nn.Module):
@@ -223,6 +261,18 @@ def measured(name: str, graph: str, base: str, rounds: int, tau: int, chunk: int
     }  # fmt: skip
 
 
+def summed(times: int):
+    """How many more hold on to a tensor after a sum over all nodes than before, at most."""
+    opt = DistributedOptimizer(base_of("sgd", Quadratic().parameters(), 0.1), stgt.STGT(tau=1), "complete")
+    most = 0
+    for _ in range(times):
+        value = torch.zeros(4)
+        before = value._use_count()
+        opt._group.sum(value)
+        most = max(most, value._use_count() - before)
+    return {"held": most}
+
+
 def ended_by_hand(counts: list[int], rounds: int):
     """Rounds that each node ends with opt.end_round() after its own number of steps, from loaders that run out."""
     rank, nodes = dist.get_rank(), dist.get_world_size()
@@ -237,6 +287,23 @@ def ended_by_hand(counts: list[int], rounds: int):
         if opt.taken == counts[rank]:
             opt.end_round()
     return outcome(opt) | {"seen": seen, "round": opt.round}
+
+
+def epochs(lengths: list[int], tau: int | list[int], count: int = 2, skipped: int = -1):
+    """Epochs of loaders of these lengths, with a call of all nodes after each; node `skipped` skips its second step."""
+    rank, nodes = dist.get_rank(), dist.get_world_size()
+    model, tau = Quadratic(), tau if isinstance(tau, int) else tau[rank]
+    opt = DistributedOptimizer(base_of("sgd", model.parameters(), 0.1), stgt.STGT(tau=tau), topology("static", nodes))
+    seen = []
+    for _ in range(count):
+        for batch in opt.batches(range(lengths[rank])):
+            seen.append(batch)
+            opt.zero_grad()
+            loss_of(model, rank).backward()
+            if not (rank == skipped and len(seen) == 2):
+                opt.step()
+        opt.evaluate(lambda: 1.0)
+    return outcome(opt) | {"seen": seen, "stands": [opt.round, opt.taken]}
 
 
 # -- checkpoints -------------------------------------------------------------------------------------------------
@@ -338,7 +405,7 @@ def mistake(kind: str):
         "Scaffold": lambda: wrap(algorithm=stgt.Scaffold(tau=2, option="I")),
         "gossips": lambda: wrap(algorithm=stgt.FlexGT(tau=2, gossips=2)),
         "LED AdamW": lambda: wrap(torch.optim.AdamW(model.parameters()), stgt.LED(tau=2)),
-        "ProxSkip AdamW": lambda: wrap(torch.optim.AdamW(model.parameters()), stgt.ProxSkip(tau=2)),
+        "ProxSkip AdamW": lambda: wrap(torch.optim.AdamW(model.parameters()), stgt.ProxSkip(tau=2), "ring"),
         "LED momentum 1": lambda: wrap(torch.optim.SGD(model.parameters(), lr=0.1, momentum=1.0), stgt.LED(tau=2)),
         "GTAdam momentum": lambda: wrap(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), stgt.GTAdam()),
         "Outer LED AdamW": lambda: wrap(torch.optim.AdamW(model.parameters()), stgt.Outer(stgt.LED(tau=2))),
@@ -362,11 +429,11 @@ def mistake(kind: str):
         "early differs": lambda: wrap(early=odd_one),
         "optimizer differs": lambda: wrap(torch.optim.Adam(model.parameters()) if odd_one else sgd),
         "seed differs": lambda: wrap(seed=int(odd_one)),
-        "tau of ProxSkip": lambda: wrap(algorithm=stgt.ProxSkip(tau=3 if odd_one else 2)),
+        "tau of ProxSkip": lambda: wrap(algorithm=stgt.ProxSkip(tau=3 if odd_one else 2), graph="ring"),
         "warm missing": lambda: lookup(lambda opt: None, stgt.KGT(tau=2, warm_start=True)),
         "warm extra": lambda: wrap().warm_start(),
         "end first": lambda: wrap().end_round(),
-        "rate 0": lambda: [step(opt) for opt in [wrap(base_of("sgd", model.parameters(), 0.0), stgt.ProxSkip(tau=1))]],
+        "rate 0": lambda: step(wrap(base_of("sgd", model.parameters(), 0.0), stgt.ProxSkip(tau=1), "ring")),
         "momentum later": lambda: lookup(lambda opt: sgd.param_groups[0].update(momentum=0.9)),
         "moved": lambda: lookup(lambda opt: model.double().float()),
         "frozen later": lambda: lookup(lambda opt: model.u.requires_grad_(False)),
@@ -376,6 +443,8 @@ def mistake(kind: str):
         ),
         "group later": lambda: wrap().add_param_group({"params": [torch.zeros(1)]}),
         "empty loader": lambda: list(wrap().batches([], 1)),
+        "one empty loader": lambda: list(wrap().batches([] if odd_one else [1, 2])),
+        "endless loader": lambda: list(wrap().batches(itertools.count() if odd_one else [1, 2])),
         "early FlexGT": lambda: wrap(algorithm=stgt.FlexGT(tau=2), early=True),
         "early ATC": lambda: wrap(algorithm=stgt.DPSGD(tau=2, atc=True), early=True),
         "early FedAvg": lambda: wrap(algorithm=stgt.FedAvg(tau=2), graph="server", early=True),
@@ -399,14 +468,3 @@ def warm(name: str, rounds: int, decay: float):
         loss_of(model, rank).backward()
         opt.step()
     return outcome(opt)
-
-
-def uneven_rates(folder: str = ""):
-    """early=True where one node has another lr: run in a world of its own, as nodes stop in the middle of a talk."""
-    model = Quadratic()
-    base = base_of("sgd", model.parameters(), 0.1 * (1 + dist.get_rank()))
-    opt = DistributedOptimizer(base, stgt.STGT(tau=2), stgt.topology.complete(dist.get_world_size()), early=True)
-    while opt.round < 2:
-        opt.zero_grad()
-        loss_of(model, dist.get_rank()).backward()
-        opt.step()

@@ -107,7 +107,7 @@ def launched(out, *asked):
     return done.stdout, losses, megabytes
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_script_compares_the_methods(example, tmp_path):
     names = [name for name in example.methods(1) if name != "LED-0.25"]
     printed, losses, megabytes = launched(tmp_path / "out", "--lr", "3e-3", "--methods", *names)
@@ -138,7 +138,7 @@ def test_the_script_compares_the_methods(example, tmp_path):
     assert (tmp_path / "out" / "language_model.pdf").exists()
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_script_with_sgd_inside(tmp_path):
     """Where all start a round from one model and take plain steps, h − W h is gamma tau (W z − z): LED is ST-GT."""
     names, rates = ["FedAvg", "LED-0.25", "ST-GT-0.25"], [0.3, 1.0]
@@ -149,7 +149,7 @@ def test_the_script_with_sgd_inside(tmp_path):
         assert losses["LED-0.25", rate] == pytest.approx(losses["ST-GT-0.25", rate], abs=1e-5)
         assert losses["LED-0.25", rate][:2] == losses["FedAvg", rate][:2]
         assert abs(losses["LED-0.25", rate][3] - losses["FedAvg", rate][3]) > 1e-4
-        assert megabytes["LED-0.25", rate] == megabytes["FedAvg", rate]
+        assert megabytes["LED-0.25", rate] == pytest.approx(megabytes["FedAvg", rate], rel=1e-3)
         for name in names:
             assert f"{f'{name}, lr {rate:g}':26} at the end: {losses[name, rate][-1]:.3f}" in printed
     assert losses["FedAvg", 0.3][1] != losses["FedAvg", 1.0][1]

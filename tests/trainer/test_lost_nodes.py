@@ -1,5 +1,6 @@
 """Nodes that die or hang: the others stop in time, name them, and a restart ends where an undisturbed run ends."""
 
+import json
 import os
 import re
 import signal
@@ -7,12 +8,13 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import losses
 import numpy as np
 import pytest
+from hosts import NoHostsError
 from literal import NODES
 from nodes import HERE, Node, free_port, node_environment, python_environment, stop
 from safetensors.numpy import load_file
@@ -35,12 +37,9 @@ def finals(folder: Path, nodes: int) -> np.ndarray:
 
 
 class SlowNotes(Notes):
-    """Notes that take half a second to write, and say when they are."""
+    """Notes that take half a second to write once the first is there, and say so."""
 
     asked = threading.Event()
-
-    def apart(self, wait: timedelta) -> Notes:
-        return self
 
     def put(self, key: str, value: Any) -> None:
         if value["beat"]:
@@ -52,12 +51,56 @@ class SlowNotes(Notes):
 def test_no_heartbeat_is_under_way_when_a_process_has_left(monkeypatch):
     # Back from the store's own code while the interpreter shuts down, the thread aborted a run that had gone well.
     monkeypatch.setattr(watch, "HEARTBEAT_INTERVAL", 0.2)
-    notes = SlowNotes(HashStore(), b"secret")
-    made = watch.Watch(notes, 0, 2, 30.0)
-    assert notes.asked.wait(10)
+    monkeypatch.setattr(watch, "Notes", SlowNotes)
+    made = watch.Watch(0, 2, 30.0)
+    store = made.open(lambda: (HashStore(), False))
+    assert SlowNotes.asked.wait(10)
     made.leave()
-    assert not made._thread.is_alive()
-    assert notes.get("status/0")["left"]
+    assert not any(thread.is_alive() for thread in made._threads)
+    assert json.loads(store.get("watch/status/0"))["left"]
+
+
+def check(ends: list[losses.Ends]) -> None:
+    assert not {str(one.case): faults for one in ends if (faults := one.faults())}
+
+
+def test_all_nodes_end_in_time_and_say_why(forker, tmp_path):
+    check(losses.make(forker, [case for case in losses.SHARE if case.network == losses.ONE], tmp_path, 2.5))
+
+
+def test_a_node_whose_network_is_cut_ends_as_the_others_do(forker, tmp_path):
+    check(with_hosts(forker, [case for case in losses.SHARE if case.network == losses.THREE], tmp_path, 3.0))
+
+
+@pytest.mark.release
+def test_all_nodes_end_in_time_whatever_happens_to_one(forker, tmp_path):
+    check(losses.make(forker, [case for case in losses.CASES if case.network == losses.ONE], tmp_path, 6.0))
+
+
+@pytest.mark.release
+def test_all_hosts_end_in_time_whatever_happens_to_one(forker, tmp_path):
+    check(with_hosts(forker, [case for case in losses.CASES if case.network == losses.THREE], tmp_path, 6.0))
+
+
+def with_hosts(forker, cases: list[losses.Case], folder: Path, timeout: float) -> list[losses.Ends]:
+    try:
+        return losses.make(forker, cases, folder, timeout)
+    except NoHostsError as error:
+        pytest.skip(f"three hosts: {error}")
+
+
+@pytest.mark.release
+def test_nodes_that_were_all_stopped_for_longer_than_the_timeout_go_on(forker, tmp_path):
+    nodes = forker.start(tmp_path, 2, "resumable", str(tmp_path), "30", "2")
+    try:
+        nodes[0].wait_for("rank 0 round 2")
+        for sign, seconds in ((signal.SIGSTOP, 4.0), (signal.SIGCONT, 0.0)):
+            for node in nodes:
+                os.kill(node.number, sign)
+            time.sleep(seconds)
+        assert [node.finish(60) for node in nodes] == [0, 0], [node.lines[-3:] for node in nodes]
+    finally:
+        stop(nodes)
 
 
 def test_a_killed_node_is_named_and_a_restart_ends_at_the_same_weights(world, forker, tmp_path):
@@ -83,6 +126,7 @@ def test_a_killed_node_is_named_and_a_restart_ends_at_the_same_weights(world, fo
     np.testing.assert_array_equal(finals(tmp_path, NODES), np.array(undisturbed))
 
 
+@pytest.mark.release
 def test_a_hanging_node_is_named_within_the_timeout(forker, tmp_path):
     timeout = 5.0
     nodes = forker.start(tmp_path, 4, "resumable", str(tmp_path), str(ROUNDS), str(timeout), "2", "3")
@@ -97,7 +141,7 @@ def test_a_hanging_node_is_named_within_the_timeout(forker, tmp_path):
         stop(nodes)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_node_that_leaves_early_is_named(forker, tmp_path):
     port = free_port()
     nodes = [
@@ -111,7 +155,7 @@ def test_a_node_that_leaves_early_is_named(forker, tmp_path):
     ), nodes[0].lines
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_torchrun_restarts_from_the_last_checkpoint(forker, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     run = subprocess.Popen(

@@ -14,7 +14,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize(("recipe", "group"), WAYS)
 def test_a_recipe_is_the_plain_loop(tmp_path, recipe, group):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

@@ -107,7 +107,7 @@ def run_folder(out: Path) -> Path:
     return folder
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_killed_worker_is_named_and_the_same_command_goes_on(digits, tmp_path, saves):
     path, out, log = write_spec(tmp_path, rounds=60), tmp_path / "out", tmp_path / "log"
@@ -157,7 +157,7 @@ def test_a_killed_worker_is_named_and_the_same_command_goes_on(digits, tmp_path,
         np.testing.assert_array_equal(value, load_file(undisturbed / "model.safetensors")[name])
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_run_that_is_not_finite_ends_with_code_4_and_the_others_are_made(digits, tmp_path):
     """Weight decay multiplies the weights by 1 − 1 · 11 = −10 a step: float32 ends after 38 steps, the loss before."""
     wild = write_spec(tmp_path, rounds=40, lr=1.0).read_text().replace("lr = 1.0", "lr = 1.0\nweight_decay = 11.0")
@@ -181,7 +181,7 @@ def test_a_run_that_is_not_finite_ends_with_code_4_and_the_others_are_made(digit
         assert (out / "curves.png").exists()
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_torchrun_without_stgt_shows_the_lines_of_one_process(digits, tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "stgt.train"]
     arguments = ["--spec", write_spec(tmp_path, lr=2.0), "--data-dir", digits, "--out", tmp_path / "out"]
@@ -192,7 +192,7 @@ def test_torchrun_without_stgt_shows_the_lines_of_one_process(digits, tmp_path):
     assert result.stderr.count("warning: STGT, lr 2.0: lr · tau = 10; ") == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize("launcher", ["stgt train", "torchrun"])
 def test_what_only_the_processes_find_gives_the_folder_back(digits, tmp_path, launcher):
     script, out = tmp_path / "mine.py", tmp_path / "out"

@@ -8,7 +8,7 @@ import pytest
 from test_train_command import ROOT, command
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("data", ["made up", "real"])
 def test_the_example_of_a_spec_learns(digits, tmp_path, data):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from literal import NODES
-from nodes import World
 
 
 @pytest.mark.parametrize("graph", ["static", "one-peer", "complete"])
@@ -22,16 +21,6 @@ def test_early_with_a_schedule_and_momentum_free_groups(world):
     late, early = (world.run("quadratic", rates=[0.1, 0.03], scheduler="base", early=flag) for flag in (False, True))
     for one, two in zip(late, early, strict=True):
         np.testing.assert_allclose(two["x"], one["x"], rtol=0, atol=1e-12)
-
-
-def test_early_notices_another_lr(forker):
-    """In a world of its own: the nodes stop in the middle of a talk."""
-    pair = World(forker, 2)
-    try:
-        for answer in pair.ask("uneven_rates"):
-            assert "lr or tau" in answer["error"]
-    finally:
-        pair.close()
 
 
 # What one rounding to the wire's precision may change of a message, relative.

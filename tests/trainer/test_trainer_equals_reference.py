@@ -16,9 +16,9 @@ from stgt.torch import DistributedOptimizer
 NODES, ROUNDS, TAU, LR = 8, 50, 3, 0.05
 ALGORITHMS = [
     "STGT", "KGT", "FlexGT-first", "FlexGT-last", "DSGT", "DPSGD", "FedAvg", "FedProx", "Scaffold-II", "ScaffoldPlus",
-    "ProxSkip", "ProxSkip-periodic",
 ]  # fmt: skip
 CASES = [(name, graph) for name in ALGORITHMS for graph in ("static", "one-peer", "server")] + [
+    *((name, graph) for name in ("ProxSkip", "ProxSkip-periodic") for graph in ("static", "hypercuboid", "server")),
     ("STGT-adjoint", "schedule"),
     ("DIGing", "directed"),
     ("NEXT", "matching"),

@@ -1,12 +1,16 @@
 """Mistakes: every node gets one sentence that says what to do."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
 from literal import NODES, assert_same
 from scenarios_use import Quadratic, data
 
+import catalogue
 import stgt
+from stgt.algorithms.calls import divides
 from stgt.torch import DistributedOptimizer
 
 MISTAKES = {
@@ -53,6 +57,8 @@ MISTAKES = {
     "unfrozen later": "a frozen parameter is trained now",
     "group later": "a parameter group cannot be added later",
     "empty loader": "has no batches",
+    "one empty loader": "the loader of rank 3 has no batches",
+    "endless loader": "the loader of rank 3 has no length: give opt.batches(loader, rounds=…).",
     "early FlexGT": "cannot send half of its message",
     "early ATC": "cannot send half of its message",
     "early FedAvg": "cannot send half of its message",
@@ -68,6 +74,22 @@ def test_mistakes(world, kind):
         assert words.endswith((".", "?"))
         assert ". " not in words
         assert "\n" not in words
+
+
+def test_methods_that_divide_by_the_stepsize():
+    """By their equations: c ← c + β(h − W h)/(γτ) and its kin, also inside others; GTAdam only multiplies by γ."""
+    found = {name for name, method in catalogue.instances().items() if divides(method)}
+    assert found == {"LED", "ExactDiffusion", "EXTRA", "ProxSkip", "ProxSkip-periodic", "Outer-LED", "Adaptive-LED"}
+
+
+def test_a_method_that_cannot_be_tried_on_numbers_is_taken_to_divide():
+    @dataclass(frozen=True, kw_only=True)
+    class Clipped(stgt.LED):
+        def merge(self, state, local, mixed):
+            found = super().merge(state, local, mixed)
+            return {**found, "c": found["c"].clip(-1, 1)}
+
+    assert divides(Clipped())
 
 
 def test_without_a_process_group():

@@ -67,13 +67,16 @@ def test_idle_nodes_stay_where_they_are(world, name):
     ],
 )
 def test_bytes_along_edges(world, graph, name, degree):
-    """degree × fields × numbers × 8 bytes a round: LED sends half of what ST-GT does, and an outer momentum nothing."""
+    """degree × fields × numbers × 8 bytes a round: LED sends half of what ST-GT does, and an outer momentum nothing.
+
+    A method that divides by the sum of the stepsizes sends that number too.
+    """
     found = world.run("measured", name=name, graph=graph, base="sgd", rounds=3, tau=2, chunk=16)
     fields = 2 if "STGT" in name else 1
     assert method(name, 2).cost().vectors == fields
     for node in found:
         assert node["sizes"] == [SIZE]
-        assert node["metrics"]["bytes_sent"] == 3 * degree * fields * SIZE * 8
+        assert node["metrics"]["bytes_sent"] == 3 * degree * (fields * SIZE + ("LED" in name)) * 8
 
 
 @pytest.mark.parametrize("wire", [None, "float16"])
@@ -113,3 +116,8 @@ def test_one_node_writes_a_csv_file(world, tmp_path):
     assert {name: float(value) for name, value in row.items()} == {
         f"stgt/{name}": value for name, value in found[0]["metrics"].items()
     }
+
+
+def test_nobody_holds_on_to_what_was_summed(world):
+    """A thread of gloo's that lets go of it while Python shuts down aborts the process, whose training went well."""
+    assert {node["held"] for node in world.run("summed", times=100)} == {0}

@@ -56,3 +56,12 @@ def test_a_plain_optimisers_state_is_taken_over_at_the_start(world, base, tensor
     """SGD keeps a momentum_buffer for each of the two parameters, AdamW step, exp_avg and exp_avg_sq."""
     for node in world.run("plain_state", base=base):
         assert node == {"same": [True] * 2 * tensors, "lr": 0.02, "round": 0}
+
+
+def test_a_state_dict_is_said_to_be_one_nodes_alone(world):
+    """Once, at rank 0: a script that saves there only would find out when it loads."""
+    first, *others = world.run("states_in_words")
+    assert others == [[]] * (NODES - 1)
+    (words,) = first
+    assert "rank 0's part of the state alone" in words
+    assert "opt.save(folder)" in words

@@ -23,7 +23,7 @@ FOREIGN = ("foreign_killed", "foreign_fails", "foreign_hangs")
 def main(way: str, folder: str, timeout: str) -> None:
     torch.set_num_threads(1)
     watch.HEARTBEAT_INTERVAL = 0.2
-    watch.GRACE = 3.0
+    watch.GRACE, watch.FAREWELL = 3.0, 0.6
     if way in FOREIGN:
         from datetime import timedelta
 
@@ -46,10 +46,12 @@ class Model(torch.nn.Module):
         self.v = torch.nn.Parameter(torch.full((40,), start))
 
 
-def made(model=None, algorithm=None, lr: float = 0.1, **options) -> tuple[Model, DistributedOptimizer]:
+def made(
+    model=None, algorithm=None, lr: float = 0.1, graph: str = "complete", **options
+) -> tuple[Model, DistributedOptimizer]:
     model = model or Model()
     sgd = torch.optim.SGD(model.parameters(), lr=lr)
-    return model, DistributedOptimizer(sgd, algorithm or stgt.STGT(tau=2), "complete", chunk=16, **options)
+    return model, DistributedOptimizer(sgd, algorithm or stgt.STGT(tau=2), graph, chunk=16, **options)
 
 
 def step(model: Model, opt: DistributedOptimizer, factor: float = 1.0) -> None:
@@ -97,6 +99,24 @@ def float16_overflow(rank: int, folder: Path) -> None:
     model, opt = made(message_dtype="float16")
     for _ in range(4):
         step(model, opt, 1e7 if rank == 1 else 1.0)
+
+
+# -- unequal stepsizes -----------------------------------------------------------------------------------------------
+
+
+def another_lr(rank: int, folder: Path) -> None:
+    rounds(*made(algorithm=stgt.LED(tau=2), lr=0.2 if rank == 1 else 0.1, graph="ring"), 2)
+
+
+def another_lr_early(rank: int, folder: Path) -> None:
+    rounds(*made(lr=0.2 if rank == 1 else 0.1, early=True), 2)
+
+
+def a_round_ended_early(rank: int, folder: Path) -> None:
+    model, opt = made(algorithm=stgt.ProxSkip(tau=2))
+    rounds(model, opt, 3)
+    step(model, opt)
+    opt.end_round() if rank == 1 else step(model, opt)
 
 
 # -- one node alone --------------------------------------------------------------------------------------------------
@@ -182,14 +202,6 @@ def again_after_a_loss(rank: int, folder: Path) -> None:
         rounds(model, opt, 1)
     except LostNodeError:
         opt.evaluate(lambda: 1.0)
-
-
-def stopped(rank: int, folder: Path) -> None:
-    model, opt = made()
-    rounds(model, opt, 1)
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    opt.metrics()
 
 
 # -- errors of one node's own ----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ TAU, RATE, TIMEOUT = 3, 0.1, 4.0
 def main(folder: str, *calls: str) -> None:
     torch.set_num_threads(1)
     watch.HEARTBEAT_INTERVAL = 0.1
-    watch.GRACE = 3.0
+    watch.GRACE, watch.FAREWELL = 3.0, 0.6
     rank = init(timeout=TIMEOUT)
     model = Quadratic()
     sgd = torch.optim.SGD(model.parameters(), lr=RATE)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from stgt.checks import check_choice
+from stgt.torch.flat import wide
 
 POLICIES = ("average", "local", "none")
 _log = logging.getLogger("stgt")
@@ -114,7 +115,7 @@ class Buffers:
 
     def flat(self, buffers: Mapping[str, Tensor]) -> Tensor:
         """A copy of some buffers as one vector."""
-        return torch.cat([buffer.detach().reshape(-1) for buffer in buffers.values()])
+        return torch.cat([wide(buffer.detach().reshape(-1)) for buffer in buffers.values()])
 
     def put(self, buffers: Mapping[str, Tensor], flat: Tensor) -> None:
         """Writes such a vector back."""

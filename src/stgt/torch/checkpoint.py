@@ -22,7 +22,7 @@ from torch import Tensor
 
 from stgt.torch.finite import first_nonfinite
 from stgt.torch.parts import ABSENT, FORMAT, Look, Parts, Place
-from stgt.torch.state import stand, standing, unlike
+from stgt.torch.state import pack, stand, standing, unlike, unpack
 
 if TYPE_CHECKING:
     from stgt.torch.optimizer import DistributedOptimizer
@@ -86,7 +86,9 @@ def load(opt: DistributedOptimizer, folder: Path, start_anew: bool) -> dict[str,
         for name, buffer in opt.buffers.all.items():
             buffer.copy_(file.get_tensor(f"buffer.{name}"))
         torch.set_rng_state(file.get_tensor("rng"))
-        _load_base(opt, about["base"], {name: file.get_tensor(name) for name in names if name.startswith("base.")})
+        _load_base(
+            opt, about["base"], {name: file.get_tensor(name) for name in names if name.startswith(("base.", "nested."))}
+        )
     stand(opt, about)
     parts.confirm(here)
     opt._watch.checkpoint = f"the checkpoint of round {opt.round} in {folder} is intact"
@@ -132,7 +134,10 @@ def _begin(opt: DistributedOptimizer, parts: Parts) -> tuple[str | None, dict[Pl
 
 def _write(opt: DistributedOptimizer, parts: Parts, here: Place, extra: Any) -> str | None:
     """Writes this node's part; None, or the sentence of what failed."""
-    tensors, values = _base_state(opt)
+    try:
+        tensors, values = _base_state(opt)
+    except ValueError as error:
+        return f"rank {opt.rank}: {error}"
     for number, block in enumerate(opt.blocks):
         tensors |= {f"block.{number}.{name}": value for name, value in block.buffers.items()}
     bad = first_nonfinite((_in_words(opt, name), value) for name, value in tensors.items())
@@ -140,11 +145,10 @@ def _write(opt: DistributedOptimizer, parts: Parts, here: Place, extra: Any) -> 
         return f"rank {opt.rank}: {bad}; nothing was saved, and earlier checkpoints stay: load one, or lower lr."
     tensors |= {f"buffer.{name}": buffer.detach().contiguous() for name, buffer in opt.buffers.all.items()}
     tensors["rng"] = torch.get_rng_state()
-    for value, name in ((extra, "extra"), (values, f"the state of {type(opt.base).__name__}")):
-        try:
-            json.dumps(value)
-        except (TypeError, ValueError) as error:
-            return f"{name} cannot be written as JSON ({error}): use numbers, words, lists and dicts."
+    try:
+        json.dumps(extra)
+    except (TypeError, ValueError) as error:
+        return f"extra cannot be written as JSON ({error}): use numbers, words, lists and dicts."
     try:
         parts.write(here, _apart(tensors), {**standing(opt), "base": values, "extra": extra})
     except (OSError, SafetensorError) as error:
@@ -221,20 +225,28 @@ def _base_state(opt: DistributedOptimizer) -> tuple[dict[str, Tensor], dict[str,
             if isinstance(value, Tensor):
                 tensors[f"base.{index}.{name}"] = value.detach().contiguous()
             else:
-                numbers.setdefault(str(index), {})[name] = value
+                numbers.setdefault(str(index), {})[name] = pack(value, f"nested.{index}.{name}", tensors)
     groups = [
-        {name: value.item() if isinstance(value, Tensor) else value for name, value in group.items()}
-        for group in state["param_groups"]
+        {
+            name: value.item() if isinstance(value, Tensor) else pack(value, f"nested.group {number}.{name}", tensors)
+            for name, value in group.items()
+        }
+        for number, group in enumerate(state["param_groups"])
     ]
     return tensors, {"state": numbers, "groups": groups}
 
 
 def _load_base(opt: DistributedOptimizer, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    state: dict[int, dict[str, Any]] = {int(index): dict(entries) for index, entries in values["state"].items()}
+    state: dict[int, dict[str, Any]] = {
+        int(index): {name: unpack(value, tensors) for name, value in entries.items()}
+        for index, entries in values["state"].items()
+    }
     for key, value in tensors.items():
-        _, index, name = key.split(".", 2)
-        state.setdefault(int(index), {})[name] = value
-    opt.base.load_state_dict({"state": state, "param_groups": values["groups"]})
+        kind, index, name = key.split(".", 2)
+        if kind == "base":
+            state.setdefault(int(index), {})[name] = value
+    groups = [{name: unpack(value, tensors) for name, value in group.items()} for group in values["groups"]]
+    opt.base.load_state_dict({"state": state, "param_groups": groups})
     opt.param_groups, opt.state = opt.base.param_groups, opt.base.state
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch.distributed as dist
@@ -13,6 +13,11 @@ from stgt.checks import check_choice, check_count, check_seed
 from stgt.ops import NUMPY
 from stgt.problems import partition
 from stgt.randomness import STREAM_LOCAL, Clock
+
+if TYPE_CHECKING:
+    from stgt.torch.optimizer import DistributedOptimizer
+
+NO_BATCHES = "the loader of rank {rank} has no batches: give every node some data."
 
 
 def node_split(
@@ -80,3 +85,24 @@ class ClockSampler(Sampler[list[int]]):
         while True:
             yield self.at(step)
             step += 1
+
+
+def end_of_epoch(opt: DistributedOptimizer, loader: Any) -> tuple[int, int]:
+    """The round, and how many steps into it, after as many steps as the longest of the nodes' loaders has batches.
+
+    Where nodes differ in tau, or in how far they are in a round, it is the end of a round.
+    """
+    try:
+        length = len(loader)
+    except TypeError:
+        length = None
+    told = opt._group.meet("batches(loader)", [length, opt.taken, opt.algorithm.tau])
+    for rank, (batches, _, _) in enumerate(told):
+        if batches is None:
+            raise ValueError(f"the loader of rank {rank} has no length: give opt.batches(loader, rounds=…).")
+        if not batches:
+            raise ValueError(NO_BATCHES.format(rank=rank))
+    longest = max(batches for batches, _, _ in told)
+    ends = {divmod(taken + longest, tau) for _, taken, tau in told}
+    rounds, steps = ends.pop() if len(ends) == 1 else (max(r + (steps > 0) for r, steps in ends), 0)
+    return opt.round + rounds, steps

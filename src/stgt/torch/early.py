@@ -16,6 +16,7 @@ from torch import Tensor
 
 from stgt.algorithms import Algorithm, Linear
 from stgt.torch.exchange import Exchange, Part
+from stgt.torch.flat import wide
 from stgt.torch.local import Chunk, Steps
 from stgt.torch.routes import Route
 
@@ -42,7 +43,7 @@ class Early:
         self.steps, self.exchange, self.tau = steps, exchange, tau
         self.late = bool(late_of(steps.algorithm))
         ahead = ahead_of(steps.algorithm)
-        self.mixed = [{name: torch.empty_like(block.x) for name in ahead} for block in steps.blocks]
+        self.mixed = [{name: torch.empty_like(wide(block.x)) for name in ahead} for block in steps.blocks]
         self._walk: Iterator[None] = iter(())
         self._begun = False  # has some of it been sent?
         self._per_step = 1
@@ -85,9 +86,7 @@ class Early:
                 chunk.merge(self._where(chunk), slice(None))
             self.exchange.run(others, way)
             return
-        travelled = torch.tensor([block.travelled for block in self.steps.blocks], dtype=torch.float64)
-        late = [_Late(chunk, self._where(chunk)) for chunk in chunks]
-        self.exchange.run([_SameRate(travelled), *late, *others], way)
+        self.exchange.run([*others, *(_Late(chunk, self._where(chunk)) for chunk in chunks)], way)
 
     def _where(self, chunk: Chunk) -> dict[str, Tensor]:
         number = next(i for i, block in enumerate(self.steps.blocks) if block is chunk.block)
@@ -103,7 +102,7 @@ class _Ahead:
         self.chunk, self.kept, self.weights = chunk, kept, weights
 
     def message(self) -> Mapping[str, Tensor]:
-        start = self.chunk.state["x"]  # kept apart from the model, which moves on while this travels
+        start = wide(self.chunk.state["x"])  # kept apart from the model, which moves on while this travels
         return {name: start if weight == 1.0 else weight * start for name, weight in self.weights.items()}
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
@@ -148,24 +147,6 @@ class _Late:
             early = self.early[sent.name][where] if sent.name in self.early else 0.0
             heard[sent.name] = weight * mixed["direction"] + early
         chunk.merge(heard, where)
-
-
-class _SameRate:
-    """The sums of the nodes' stepsizes, which the early half takes to be the same."""
-
-    exact = True
-
-    def __init__(self, travelled: Tensor):
-        self.travelled = travelled
-
-    def message(self) -> Mapping[str, Tensor]:
-        return {"direction": self.travelled}
-
-    def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
-        if not torch.allclose(mixed["direction"], self.travelled, rtol=1e-3, atol=0):
-            raise ValueError(
-                "early=True, and a neighbour has another lr or tau: give all nodes the same, or leave it out."
-            )
 
 
 def ahead_of(algorithm: Algorithm, r: int = 0) -> dict[str, float]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from stgt.algorithms.calls import whole
 from stgt.torch.finite import NonFiniteError, first_nonfinite, in_blocks
-from stgt.torch.flat import Block, parts_of
+from stgt.torch.flat import Block, parts_of, wide
 
 if TYPE_CHECKING:
     from stgt.torch.optimizer import DistributedOptimizer
@@ -31,8 +31,9 @@ def averaged(opt: DistributedOptimizer, call: str = "averaged()") -> Iterator[No
     try:
         with torch.no_grad(), opt._group.talking(call):
             for block in opt.blocks:
-                block.x.mul_(weight) if weight else block.x.zero_()
-                opt._group.sum(block.x)
+                share = wide(block.x)
+                share.mul_(weight) if weight else share.zero_()
+                block.x.copy_(opt._group.sum(share))
             if statistics is not None:
                 opt.buffers.put(mixed, opt._group.sum(statistics * weight))
         yield
@@ -87,7 +88,7 @@ def metrics(opt: DistributedOptimizer) -> dict[str, float]:
     with torch.no_grad(), opt._group.talking("metrics()"):
         for block in opt.blocks:
             for part in parts_of(block.size, opt._chunk):
-                sums[0] += _spread(opt, block.x[part], weight)
+                sums[0] += _spread(opt, wide(block.x[part]), weight)
                 if not tracks:
                     continue
                 state = _state(opt, block, part, weight)
@@ -117,7 +118,7 @@ def metrics(opt: DistributedOptimizer) -> dict[str, float]:
 def _state(opt: DistributedOptimizer, block: Block, part: slice, weight: float) -> dict[str, Tensor]:
     """The state in a part of a block; of what a server holds, the server's, which an idle node may not have heard."""
     held = opt.algorithm.held if opt.topology.has_server else ()
-    state = {name: value[part] for name, value in block.state.items()}
+    state = {name: wide(value[part]) for name, value in block.state.items()}
     state = {name: _sum(opt, value * weight) if name in held else value for name, value in state.items()}
     return whole(opt.algorithm, state)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from stgt.torch.finite import NonFiniteError, is_finite
 from stgt.torch.flat import parts_of
 from stgt.torch.group import Group
+from stgt.torch.rates import SameRate
 from stgt.torch.routes import Mean, Route
 from stgt.torch.status import Wait
 
@@ -44,6 +45,7 @@ class _Said:
     message: Mapping[str, Tensor]
     wires: dict[str, Tensor] = field(default_factory=dict)  # what is sent of each field, in the wire's precision
     heard: dict[str, list[tuple[float, Tensor]]] = field(default_factory=dict)
+    came: list[tuple[int, Tensor]] = field(default_factory=list)  # who has said what, of all fields
     gives: dict[str, tuple[float, ...]] = field(default_factory=dict)  # by which those told take a pushed field
     gathered: dict[tuple[str, Mean], list[tuple[float, Tensor]]] = field(default_factory=dict)
     means: dict[str, Tensor] = field(default_factory=dict)
@@ -88,6 +90,9 @@ class Exchange:
                 under_way.append(self._tell(number + AHEAD, parts[number + AHEAD], routes))
             now = under_way.popleft()
             self._finish(now)
+            if isinstance(now.part, SameRate):
+                for peer, value in now.came:
+                    now.part.compare(peer, value)
             if number == 0:
                 self.seconds_waiting += time.perf_counter() - began
                 began = time.perf_counter()
@@ -116,6 +121,7 @@ class Exchange:
             for place, (peer, weight) in enumerate(route.hear):
                 buffer = self._buffer((number % RING, name, place), wire)
                 said.heard[name].append((weight, buffer))
+                said.came.append((peer, buffer))
                 operations.append(self._receive(buffer, peer, 2 * tag))
             for which, mean in enumerate(route.joins):
                 if self.rank not in mean.members:
@@ -128,6 +134,7 @@ class Exchange:
                 for place, peer in enumerate(peer for peer in mean.members if peer != self.rank):
                     buffer = self._buffer((number % RING, name, which, place), wire)
                     said.gathered[name, mean].append((1.0 / len(mean.members), buffer))
+                    said.came.append((peer, buffer))
                     operations.append(self._receive(buffer, peer, 2 * tag))
         self._post(said, operations)
         return said

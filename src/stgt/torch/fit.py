@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_flag
@@ -13,6 +16,10 @@ from stgt.registry import TOPOLOGIES
 from stgt.setting import check_algorithm_object, check_fit, check_topology_object
 from stgt.topology import Topology
 from stgt.torch.early import Early
+from stgt.torch.finite import name_of
+
+if TYPE_CHECKING:
+    from stgt.torch.optimizer import DistributedOptimizer
 
 
 def check_optimizer(optimizer: Any) -> None:
@@ -23,6 +30,22 @@ def check_optimizer(optimizer: Any) -> None:
         raise ValueError("optimizer is LBFGS, which takes many gradients a step: give another, such as SGD.")
     if any(group.get("maximize") for group in optimizer.param_groups):
         raise ValueError("optimizer has maximize=True: leave it out, and minimise the negative loss.")
+
+
+def check_tensors(opt: DistributedOptimizer, parameters: Iterable[Tensor]) -> None:
+    """A ValueError that names a parameter without values of its own in this process."""
+    model = opt.buffers.model
+    for one in [*parameters, *(model.parameters() if model is not None else ())]:
+        if bool(is_traceable_wrapper_subclass(one)):
+            raise ValueError(
+                f"{name_of(opt, one)} is a {type(one).__name__}, of which a process may hold a part only, as with FSDP "
+                "or tensor parallelism: give the plain model, each node trains all of it."
+            )
+        if one.is_meta:
+            raise ValueError(
+                f"{name_of(opt, one)} is on the meta device and has no values: call model.to_empty(device=…) and fill "
+                "the model before DistributedOptimizer."
+            )
 
 
 def check_sending(

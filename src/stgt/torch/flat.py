@@ -13,6 +13,16 @@ ALIGN = 16  # elements between the starts of two parameters: whole cache lines
 PIECE = 1 << 17  # elements that several operations work on in turn: they stay in the cache between two of them
 
 
+def wide(vector: Tensor) -> Tensor:
+    """The same in float32 where it has less: a round's sums over steps and nodes would be lost to rounding."""
+    return vector.float() if is_reduced(vector) else vector
+
+
+def is_reduced(vector: Tensor) -> bool:
+    """Has it less than float32's precision?"""
+    return vector.dtype.itemsize < 4
+
+
 class Slot:
     """Where one parameter lies in its block."""
 
@@ -82,6 +92,8 @@ class Block:
             slot.parameter.data = view
         self.state: dict[str, Tensor] = {}  # the algorithm's, by field; "x" is the round's start if it is kept
         self.first: Tensor | None = None  # the round's first gradient
+        self.final: Tensor | None = None  # the last one with its weight decay, where the method reads that
+        self.decay = 0.0  # the last step's weight decay, as far as it is made here
         self.total: Tensor | None = None  # the sum of the round's corrected gradients
         self.travelled = 0.0  # the sum of the round's stepsizes
 
@@ -109,30 +121,41 @@ class Block:
             found.append(Stretch(part, places))
         return found
 
-    def gradients(self) -> list[Tensor]:
-        """All gradients in the order of the block, as `stretches` cuts them.
-
-        A parameter without a gradient counts as one whose gradient is zero.
-        """
-        found: list[Tensor] = []
+    def gradients(self) -> list[Tensor | None]:
+        """All gradients in the order of the block, as `stretches` cuts them; None for those of a parameter without."""
+        found: list[Tensor | None] = []
         for slot in self.slots:
             gradient = slot.gradient()
             if gradient is None:
-                slot.parameter.grad = torch.zeros_like(slot.parameter)
-                gradient = slot.gradient()
-                assert gradient is not None
-            found += gradient.split(slot.cuts) if len(slot.cuts) > 1 else (gradient,)
+                found += [None] * len(slot.cuts)
+            else:
+                found += gradient.split(slot.cuts) if len(slot.cuts) > 1 else (gradient,)
         return found
 
-    def last(self, part: slice) -> Tensor:
-        """The last gradient in a part of the block, gathered from the parameters."""
-        found = torch.zeros(part.stop - part.start, dtype=self.x.dtype, device=self.x.device)
+    def present(self, part: slice) -> Iterator[tuple[slice, Tensor]]:
+        """The gradients that there are in a part of the block, and where in it they lie."""
         for slot in self.slots:
             low, high = max(part.start, slot.offset), min(part.stop, slot.offset + slot.size)
             gradient = slot.gradient() if low < high else None
             if gradient is not None:
-                found[low - part.start : high - part.start] = gradient[low - slot.offset : high - slot.offset]
+                yield slice(low - part.start, high - part.start), gradient[low - slot.offset : high - slot.offset]
+
+    def last(self, part: slice) -> Tensor:
+        """The last gradient in a part of the block, gathered from the parameters; 0 of a parameter without one."""
+        found = torch.zeros_like(wide(self.x[part]))
+        for where, gradient in self.present(part):
+            found[where] = gradient
         return found
+
+    def keep_last(self) -> None:
+        """Keeps the gradients with the weight decay at the present model, from which a step leads away."""
+        if self.final is None:
+            self.final = torch.zeros_like(wide(self.x))
+        every = slice(0, self.size)
+        self.final.zero_()
+        for where, gradient in self.present(every):
+            self.final[where] = gradient
+            self.final[where].add_(self.x[where], alpha=self.decay)
 
     @property
     def buffers(self) -> dict[str, Tensor]:

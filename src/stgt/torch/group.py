@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from stgt.torch.status import Wait
 from stgt.torch.watch import LostNodeError, Watch
 from stgt.torch.world import BACKEND_TIMEOUT
 
+LETS_GO = 1.0  # seconds after which a backend that keeps a tensor is no longer waited for
 _out_of_use: list[Any] = []  # process groups whose optimisers are gone; Python may find that out in any thread
 
 
@@ -72,28 +74,47 @@ class Group:
 
     def sum(self, value: Tensor) -> Tensor:
         """Σ over the nodes, in place."""
-        with self._waiting():
+        with self._collective(value):
             dist.all_reduce(value, group=self.processes)
         return value
 
     def largest(self, value: Tensor) -> Tensor:
         """The largest of the nodes', in place."""
-        with self._waiting():
+        with self._collective(value):
             dist.all_reduce(value, op=dist.ReduceOp.MAX, group=self.processes)
         return value
 
     def from_first(self, value: Tensor) -> Tensor:
         """Rank 0's, in place."""
-        with self._waiting():
+        with self._collective(value):
             dist.broadcast(value, src=0, group=self.processes)
         return value
 
     def gather(self, value: Tensor) -> list[Tensor]:
         """That of each node."""
         found = [value.new_empty(value.shape) for _ in range(self.nodes)]
-        with self._waiting():
+        with self._collective(value, *found):
             dist.all_gather(found, value, group=self.processes)
         return found
 
+    @contextmanager
+    def _collective(self, *tensors: Tensor) -> Iterator[None]:
+        """A collective of torch's, at whose end gloo's own thread has let go of the tensors.
+
+        It does so a little later than it says that all is done. If the script ends meanwhile, that thread needs Python,
+        which is shutting down, and torch aborts the process.
+        """
+        users = sum(map(_users, tensors))
+        with self._waiting():
+            yield
+        end = time.monotonic() + LETS_GO
+        while tensors[0].is_cpu and sum(map(_users, tensors)) > users and time.monotonic() < end:
+            time.sleep(1e-5)  # in which the other thread can have the interpreter
+
     def _waiting(self) -> Any:
         return self.watch.waiting(Wait(self._call, "torch", self.scope, group=getattr(self, "processes", None)))
+
+
+def _users(tensor: Tensor) -> int:
+    """How many hold on to it in torch's own code."""
+    return tensor._use_count()  # pyright: ignore[reportAttributeAccessIssue]

@@ -15,7 +15,7 @@ from torch import Tensor
 from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import begin, hear, readable, say
 from stgt.torch.exchange import RING
-from stgt.torch.flat import PIECE, Block, Stretch
+from stgt.torch.flat import PIECE, Block, Slot, Stretch, is_reduced, wide
 
 
 def gain(group: dict[str, Any]) -> float:
@@ -58,16 +58,15 @@ class Steps:
         self.divides = not plain and "gamma" in reads
         self._scratch: dict[Any, Tensor] = {}
         self.corrected = False  # do the gradients hold the corrections now?
-        self._last: list[tuple[Any, int]] = []  # the last step's gradients, and their versions
+        self._last: list[tuple[Any, int] | None] = []  # the last step's gradients, and their versions
+        self._lent: list[Slot] = []  # those that have a gradient for the time of the base optimiser's step only
         for block in blocks:
-            if algorithm.starts_warm:  # it waits for the first gradients
-                block.state = {name: block.x if name == "x" else 0 * block.x for name in algorithm.state_fields}
-            else:
-                block.state = _apart(begin(algorithm, block.x))
-            if self.keeps_start:
-                block.state["x"] = block.x.clone()
+            x = wide(block.x)  # all but the model itself is kept in float32 at least
+            warm = algorithm.starts_warm  # it waits for the first gradients
+            state = dict.fromkeys(algorithm.state_fields, 0 * x) if warm else begin(algorithm, x)
+            block.state = _apart({**state, "x": block.x.clone() if self.keeps_start else block.x}, block.x)
             block.first = torch.zeros_like(block.x) if self.keeps_first else None
-            block.total = torch.zeros_like(block.x) if self.sums else None
+            block.total = torch.zeros_like(x) if self.sums else None
         self._stretches = self._cut_up(PIECE)
         self._joined = not plain  # is it settled how much a step works on at once?
 
@@ -79,31 +78,41 @@ class Steps:
     def apply(self, groups: list[dict[str, Any]], first: bool) -> None:
         """One local step x ← x − lr (g + correction), or its corrected gradients for the base optimiser.
 
-        A parameter without a gradient counts as one whose gradient is zero.
+        A parameter without a gradient has no weight decay either: its correction alone moves it.
         """
         made = False  # is some correction a new tensor, and not one that is kept?
         for block, stretches in zip(self.blocks, self._stretches, strict=True):
             group = groups[block.group]
-            rate, decay = float(group["lr"]), float(group.get("weight_decay", 0.0)) if self.plain else 0.0
+            rate, block.decay = float(group["lr"]), float(group.get("weight_decay", 0.0)) if self.plain else 0.0
             block.travelled += rate * gain(group) if self.divides else rate
+            if not self.plain:
+                self._lend(block)
+            if "last" in self.algorithm.reads and block.decay:
+                block.keep_last()
+            else:
+                block.final = None
             gradients, used = block.gradients(), 0
             for views in stretches:
-                g = gradients[used : used + len(views.xs)]
-                used += len(views.xs)
-                if decay:
-                    torch._foreach_add_(g, views.xs, alpha=decay)
-                if first and views.first is not None:
-                    torch._foreach_copy_(views.first, g)
-                c = self.algorithm.correction(views.state, views.x)
+                here, used = slice(used, used + len(views.xs)), used + len(views.xs)
+                c = self.algorithm.correction(views.state, wide(views.x))
                 corrections = views.split(c) if isinstance(c, Tensor) else None
+                made = made or is_reduced(views.x)
                 made = made or (corrections is not None and not any(c is kept for kept in views.state.values()))
-                if self.plain:
-                    _move(views.xs, g, corrections, rate, not self.guarded)
-                    continue
-                if corrections is not None:
-                    torch._foreach_add_(g, corrections)
-                if views.total is not None:
-                    torch._foreach_copy_(views.total, g) if first else torch._foreach_add_(views.total, g)
+                lists = views.xs, gradients[here], corrections, views.first, views.total
+                for xs, g, cs, firsts, totals in _by_gradient(lists):
+                    if first and firsts is not None:
+                        torch._foreach_zero_(firsts) if g is None else torch._foreach_copy_(firsts, g)
+                        if block.decay and g is not None:
+                            torch._foreach_add_(firsts, xs, alpha=block.decay)
+                    if self.plain:
+                        _move(xs, g, cs, rate, block.decay, not self.guarded)
+                        continue
+                    if cs is not None and g is not None:
+                        torch._foreach_add_(g, cs)
+                    if totals is not None and g is not None:
+                        torch._foreach_copy_(totals, g) if first else torch._foreach_add_(totals, g)
+                    elif totals is not None and first:
+                        torch._foreach_zero_(totals)
         self.corrected = not self.plain
         if not self._joined:
             self._joined = True
@@ -111,11 +120,29 @@ class Steps:
                 self._stretches = self._cut_up(max(block.size for block in self.blocks))
 
     def last(self, block: Block, part: slice) -> Tensor:
-        """The round's last gradient as it was computed, in a part of a block."""
+        """The round's last gradient as it was computed, in a part of a block.
+
+        Weight decay is that of the model it was computed at if the method reads it, else that of the present one.
+        """
+        if block.final is not None:
+            return block.final[part].clone()
         found = block.last(part)
-        if not self.corrected:
-            return found
-        return found - self._correction(block, part)
+        correction = self._correction(block, part) if self.corrected else None
+        for where, _ in block.present(part):
+            if block.decay:
+                found[where].add_(block.x[part][where], alpha=block.decay)
+            if isinstance(correction, Tensor):
+                found[where].sub_(correction[where])
+        return found
+
+    def _lend(self, block: Block) -> None:
+        """Gives a gradient, of 0, to what has none and a correction: the base optimiser leaves out what has none."""
+        for slot in block.slots:
+            if slot.parameter.grad is None:
+                correction = self._correction(block, slice(slot.offset, slot.offset + slot.size))
+                if isinstance(correction, Tensor) and bool(correction.any()):
+                    slot.parameter.grad = torch.zeros_like(slot.parameter)
+                    self._lent.append(slot)
 
     def scratch(self, number: int, like: Tensor) -> Tensor:
         """Room for a chunk's direction, used again some chunks later: fresh memory costs more than the arithmetic."""
@@ -125,17 +152,19 @@ class Steps:
         return self._scratch[key][: like.numel()]
 
     def note_gradients(self) -> None:
-        """Remembers which gradients are the last step's."""
+        """Remembers which gradients are the last step's, and takes back those that were lent for it."""
+        while self._lent:
+            self._lent.pop().parameter.grad = None
         gradients = [slot.parameter.grad for block in self.blocks for slot in block.slots]
-        self._last = [(weakref.ref(one), one._version) for one in gradients if one is not None]
+        self._last = [None if one is None else (weakref.ref(one), one._version) for one in gradients]
 
     @property
     def has_gradients(self) -> bool:
         """Are the gradients still those of the last step? zero_grad() or another backward() has changed them."""
         gradients = [slot.parameter.grad for block in self.blocks for slot in block.slots]
         return len(self._last) == len(gradients) and all(
-            one is not None and known() is one and one._version == version
-            for one, (known, version) in zip(gradients, self._last, strict=True)
+            known is None if one is None else known is not None and known[0]() is one and known[1] == one._version
+            for one, known in zip(gradients, self._last, strict=True)
         )
 
     def check_round(self) -> None:
@@ -151,9 +180,12 @@ class Steps:
         for block in self.blocks:
             if block.total is not None:
                 block.total.zero_()
+            block.final, block.decay = None, 0.0
             for slot in block.slots:
                 part = slice(slot.offset, slot.offset + slot.size)
                 correction = self._correction(block, part)
+                if slot.parameter.grad is None and "last" in self.algorithm.reads:
+                    slot.parameter.grad = torch.zeros_like(slot.parameter)
                 for place in (slot.gradient(), None if block.first is None else block.first[part]):
                     if place is not None:
                         place.zero_().sub_(correction)
@@ -177,7 +209,7 @@ class Steps:
         self.note_gradients()
 
     def _correction(self, block: Block, part: slice) -> Any:
-        return self.algorithm.correction(readable(self.algorithm, _cut(block.state, part)), block.x[part])
+        return self.algorithm.correction(readable(self.algorithm, _cut(block.state, part)), wide(block.x[part]))
 
     def keep_end(self) -> None:
         """A round without communication: its end is where the next one starts."""
@@ -202,13 +234,16 @@ class Chunk:
     def message(self) -> Mapping[str, Tensor]:
         algorithm = self.steps.algorithm
         self.local = self._local()
-        return say(algorithm, readable(algorithm, self.state), self.local)
+        return say(algorithm, self._readable(self.state), self.local)
+
+    def _readable(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return readable(self.steps.algorithm, {name: wide(value) for name, value in state.items()})
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
         algorithm, state = self.steps.algorithm, _cut(self.state, where)
         assert self.local is not None
         local = self.local.mapped(lambda vector: vector[where] if isinstance(vector, Tensor) else vector)
-        merged = hear(algorithm, readable(algorithm, state), local, mixed)
+        merged = hear(algorithm, self._readable(state), local, mixed)
         # A field may become what another one was, such as the model of the round before: it must not be written over.
         written = {name: _storage(value) for name, value in state.items()}
         own = _storage(self.block.x)
@@ -223,8 +258,8 @@ class Chunk:
                     self.block.x[self.part][where].copy_(value)
 
     def _local(self) -> Local:
-        steps, block, x = self.steps, self.block, self.block.x[self.part]
-        start, algorithm = self.state["x"], steps.algorithm
+        steps, block, x = self.steps, self.block, wide(self.block.x[self.part])
+        start, algorithm = wide(self.state["x"]), steps.algorithm
         reads, travelled = algorithm.reads, block.travelled
         direction: Any = 0.0
         if "direction" in reads and self.active:
@@ -233,7 +268,7 @@ class Chunk:
             elif travelled > 0:
                 direction = torch.sub(start, x, out=steps.scratch(self.number, x)).div_(travelled)
             else:  # a round at stepsize 0: the model has not moved, so its last gradient stands for the round
-                direction = block.last(self.part) + algorithm.correction(readable(algorithm, self.state), x)
+                direction = steps.last(block, self.part) + algorithm.correction(self._readable(self.state), x)
         return Local(
             algorithm.label,
             reads,
@@ -243,16 +278,44 @@ class Chunk:
             gamma=travelled / algorithm.tau,
             round=self.round,
             participation=self.share,
-            first=None if block.first is None else block.first[self.part],
+            first=None if block.first is None else wide(block.first[self.part]),
             last=steps.last(block, self.part) if "last" in reads and self.active else None,
         )
 
 
-def _move(x: list[Tensor], gradient: list[Tensor], correction: list[Tensor] | None, rate: float, fused: bool) -> None:
-    """x ← x − rate (gradient + correction)."""
-    if correction is None:
-        torch._foreach_add_(x, gradient, alpha=-rate)
-    elif fused and x[0].device.type == "cpu":
+def _by_gradient(lists: tuple[list[Any] | None, ...]) -> list[tuple[Any, ...]]:
+    """Lists of which the second has the gradients, in two parts: with a gradient, and without, if there are such."""
+    gradients = lists[1]
+    assert gradients is not None
+    without = [i for i, one in enumerate(gradients) if one is None]
+    if not without:
+        return [lists]
+    having = [i for i, one in enumerate(gradients) if one is not None]
+    parts = [[None if one is None else [one[i] for i in places] for one in lists] for places in (having, without)]
+    parts[1][1] = None
+    return [tuple(part) for part in parts if part[0]]
+
+
+def _move(
+    x: list[Tensor],
+    gradient: list[Tensor] | None,
+    correction: list[Tensor] | None,
+    rate: float,
+    decay: float,
+    fused: bool,
+) -> None:
+    """x ← x − rate (gradient + decay · x + correction), and x ← x − rate · correction where there is no gradient."""
+    if gradient is None:
+        if correction is not None:
+            torch._foreach_add_(x, correction, alpha=-rate)
+    elif is_reduced(x[0]):  # one rounding a step: two would lose what a sum of small ones keeps
+        step = [wide(one) for one in gradient]
+        if decay:
+            torch._foreach_add_(step, x, alpha=decay)
+        if correction is not None:
+            torch._foreach_add_(step, correction)
+        torch._foreach_add_(x, step, alpha=-rate)
+    elif correction is not None and fused and x[0].device.type == "cpu":
         # One pass over the memory: SGD's kernel for Nesterov's momentum, whose buffer b ← 1 · b + (1 − 1) · gradient
         # is the correction and stays as it is, where the gradient is finite.
         torch._fused_sgd_(
@@ -263,25 +326,29 @@ def _move(x: list[Tensor], gradient: list[Tensor], correction: list[Tensor] | No
             momentum=1.0,
             dampening=1.0,
             nesterov=True,
-            weight_decay=0.0,
+            weight_decay=decay,
             maximize=False,
             is_first_step=False,
         )
     else:
+        if decay:
+            torch._foreach_mul_(x, 1.0 - rate * decay)
         torch._foreach_add_(x, gradient, alpha=-rate)
-        torch._foreach_add_(x, correction, alpha=-rate)
+        if correction is not None:
+            torch._foreach_add_(x, correction, alpha=-rate)
 
 
 def _storage(vector: Tensor) -> int:
     return vector.untyped_storage().data_ptr()
 
 
-def _apart(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state with a tensor of its own for each field: a method may start several of them from one."""
-    found: dict[str, Tensor] = {}
+def _apart(state: Mapping[str, Tensor], model: Tensor) -> dict[str, Tensor]:
+    """The state with a tensor of its own for each field but x: a method may start several of them from one."""
+    found = {"x": state["x"]}
     for name, value in state.items():
-        shared = any(value.data_ptr() == other.data_ptr() for other in found.values())
-        found[name] = value.clone() if shared else value
+        if name != "x":
+            shared = any(value.data_ptr() == other.data_ptr() for other in (model, *found.values()))
+            found[name] = value.clone() if shared else value
     return found
 
 

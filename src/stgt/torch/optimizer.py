@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from stgt.algorithms import Algorithm
-from stgt.algorithms.calls import begin
+from stgt.algorithms.calls import begin, divides
 from stgt.checks import check_choice, check_count, check_flag, check_seed
 from stgt.hyper import in_full
 from stgt.loggers import as_logger
@@ -23,11 +23,13 @@ from stgt.randomness import coin
 from stgt.topology import Topology
 from stgt.torch import checkpoint, evaluation, finite, fit, state
 from stgt.torch.buffers import Buffers
+from stgt.torch.data import NO_BATCHES, end_of_epoch
 from stgt.torch.early import Early
 from stgt.torch.exchange import Exchange, Part
-from stgt.torch.flat import make_blocks, parts_of
+from stgt.torch.flat import make_blocks, parts_of, wide
 from stgt.torch.group import Group, end_groups
 from stgt.torch.local import Chunk, Steps
+from stgt.torch.rates import SameRate
 from stgt.torch.root import model_of, refuse_wrapped
 from stgt.torch.routes import Schedule
 from stgt.torch.watch import LostNodeError
@@ -35,6 +37,7 @@ from stgt.torch.world import watch
 
 CHUNK = 1 << 19  # elements that travel at once
 WIRES = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_LATER = "a parameter group cannot be added later: put all parameters into the optimiser at first."
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
@@ -45,7 +48,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     Args:
         optimizer: any torch optimiser of the model's parameters; its lr is the algorithm's gamma.
-        algorithm: such as `stgt.STGT(tau=25)`, without gamma. tau may differ between nodes.
+        algorithm: such as `stgt.STGT(tau=25)`, without gamma. tau may differ between nodes if it does not divide by it.
         topology: who hears whom: a `Topology` of as many nodes as there are processes, or a constructor's name.
         model: whose buffers and frozen parameters are looked after. May be left out where the parameters are all of
             one module that is part of no other.
@@ -95,7 +98,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.base = optimizer
         self.param_groups, self.state = optimizer.param_groups, optimizer.state
         self.buffers = Buffers(model_of(parameters, model), buffers)
+        fit.check_tensors(self, parameters)
         self.blocks = make_blocks(self.param_groups)
+        self._lengths = [len(group["params"]) for group in self.param_groups]
         self._resting = [parameter for parameter in parameters if not parameter.requires_grad]
         self.seed, self.name = seed, checkpoint.check_name(name)
         self.logger = None if isinstance(logger, str | Path) and self.rank else as_logger(logger)
@@ -105,6 +110,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.rounds_skipped = 0
         self.seconds_computing = 0.0
         self._chunk, self._message_dtype, self._sends_early = chunk, message_dtype, early
+        self._divides = divides(algorithm)
+        self._told_of_state = False  # that a state_dict is one node's alone
         self._watch = watch()
         self._schedule = Schedule(self.topology, algorithm, self.rank, seed)
         self._steps = Steps(algorithm, self.blocks, fit.is_plain(optimizer), guarded=on_nonfinite == "skip")
@@ -135,9 +142,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._look_after_base()
         with torch.no_grad():
             if self.active:
-                self._steps.apply(self.param_groups, first=self.taken == 0)
-                if not self._steps.plain:
-                    self.base.step()
+                self._step_locally()
                 self._steps.note_gradients()
                 if self._early is not None:
                     self._early.advance()
@@ -183,27 +188,31 @@ class DistributedOptimizer(torch.optim.Optimizer):
             for block in self.blocks:
                 decay = self.param_groups[block.group]["weight_decay"] if self._steps.plain else 0.0
                 for part in parts_of(block.size, self._chunk):
-                    gradient = block.last(part).add_(block.x[part], alpha=decay)
+                    gradient = block.last(part)
+                    for where, _ in block.present(part) if decay else ():
+                        gradient[where].add_(block.x[part][where], alpha=decay)
                     mean = self._group.sum(gradient.clone())
-                    for name, value in begin(self.algorithm, block.x[part], gradient, mean / self.nodes).items():
+                    for name, value in begin(self.algorithm, wide(block.x[part]), gradient, mean / self.nodes).items():
                         if name != "x":
                             block.state[name][part] = value
         self._warm = True
 
-    def batches(self, loader: Any, rounds: int) -> Iterator[Any]:
-        """Batches until round `rounds` is done, from the start of the loader again whenever it is exhausted.
+    def batches(self, loader: Any, rounds: int | None = None) -> Iterator[Any]:
+        """Batches for an epoch: as many as the longest of the nodes' loaders has; with `rounds` until that one is done.
 
-        Every node makes the same number of rounds, whatever the sizes of their data are.
+        A loader that is exhausted starts again, so that all nodes end together, whatever the sizes of their data are.
+        Without `rounds` all nodes must call it at the same point.
         """
-        while self.round < rounds:
+        end = end_of_epoch(self, loader) if rounds is None else (rounds, 0)
+        while (self.round, self.taken) < end:
             empty = True
             for batch in loader:
                 empty = False
-                if self.round >= rounds:
-                    return
                 yield batch
+                if (self.round, self.taken) >= end:
+                    return
             if empty:
-                raise ValueError(f"the loader of rank {self.rank} has no batches: give every node some data.")
+                raise ValueError(NO_BATCHES.format(rank=self.rank))
 
     # -- looking at it -------------------------------------------------------------------------------------------
 
@@ -261,7 +270,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if hasattr(self, "blocks"):
-            raise ValueError("a parameter group cannot be added later: put all parameters into the optimiser at first.")
+            raise ValueError(_LATER)
         super().add_param_group(param_group)
 
     def __repr__(self) -> str:
@@ -273,6 +282,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Follows the base where it has loaded a state, and notices what a step here would not do as it does."""
         if self.param_groups is not self.base.param_groups:
             self.param_groups, self.state = self.base.param_groups, self.base.state
+        if [len(group["params"]) for group in self.param_groups] != self._lengths:
+            raise ValueError(_LATER)
         if self._steps.plain and not fit.is_plain(self.base):
             raise ValueError("the SGD has momentum now: give it momentum before DistributedOptimizer is made.")
         if self.taken == 0:
@@ -280,6 +291,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 block.check()
             if any(parameter.requires_grad for parameter in self._resting):
                 raise ValueError("a frozen parameter is trained now: unfreeze it before DistributedOptimizer is made.")
+
+    def _step_locally(self) -> None:
+        """One local step, with the hooks of the optimiser inside where its own `step` is not called."""
+
+        def step(base: torch.optim.Optimizer) -> None:
+            self._steps.apply(self.param_groups, first=self.taken == 0)
+
+        if self._steps.plain:
+            torch.optim.Optimizer.profile_hook_step(step)(self.base)
+        else:
+            step(self.base)
+            self.base.step()
 
     def _talk(self) -> None:
         """The round's exchange."""
@@ -321,7 +344,23 @@ class DistributedOptimizer(torch.optim.Optimizer):
         ]
 
     def _parts(self) -> list[Part]:
-        return [*self._chunks(), *([self.buffers] if self.buffers.mixes else [])]
+        buffers = [self.buffers] if self.buffers.mixes else []
+        return [*self._same_rate(), *self._chunks(), *buffers]
+
+    def _same_rate(self) -> list[Part]:
+        """The sums of the stepsizes, where the method divides by them or half of the message went ahead."""
+        if self._divides:
+            why = (
+                f"{self.algorithm.label} needs the same sum at all nodes; give them the same lr and as many steps a "
+                "round, or use STGT, which does not divide by it"
+            )
+        elif self._early is not None and self._early.late:
+            why = "early=True takes them to be the same; give all nodes the same, or leave early out"
+        else:
+            return []
+        travelled = [block.travelled for block in self.blocks]
+        sums = torch.tensor(travelled, dtype=torch.float64, device=self.blocks[0].x.device)
+        return [SameRate(sums, self.rank, self.round, why)]
 
     @property
     def _shared_algorithm(self) -> Algorithm:

@@ -20,12 +20,25 @@ from torch import Tensor
 
 from stgt.files import write_atomically
 
-FORMAT = 2
+FORMAT = 1
 _log = logging.getLogger("stgt")
 _FOLDER = re.compile(r"step-(\d{10})(?:-(\d+))?")
 _SEAL = re.compile(rb', "sha256": "([0-9a-f]{64})"\}')
 _SEAL_LENGTH = len(', "sha256": ""}') + 64
-_ENTRIES = {"format", "node", "nodes", "signature", "round", "taken", "travelled", "warm", "base", "extra", "bytes"}
+_ENTRIES = {
+    "format",
+    "node",
+    "nodes",
+    "signature",
+    "round",
+    "taken",
+    "travelled",
+    "warm",
+    "base",
+    "extra",
+    "bytes",
+    "tensors",
+}
 
 
 class Place(NamedTuple):
@@ -90,14 +103,14 @@ class Parts:
             save_file(tensors, str(path))
             digest = _sha256_of(path)
 
-        data = write_atomically(self.path(place, "safetensors"), fill, durable=True)
+        data = write_atomically(self.path(place, "safetensors"), fill, durable=True, private=True)
         text = sealed({"format": FORMAT, **about, "bytes": data.stat().st_size, "tensors": digest})
-        write_atomically(self.path(place, "json"), lambda path: path.write_bytes(text), durable=True)
+        write_atomically(self.path(place, "json"), lambda path: path.write_bytes(text), durable=True, private=True)
 
     def confirm(self, place: Place) -> None:
         """All nodes have written. Where that cannot be written down, a whole part still loads."""
         try:
-            self.path(place, "complete").touch()
+            self.path(place, "complete").touch(0o600)
         except OSError as error:
             _log.info("%s: %s", self.path(place, "complete"), error)
 
@@ -118,15 +131,11 @@ class Parts:
             return Look("missing" if isinstance(error, FileNotFoundError) else "unreadable", True, about["nodes"])
         if size != about["bytes"]:
             return Look("damaged", True, about["nodes"])
-        return Look("whole", confirmed or about["format"] == 1, about["nodes"])
+        return Look("whole", confirmed, about["nodes"])
 
     def about(self, place: Place) -> dict[str, Any]:
         """The JSON file's content; an OSError or a ValueError if it cannot be had."""
-        about = unsealed(self.path(place, "json").read_bytes())
-        if about["format"] == 1:  # what that lacks
-            nothing = {"bytes_sent": 0, "seconds_computing": 0.0, "seconds_exchanging": 0.0, "seconds_waiting": 0.0}
-            about |= {**nothing, "steps_taken": about.get("steps", 0), "tensors": None}
-        return about
+        return unsealed(self.path(place, "json").read_bytes())
 
     def check(self, place: Place) -> Look:
         """A look at every byte."""
@@ -134,9 +143,9 @@ class Parts:
         if first.state != "whole":
             return first
         try:
-            told = self.about(place).get("tensors")
+            told = self.about(place)["tensors"]
             with safe_open(str(data), framework="pt"):
-                fits = told is None or told == _sha256_of(data)
+                fits = told == _sha256_of(data)
         except FileNotFoundError:
             return first._replace(state="missing", final=True)
         except OSError:
@@ -186,17 +195,13 @@ def sealed(about: dict[str, Any]) -> bytes:
 
 
 def unsealed(text: bytes) -> dict[str, Any]:
-    """What was sealed; a ValueError if a byte of it differs. Format 1 had no seal."""
-    seal = _SEAL.fullmatch(text[-_SEAL_LENGTH:])
-    if seal is not None:
-        text = text[:-_SEAL_LENGTH] + b"}"
-        if hashlib.sha256(text).hexdigest() != seal[1].decode():
-            raise ValueError("its digest is wrong")
+    """What was sealed; a ValueError if a byte of it differs."""
+    seal, text = _SEAL.fullmatch(text[-_SEAL_LENGTH:]), text[:-_SEAL_LENGTH] + b"}"
+    if seal is None or hashlib.sha256(text).hexdigest() != seal[1].decode():
+        raise ValueError("its digest is missing or wrong")
     about = json.loads(text)
     if not isinstance(about, dict) or not about.keys() >= _ENTRIES:
         raise ValueError("it is no part of a checkpoint")
-    if seal is None and about["format"] != 1:
-        raise ValueError("its digest is missing")
     return about
 
 

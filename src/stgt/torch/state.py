@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from stgt.hyper import is_told_by
-
 if TYPE_CHECKING:
     from stgt.torch.optimizer import DistributedOptimizer
 
 KEY, FORMAT = "stgt", 1
+_log = logging.getLogger("stgt")
 
 
 def standing(opt: DistributedOptimizer) -> dict[str, Any]:
@@ -43,8 +43,8 @@ def stand(opt: DistributedOptimizer, told: dict[str, Any]) -> None:
     )  # fmt: skip
     for block, travelled in zip(opt.blocks, told["travelled"], strict=True):
         block.travelled = travelled
-    opt.seconds_computing, opt.rounds_skipped = told["seconds_computing"], told.get("rounds_skipped", 0)
-    opt.buffers.agree_again(told.get("moving"))
+    opt.seconds_computing, opt.rounds_skipped = told["seconds_computing"], told["rounds_skipped"]
+    opt.buffers.agree_again(told["moving"])
     exchange = opt._exchange
     exchange.bytes_sent, exchange.seconds = told["bytes_sent"], told["seconds_exchanging"]
     exchange.seconds_waiting = told["seconds_waiting"]
@@ -57,8 +57,7 @@ def unlike(opt: DistributedOptimizer, told: dict[str, Any], what: str, otherwise
         return f"{what} was written by {told['nodes']} nodes, but {opt.nodes} run: start as many."
     mine = standing(opt)["signature"]
     for name, value in told["signature"].items():
-        same = is_told_by(value, opt._shared_algorithm) if name == "algorithm" else value == mine.get(name)
-        if not same:
+        if value != mine.get(name):
             return f"{what} was written with another {name}: give the same, or {otherwise}."
     if told["node"] != opt.rank:
         return f"{what} was written by rank {told['node']}, and this is rank {opt.rank}: give each node its own."
@@ -71,6 +70,12 @@ def state_dict(opt: DistributedOptimizer) -> dict[str, Any]:
     The tensors are the living ones, as torch's own are. The model's parameters are not among them, but in the model's
     state_dict: either may be loaded first.
     """
+    if opt.nodes > 1 and opt.rank == 0 and not opt._told_of_state:
+        opt._told_of_state = True
+        _log.warning(
+            "opt.state_dict() is rank 0's part of the state alone: every node has to save its own and load it again, "
+            "or all call opt.save(folder) instead"
+        )
     buffers = [{name: value for name, value in block.buffers.items() if name != "x"} for block in opt.blocks]
     return {**opt.base.state_dict(), KEY: {"format": FORMAT, **standing(opt), "buffers": buffers}}
 
@@ -104,3 +109,35 @@ def load_state_dict(opt: DistributedOptimizer, given: dict[str, Any]) -> None:
         for buffer, value in places:
             buffer.copy_(value)
     stand(opt, told)
+
+
+def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """What JSON can hold of a value in an optimiser's state; its tensors go to `tensors` by name."""
+    if isinstance(value, Tensor):
+        tensors[name] = value.detach().contiguous()
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"dict": [[pack(key, name, {}), pack(one, f"{name}.{key}", tensors)] for key, one in value.items()]}
+    if isinstance(value, list | tuple):
+        packed = [pack(one, f"{name}.{number}", tensors) for number, one in enumerate(value)]
+        return packed if isinstance(value, list) else {"tuple": packed}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(
+        f"{name.removeprefix('nested.')} of the optimiser's state is of type {type(value).__name__}: use tensors, "
+        "numbers, words, None, and lists, tuples and dicts of these, which a checkpoint can hold."
+    )
+
+
+def unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """The value that `pack` was given."""
+    if isinstance(value, list):
+        return [unpack(one, tensors) for one in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, held),) = value.items()
+    if kind == "tensor":
+        return tensors[held]
+    if kind == "dict":
+        return {unpack(key, tensors): unpack(one, tensors) for key, one in held}
+    return tuple(unpack(one, tensors) for one in held)

@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+UNEQUAL = "; with loaders of unequal lengths, loop over opt.batches(loader)"
+UNREACHED = (
+    "the nodes do not reach one another: GLOO_SOCKET_IFNAME (NCCL_SOCKET_IFNAME) must name on each machine the network "
+    "interface by which the others reach it, and no firewall keep them apart"
+)
+
 
 @dataclass
 class Wait:
@@ -12,8 +18,8 @@ class Wait:
 
     Attributes:
         call: in words.
-        kind: "meeting" needs all nodes to make this call, "exchange" the one that is faced to end its round; of
-            "torch", a collective of torch's own, nothing is known.
+        kind: "join" connects the nodes, "meeting" needs all of them to make this call, "exchange" the one that is
+            faced to end its round; of "torch", a collective of torch's own, nothing is known.
         scope: the optimiser's number; 0 stands for none.
         number: of the meeting.
         round: of the exchange.
@@ -88,8 +94,11 @@ def circle_of(start: int, everybody: dict[int, Status]) -> list[int]:
     return path if closes(start) else []
 
 
-def who_waits(everybody: dict[int, Status], ranks: list[int]) -> str:
+def who_waits(everybody: dict[int, Status], ranks: list[int], timeout: float) -> str:
     """Who waits in which call, who is where, and which mistake that looks like."""
+    kinds = {everybody[rank].kind for rank in ranks}
+    if kinds == {"join"}:
+        return UNREACHED
     said = []
     for rank in ranks:
         status = everybody[rank]
@@ -97,6 +106,9 @@ def who_waits(everybody: dict[int, Status], ranks: list[int]) -> str:
             f"rank {rank} has ended" if status.left else f"rank {rank} waits in {status.call}{_place(status.line)}"
         )
     words = ", ".join(said) + ": the nodes wait for one another"
+    same = {(everybody[rank].scope, everybody[rank].exchange) for rank in ranks}
+    if kinds == {"exchange"} and len(same) == 1:
+        return f"{words}, and no message has come for {timeout:g} s; is the network between two of them cut?"
     for rank in ranks:
         status = everybody[rank]
         if status.kind != "meeting":
@@ -107,7 +119,8 @@ def who_waits(everybody: dict[int, Status], ranks: list[int]) -> str:
         ]  # fmt: skip
         ranks_there = ", ".join(map(str, sorted(there)))
         alone = f"by rank {ranks_there} alone" if len(there) == 1 else f"by ranks {ranks_there} only"
-        return f"{words}; {status.call} must be called by all nodes at the same point, not {alone}"
+        lengths = UNEQUAL if any(everybody[one].kind == "exchange" for one in ranks) else ""
+        return f"{words}; {status.call} must be called by all nodes at the same point, not {alone}{lengths}"
     exchanges = [everybody[rank].scope for rank in ranks if everybody[rank].kind == "exchange"]
     if len(exchanges) == len(ranks) and len(set(exchanges)) > 1:
         return f"{words}; the rounds of several optimisers must end in the same order on all nodes"

@@ -15,8 +15,9 @@ import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore  # pyright: ignore[reportPrivateImportUsage]
 
 from stgt.checks import check_number
-from stgt.torch.notes import Notes, attempt, on_one_machine, open_store, secret_of_run
-from stgt.torch.watch import LostNodeError, Watch
+from stgt.torch.notes import attempt, on_one_machine, open_store
+from stgt.torch.status import Wait
+from stgt.torch.watch import SAYS, LostNodeError, Watch
 
 BACKEND_TIMEOUT = timedelta(days=7)  # the backend's own time-out, which cannot tell a lost node from a slow one
 
@@ -37,6 +38,7 @@ def init(backend: str | None = None, *, timeout: float = 300.0) -> int:
     if dist.is_initialized():
         raise ValueError("init() was called where a process group exists already: call it once, before all else.")
     if "RANK" not in os.environ:
+        _refuse_lone_tasks()
         dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
         return 0
     missing = [name for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
@@ -48,24 +50,18 @@ def init(backend: str | None = None, *, timeout: float = 300.0) -> int:
         backend = "nccl" if torch.cuda.device_count() >= local_world else "gloo"
     if backend == "nccl":
         torch.cuda.set_device(local)
-    wait = max(timeout, 60.0)
-    try:
-        store, keeps_store = open_store(rank, nodes, timedelta(seconds=wait))
-        secret, path = secret_of_run(store, rank, nodes)
-    except dist.DistError:
-        raise LostNodeError(f"rank 0 was lost: it has not joined for {wait:g} s.", 0) from None
-    try:
-        made = _start(Notes(PrefixStore("watch", store), secret), rank, nodes, timeout, keeps_store)
-        made.meet(0, "stgt.torch.init()")
-    finally:
-        if path is not None:
-            path.unlink(missing_ok=True)
+    made = _start(rank, nodes, timeout)
     if on_one_machine(nodes):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback_interface())
-    dist.init_process_group(
-        backend, store=PrefixStore("group", store), rank=rank, world_size=nodes, timeout=BACKEND_TIMEOUT
-    )
-    dist.barrier()  # the backend's connections exist from here on
+    store = made.open(lambda: open_store(rank, nodes, timedelta(seconds=2 * timeout)))  # the watch gives up before
+    if backend == "gloo":
+        _check_interface()
+    made.meet(0, "stgt.torch.init()")
+    with made.waiting(Wait("stgt.torch.init()", "join")):
+        dist.init_process_group(
+            backend, store=PrefixStore("group", store), rank=rank, world_size=nodes, timeout=BACKEND_TIMEOUT
+        )
+        dist.barrier()  # the backend's connections exist from here on
     return rank
 
 
@@ -75,16 +71,14 @@ def watch() -> Watch:
     if _watch is not None and not _watch.ended and _watch.nodes == nodes:
         return _watch
     if nodes == 1:
-        return Watch(None, 0, 1, 0.0)
+        return Watch(0, 1, 0.0)
     group = dist.distributed_c10d._get_default_group()
     store = dist.distributed_c10d._get_default_store()
     device = torch.device("cpu" if dist.get_backend() == "gloo" else "cuda")
     timeout = group._get_backend(device).options._timeout.total_seconds()
-    secret, path = secret_of_run(store, rank, nodes)
-    made = _start(Notes(PrefixStore(f"stgt-watch/{attempt()}", store), secret), rank, nodes, timeout)
+    made = _start(rank, nodes, timeout)
+    made.open(lambda: (PrefixStore(f"stgt-watch/{attempt()}", store), False))
     made.meet(0, "DistributedOptimizer(…)")
-    if path is not None:
-        path.unlink(missing_ok=True)
     return made
 
 
@@ -100,9 +94,9 @@ def leave() -> None:
         _watch.leave()
 
 
-def _start(notes: Notes, rank: int, nodes: int, timeout: float, keeps_store: bool = False) -> Watch:
+def _start(rank: int, nodes: int, timeout: float) -> Watch:
     global _watch
-    _watch = Watch(notes, rank, nodes, timeout, keeps_store)
+    _watch = Watch(rank, nodes, timeout)
     atexit.register(_watch.leave)
     before, made = sys.excepthook, _watch
 
@@ -111,10 +105,32 @@ def _start(notes: Notes, rank: int, nodes: int, timeout: float, keeps_store: boo
         before(kind, error, trace)
         told = made.error()
         if told is not None and not isinstance(error, LostNodeError) and told.rank != rank:
-            print(f"stgt: {told}", file=sys.stderr, flush=True)  # what a collective's own error does not say
+            print(f"{SAYS}{told}", file=sys.stderr, flush=True)  # what a collective's own error does not say
 
     sys.excepthook = hook
     return _watch
+
+
+def _refuse_lone_tasks() -> None:
+    """A ValueError if srun has started several of this process, each of which would train by itself."""
+    tasks = os.environ.get("SLURM_STEP_NUM_TASKS") or os.environ.get("SLURM_NTASKS", "1")
+    if "SLURM_PROCID" in os.environ and tasks != "1":
+        raise ValueError(
+            f"this is task {os.environ['SLURM_PROCID']} of {tasks} of a SLURM job, and RANK is not in the environment: "
+            "start one torchrun on each machine, or set for each task RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS "
+            "LOCAL_RANK=$SLURM_LOCALID, and the same MASTER_ADDR (the machine of task 0) and MASTER_PORT; to train "
+            "alone, unset SLURM_PROCID."
+        )
+
+
+def _check_interface() -> None:
+    """A ValueError if gloo is told to listen where it cannot."""
+    told, there = os.environ.get("GLOO_SOCKET_IFNAME", ""), [name for _, name in socket.if_nameindex()]
+    if told and not set(told.split(",")) <= set(there):
+        raise ValueError(
+            f"GLOO_SOCKET_IFNAME={told}: this machine has {', '.join(there)}; name the network interface by which the "
+            "other machines reach it."
+        )
 
 
 def _loopback_interface() -> str:
