@@ -5,7 +5,7 @@ DEMO := .venv/.demo
 READY := .venv/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
-.PHONY: demo test test-rest test-all lint format bench docs notebook clean
+.PHONY: demo test test-rest test-release test-all lint format bench docs notebook clean
 
 demo: $(DEMO)
 	$(BIN)/stgt demo --out demo --force
@@ -23,10 +23,16 @@ test: $(READY)
 
 # What `make test` leaves out.
 test-rest: $(READY)
-	$(BIN)/pytest $(TOGETHER) -m thorough
-	$(BIN)/pytest $(APART) -m thorough
+	$(BIN)/pytest $(TOGETHER) -m 'thorough and not release'
+	$(BIN)/pytest $(APART) -m 'thorough and not release'
 
-test-all: test test-rest
+# Deployments, browsers, recipes, runs that are killed again and again: long, and seldom touched. CI takes a share in turn.
+SHARE ?= 0/1
+test-release: $(READY)
+	$(BIN)/pytest $(TOGETHER) -m release --share $(SHARE)
+	$(BIN)/pytest $(APART) -m release --share $(SHARE)
+
+test-all: test test-rest test-release
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -56,7 +56,9 @@ def main() -> None:
     for name, looks in LOOKS.items():
         notebook = new_notebook(cells=cells((DOCS / f"{name}.md").read_text(), looks))
         with tempfile.TemporaryDirectory() as folder:
-            NotebookClient(notebook, timeout=600, resources={"metadata": {"path": folder}}).execute()
+            # A slow cell's output arrives in pieces: coalesced, it is one.
+            options = {"timeout": 600, "coalesce_streams": True, "resources": {"metadata": {"path": folder}}}
+            NotebookClient(notebook, **options).execute()
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)
         nbformat.write(notebook, DOCS / f"{name}.ipynb")

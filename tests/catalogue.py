@@ -91,14 +91,21 @@ def least_squares(n: int, p: int = 3, seed: int = 0, **options) -> stgt.problems
 
 
 def directed_schedule(n: int, period: int = 3, seed: int = 0) -> stgt.topology.Topology:
-    """A time-varying schedule of directed doubly stochastic matrices: mixtures of the identity and permutations."""
+    """A time-varying schedule of directed doubly stochastic matrices: mixtures of I, i → i + 1 and two others."""
     rng = np.random.default_rng(seed)
     stack = []
     for _ in range(period):
         weights = rng.dirichlet(np.ones(4))
-        parts = [np.eye(n)] + [np.eye(n)[rng.permutation(n)] for _ in range(3)]
+        parts = [np.eye(n), np.roll(np.eye(n), 1, axis=1)] + [np.eye(n)[rng.permutation(n)] for _ in range(2)]
         stack.append(sum(weight * part for weight, part in zip(weights, parts, strict=True)))
     return stgt.topology.sequence(stack)
+
+
+def suited(algorithm: stgt.Algorithm, topology: stgt.topology.Topology) -> stgt.topology.Topology:
+    """The topology, its matrices made symmetric where the method is for such only."""
+    if topology.symmetric or not algorithm.symmetric_only:
+        return topology
+    return stgt.topology.sequence([(W + W.T) / 2 for W in map(topology.matrix, range(topology.period))])
 
 
 def two_matrices(n: int, period: int = 1, seed: int = 0) -> stgt.topology.Topology:

@@ -13,7 +13,7 @@ from hypothesis import settings
 for folder in (".", "paper"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
-from sampling import Case, choose  # noqa: E402
+from sampling import Case, choose, share  # noqa: E402
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # two workers run on two cores
 
@@ -30,13 +30,29 @@ settings.register_profile("stgt", deadline=None, derandomize=True)
 settings.load_profile("stgt")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--share", default="0/1", help="K/N: of the files with tests marked release, every Nth, from K on")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """`@pytest.mark.sampled(k, each="NAMES OF PARAMETERS")`: see sampling.py."""
+def pytest_collection_modifyitems(config, items):
+    """`@pytest.mark.sampled(k, each="NAMES OF PARAMETERS")` and `--share`: see sampling.py."""
     marked = [item for item in items if item.get_closest_marker("sampled")]
     for item, chosen in zip(marked, choose([case_of(item) for item in marked]), strict=True):
         if not chosen:
             item.add_marker("thorough")
+    long = [item for item in items if item.get_closest_marker("release")]
+    mine = share([str(item.path) for item in long], config.getoption("--share"))
+    others = {item for item in long if str(item.path) not in mine}
+    if others:
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """A share may have no tests."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("--share") != "0/1":
+        session.exitstatus = pytest.ExitCode.OK
 
 
 def case_of(item) -> Case:

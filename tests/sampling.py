@@ -1,4 +1,4 @@
-"""Which of a test's cases `make test` runs."""
+"""Which of a test's cases `make test` runs, and which of the release's tests CI runs this time."""
 
 import zlib
 from collections.abc import Hashable
@@ -25,3 +25,9 @@ def choose(cases: list[Case]) -> list[bool]:
         place == lowest[case.group] or (case.one_in is not None and place % case.one_in == 0)
         for case, place in zip(cases, places, strict=True)
     ]
+
+
+def share(files: list[str], which: str) -> set[str]:
+    """Of some files, those of the share "K/N": every Nth in the order of their names, from K on, modulo N."""
+    k, n = map(int, which.split("/"))
+    return set(sorted(set(files))[k % n :: n])

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -9,11 +10,16 @@ import pytest
 
 import stgt
 from catalogue import logistic, quadratic
+from stgt.comparison import Comparison
 from stgt.engines import Rule
+from stgt.engines.choice import fresh_seeds
+from stgt.report import band
+from studies import with_values
 
 # Gradient descent on x²/2 from x = 1: x_r = (1 − γ)^r, the residual (1 − γ)^2r. Every node is alike.
 LINE = stgt.problems.Quadratic(np.ones((2, 1, 1)), np.zeros((2, 1)))
 BOTH = stgt.topology.complete(2)
+ROUND = np.arange(101)
 
 
 def descents(gammas, rounds=20, method=stgt.DPSGD):
@@ -35,7 +41,51 @@ def test_the_fewest_rounds_gradients_or_floats_to_a_target():
     assert [Rule("residual", target=1 / 64, cost=cost).score(traces[1]) for cost in ("gradients", "floats")] == [6, 6]
     assert Rule("residual", target=1e-30).score(traces[0]) == np.inf
     assert stgt.best(traces, target=1 / 64)["D-PSGD"].algorithm.gamma == 0.5
-    assert str(rule) == "fewest rounds until the mean over the seeds of residual is at most 0.015625"
+    assert str(rule) == "fewest communication rounds until the mean over the seeds of residual is at most 0.015625"
+
+
+def test_rounds_in_which_nothing_is_sent_cost_no_round():
+    """Every node is alike, so that ProxSkip is gradient descent whatever its coin: (9/16)^r ≤ 1e-10 from r = 41 on.
+
+    A round that communicates sends two messages.
+    """
+    options = {"seeds": 8, "x0": [1.0], "engine": "numpy", "target": 1e-10}
+    found = stgt.compare([stgt.ProxSkip(gamma=0.25, p=0.1), stgt.DPSGD(gamma=0.25)], LINE, BOTH, 60, **options)
+    rare, always = found.best["ProxSkip"], found.best["D-PSGD"]
+    assert found.rule.reached(rare) == found.rule.reached(always) == 41
+    talked = rare["messages"] / 2
+    assert 0 < talked[:, 41].mean() < 41 / 4, "1 of 10 in the mean"
+    np.testing.assert_array_equal(rare["communications"], talked)
+    np.testing.assert_array_equal(always["communications"], np.tile(np.arange(61), (8, 1)))
+    assert [found.rule.score(trace) for trace in (rare, always)] == [talked[:, 41].mean(), 41]
+    assert [row["rounds"] for row in found.table] == [talked[:, 41].mean(), 41]
+    assert found.cells()[1][3] == f"{talked[:, 41].mean():.0f}"
+    line = band("", rare, over="rounds", per_node=True)
+    np.testing.assert_allclose(line.x, talked.mean(axis=0), err_msg="all nodes share a round")
+
+
+def test_a_round_whose_links_all_fail_is_no_communication_round():
+    lossy = stgt.topology.unreliable(BOTH, link=0.7)
+    trace = stgt.simulate(stgt.DPSGD(gamma=0.25), LINE, lossy, 40, seeds=3, engine="numpy")
+    assert trace["messages"][:, -1].min() > 0
+    np.testing.assert_array_equal(trace["communications"], trace["messages"] / 2)
+    assert (trace["communications"][:, -1] < 40).all()
+
+
+def test_what_shapes_the_program_can_be_varied():
+    """τ steps a round: the residual is (1 − γ)^2rτ."""
+    grid, options = {"gamma": [0.25, 0.5], "tau": [1, 2]}, {"x0": [1.0], "engine": "numpy"}
+    traces = stgt.sweep(stgt.DPSGD(), LINE, BOTH, 8, grid=grid, **options)
+    pairs = [(0.25, 1), (0.25, 2), (0.5, 1), (0.5, 2)]
+    assert [(trace.algorithm.gamma, trace.algorithm.tau) for trace in traces] == pairs
+    for trace, (gamma, tau) in zip(traces, pairs, strict=True):
+        np.testing.assert_allclose(trace.residual[0], (1 - gamma) ** (2 * tau * np.arange(9)), rtol=1e-12)
+    longer = stgt.sweep(stgt.DPSGD(), LINE, BOTH, 4, grid=grid, resume=traces, engine="numpy")
+    np.testing.assert_allclose(longer[1].residual[0, -1], 0.75**48, rtol=1e-12)
+    found = stgt.compare([stgt.DPSGD()], LINE, BOTH, 8, grid=grid, **options)
+    tried = [row["chosen"] for row in found.rows if not row["best"]]  # which is of a fresh seed
+    assert tried == [f"gamma={gamma:g}, tau={tau}" for gamma, tau in pairs]
+    assert found.table[0]["chosen"] == "gamma=0.5, tau=2"
 
 
 def test_larger_may_be_better():
@@ -52,6 +102,52 @@ def test_a_run_that_diverges_is_never_the_best_and_one_that_fails_is_noted():
     assert stgt.best([wild, calm])["D-PSGD"].algorithm.gamma == 0.01
     assert stgt.best([wild])["D-PSGD"].notes == ("D-PSGD at its best diverges.",)
     assert stgt.best([calm], target=1e-300)["D-PSGD"].notes == ("D-PSGD at its best does not reach 1e-300.",)
+
+
+@pytest.mark.parametrize(
+    ("values", "grows"),
+    [
+        (1.1 ** (2 * ROUND), True),
+        (1.1 ** (2 * ROUND) * np.cos(2 * ROUND) ** 2, True),
+        (0.9**ROUND + 1e-6 * 1.2**ROUND, True),
+        (1 - 0.95**ROUND, False),
+        (0.9**ROUND, False),
+        (0.9**ROUND + 1e-9 * 1.2**ROUND, False),
+        (-1 - 0.1 * 0.95**ROUND, False),
+    ],
+    ids=[
+        "grows",
+        "and swings",
+        "falls first",
+        "comes up to its floor",
+        "falls",
+        "grows below its start",
+        "comes up to −1",
+    ],
+)
+def test_growth_that_goes_on(values, grows):
+    (trace,) = descents([0.5], rounds=len(ROUND) - 1)
+    assert Rule("residual").grows(with_values(trace, residual=values[None])) == grows
+
+
+def test_noise_is_not_called_growth():
+    """About a floor, from the optimum: five means that are alike rise one after the other in one of 5! = 120, and if
+    noise lasts for a tenth of the rounds and is exponential, P(all others < X/4) = ∫ e^−x (1 − e^(−x/4))^9 dx = 1/715.
+    """
+    (trace,) = descents([0.5])
+    for lasts, most in ((1, 1 / 120), (10, 1 / 120 + 1 / 715)):
+        noise = np.random.default_rng(0).exponential(size=(600, 1, 100 // lasts)).repeat(lasts, axis=2)
+        noise[:, :, 0] = 0.0
+        called = np.mean([Rule("residual").grows(with_values(trace, residual=one)) for one in noise])
+        assert called < most + 3 * np.sqrt(most / 600)
+
+
+def test_a_method_whose_error_grows_says_so():
+    """|1 − γ| = 1.05: the residual is 1.05^2r, and finite."""
+    found = stgt.compare([stgt.DPSGD(gamma=2.05)], LINE, BOTH, 60, x0=[1.0], engine="numpy")
+    assert found.table[0]["remark"] == "grows"
+    aimed = stgt.compare([stgt.DPSGD(gamma=2.05)], LINE, BOTH, 60, x0=[1.0], engine="numpy", target=0.1)
+    assert aimed.table[0]["remark"] == "does not reach 0.1 and grows"
 
 
 def test_methods_are_told_apart():
@@ -81,6 +177,74 @@ def test_compare_equals_sweeps(comparison):
     assert [len(runs) for runs in comparison.losers.values()] == [3, 3, 3]
 
 
+def test_what_is_reported_is_of_seeds_that_did_not_choose(comparison):
+    """As many, the next ones, the same for all methods, in the bits that `simulate` has of them."""
+    assert {run.seeds for runs in comparison.runs.values() for run in runs} == {(0, 1, 2)}
+    assert {trace.seeds for trace in comparison.best.values()} == {(3, 4, 5)}
+    best = comparison.best["ST-GT"]
+    alone = stgt.simulate(best.algorithm, quadratic(6, 2, noise=0.05), stgt.topology.ring(6), 60, [3, 4, 5])
+    np.testing.assert_array_equal(best.residual, alone.residual)
+    assert "Chosen on seeds 0–2; all numbers are of the fresh seeds 3–5." in comparison.caption
+
+
+def test_where_nothing_is_chosen_nothing_is_run_again():
+    methods = [stgt.STGT(gamma=0.1), stgt.DPSGD(gamma=0.1)]
+    found = stgt.compare(methods, LINE, BOTH, 3, 2, grid={"gamma": [0.2]}, engine="numpy")
+    assert not found.fresh
+    assert {trace.seeds for trace in found.best.values()} == {(0, 1)}
+    assert "osen" not in found.caption
+
+
+def test_fresh_seeds_stay_seeds():
+    assert fresh_seeds([7, 3]) == (8, 9)
+    assert fresh_seeds([2**32 - 2, 0]) == (2**32 - 1, 1), "below 2**32"
+
+
+def levels(**errors):
+    """Runs whose residual stays at what is given for each seed."""
+    (trace,) = descents([0.5])
+    return {
+        name: with_values(trace, residual=np.tile(np.array(of, dtype=float)[:, None], (1, 11)))
+        for name, of in errors.items()
+    }
+
+
+def test_methods_are_tied_where_their_seeds_do_not_tell_them_apart():
+    """b is 1.2 a on each seed. c is a with its seeds exchanged: ln of the means' ratio is 0. d is far above."""
+    runs = levels(a=[1, 2, 3], b=[1.2, 2.4, 3.6], c=[3, 1, 2.01], d=[10, 20, 31])
+    rule = Rule("residual")
+    assert rule.groups(runs) == [("a", "c"), ("b",), ("d",)]
+    found = Comparison.of(rule, {name: [trace] for name, trace in runs.items()})
+    assert found.ranking == rule.groups(runs)
+    assert [(row["method"], row["remark"]) for row in found.table if row["remark"]] == [("c", "tied with a")]
+    assert rule.tied(runs["a"], replace(runs["b"], seeds=(7, 8, 9))), "other seeds share no noise"
+
+
+def test_one_seed_tells_nothing_of_chance():
+    runs = levels(a=[1.0], b=[2.0])
+    assert Rule("residual").tied(runs["a"], runs["b"]) is None
+    found = Comparison.of(Rule("residual"), {name: [trace] for name, trace in runs.items()})
+    assert found.ranking == [("a",), ("b",)]
+    assert "One seed, so that nothing is known of chance." in found.caption
+
+
+def test_costs_to_a_target_are_compared_seed_by_seed():
+    """With γ = ½ and ¼ every seed takes 3 and 8 rounds; noise in the last bit decides nothing."""
+    fast, slow = (trace.residual[0] for trace in descents([0.5, 0.25]))
+    (trace,) = descents([0.5])
+    runs = {
+        "fast": with_values(trace, residual=np.stack([fast, fast, slow])),
+        "slow": with_values(trace, residual=np.stack([slow, slow, fast])),
+        "never": with_values(trace, residual=np.ones((3, 21))),
+    }
+    rule = Rule("residual", target=1 / 64)
+    assert rule.tied(runs["fast"], runs["slow"]) is True
+    assert rule.tied(runs["fast"], replace(runs["fast"], seeds=(0, 1, 2))) is True
+    assert rule.tied(runs["fast"], runs["never"]) is None
+    all_fast, all_slow = (with_values(trace, residual=np.tile(one, (3, 1))) for one in (fast, slow))
+    assert rule.tied(all_fast, all_slow) is False
+
+
 def test_its_table_is_sorted_and_says_what_it_judged_by(comparison):
     table = comparison.table
     errors = [row["error"] for row in table]
@@ -103,8 +267,8 @@ def test_a_choice_at_the_end_of_the_grid_is_said():
 def test_its_frame_has_the_losers(comparison):
     pytest.importorskip("pandas")
     frame = comparison.to_pandas()
-    assert len(frame) == 12
-    assert frame.best.sum() == 3
+    assert len(frame) == 12 + 3, "the chosen ones again, on fresh seeds"
+    assert frame[frame.best].seeds.tolist() == ["3–5"] * 3
     assert frame[frame.remark == "diverges"].chosen.unique().tolist() == ["gamma=5"]
 
 
@@ -115,8 +279,42 @@ def test_its_figure_is_drawn(comparison, tmp_path, x):
     assert all(file.stat().st_size > 5000 for file in files)
 
 
+def test_a_band_ends_where_its_interval_does_also_on_a_logarithmic_axis():
+    """A hundredth of the mean is drawn as such; at 0 and below there is no place, and the figure says so."""
+    from matplotlib.figure import Figure
+
+    from stgt.report import Line, Panel
+    from stgt.report.figures import BELOW, _panel
+
+    def drawn(low):
+        axes = Figure().subplots()
+        line = Line("", np.arange(3), np.ones(3), np.array(low), np.full(3, 2.0))
+        _panel(axes, Panel("", "", "", (line,)))
+        return axes, axes.collections[0].get_paths()[0].vertices[:, 1].min(), [text.get_text() for text in axes.texts]
+
+    _, least, words = drawn([0.01, 0.5, 0.5])
+    assert (least, words) == (0.01, [])
+    axes, least, words = drawn([-1.0, 0.5, 0.5])
+    assert least == axes.get_ylim()[0] == 0.25, "half of the least that is drawn"
+    assert words == [BELOW]
+
+
+def test_the_ending_says_which_picture(comparison, tmp_path):
+    """The end of a number is none; another picture's is refused, and so is a place that cannot be written."""
+    assert comparison.curves(tmp_path / "one.pdf") == [tmp_path / "one.pdf"]
+    assert comparison.curves(tmp_path / "two.PNG") == [tmp_path / "two.PNG"]
+    numbers = comparison.curves(tmp_path / "gamma=0.05")
+    assert numbers == [tmp_path / "gamma=0.05.png", tmp_path / "gamma=0.05.pdf"]
+    assert {path.name for path in tmp_path.iterdir()} == {"one.pdf", "two.PNG", *(path.name for path in numbers)}
+    with pytest.raises(ValueError, match=r"path .*x\.svg ends in \.svg: end it in \.png or \.pdf"):
+        comparison.curves(tmp_path / "x.svg")
+    for attempt in (comparison.curves, comparison.best["ST-GT"].to_csv):
+        with pytest.raises(ValueError, match=r"^path .* cannot be written \(.*\): give another one\.$"):
+            attempt(tmp_path / "one.pdf" / "x")
+
+
 def test_curves_of_a_list_and_over_costs(comparison, tmp_path):
-    from stgt.report import band, curves
+    from stgt.report import curves
 
     runs = comparison.runs["ST-GT"][:3]
     assert curves(runs, tmp_path / "list", x="gradients", per_node=True)[0].exists()
@@ -184,13 +382,14 @@ def test_an_interrupt_ends_all_methods_where_they_are():
             sent.append(done)
             os.kill(os.getpid(), signal.SIGINT)
 
-    methods = [stgt.STGT(gamma=0.1), stgt.DPSGD(gamma=0.1)]
+    methods, grid = [stgt.STGT(gamma=0.1), stgt.DPSGD(gamma=0.1)], {"gamma": [0.1, 0.2]}
     try:
-        found = stgt.compare(methods, LINE, BOTH, 20_000, engine="numpy", progress=interrupt)
+        found = stgt.compare(methods, LINE, BOTH, 20_000, grid=grid, engine="numpy", progress=interrupt)
     finally:
         signal.signal(signal.SIGINT, handler)
     assert sent
     assert all(trace.interrupted and trace.rounds < 20_000 for trace in found.best.values())
     assert "interrupted" in repr(found)
+    assert "No fresh seeds were run: all numbers are of seed 0, on which the best look better" in found.caption
     if len({trace.rounds for trace in found.best.values()}) > 1:
         assert "Interrupted: the methods made different numbers of rounds." in repr(found)

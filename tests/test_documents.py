@@ -163,14 +163,16 @@ def test_a_notebook_is_its_page_executed(name):
     assert any("<svg" in "".join(output.get("data", {}).get("text/html", "")) for output in outputs)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_can_be_executed_again(name, tmp_path):
     """By Jupyter's own client, in a kernel of its own: no cell fails, and each shows as many things as before."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     notebook = nbformat.read(ROOT / "docs" / f"{name}.ipynb", as_version=4)
     before = [len(cell.get("outputs", [])) for cell in notebook.cells]
-    nbclient.NotebookClient(notebook, timeout=250, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    # As `make notebook` does: what a slow cell prints arrives in pieces, as many as the machine's load makes of it.
+    options = {"timeout": 250, "coalesce_streams": True, "resources": {"metadata": {"path": str(tmp_path)}}}
+    nbclient.NotebookClient(notebook, **options).execute()
     assert [len(cell.get("outputs", [])) for cell in notebook.cells] == before
 
 

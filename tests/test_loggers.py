@@ -125,6 +125,15 @@ def test_each_round_once_after_an_interrupt():
     assert notes == [(r, {"residual": 0.25**r}) for r in range(10)]
 
 
+def test_the_batches_of_a_sweep_are_told_apart():
+    """τ steps a round: the residual is (1 − γ)^2rτ."""
+    notes = Notes()
+    options = {"x0": [1.0], "engine": "numpy", "metrics": ["residual"], "logger": notes}
+    stgt.sweep(stgt.DPSGD(gamma=0.5), LINE, BOTH, 1, **options, grid={"tau": [1, 2]})
+    assert notes[-1] == (1, {"tau=2/residual": 1 / 16})
+    assert notes[1] == (1, {"tau=1/residual": 1 / 4})
+
+
 def test_the_runs_of_a_sweep_are_told_apart_by_what_varies():
     notes, options = Notes(), {"x0": [1.0], "engine": "numpy", "metrics": ["residual"]}
     stgt.sweep(stgt.DPSGD(gamma=0.1), LINE, BOTH, 1, **options, grid={"gamma": [0.5, 0.75]}, logger=notes)
@@ -146,18 +155,18 @@ def test_methods_that_are_compared_are_told_apart_by_their_labels(tmp_path):
             assert {int(row["round"]): float(row[name]) for row in rows if row[name]} == {
                 r: float(ratio) ** -r for r in range(4)
             }
-    assert len(rows) == 4 * 3
-    assert len(rows[0]) == 1 + 2 * 3
+    assert len(rows) == 2 * 4 * 3  # what was chosen is run again, on fresh seeds
+    assert len(rows[0]) == 1 + 2 * 3 + 3
 
 
 def test_rounds_that_are_left_out_are_not_logged():
-    """With γ = 4 the residual is 9^r, above 1.8e308 from round 324 on, and x is (−3)^r, above it from round 647 on and
-    4x from round 645 on: no rounds are made from the next multiple of 256 on."""
+    """With γ = 4 the residual is 9^r, above 1.8e308 from round 324 on: no rounds are made from the next multiple of 256
+    on."""
     notes = Notes()
     with np.errstate(over="ignore"):
         trace = descend(3000, gamma=4.0, logger=notes)
     assert trace.diverged[0]
-    assert notes.steps == [*range(768), 3000]
+    assert notes.steps == [*range(512), 3000]
     assert notes[2] == (2, {"residual": 81.0})
     assert notes[400][1]["residual"] == math.inf
 

@@ -198,7 +198,7 @@ def test_a_server_method_on_flower():
     np.testing.assert_allclose(trace.x[0, 0], x, rtol=0, atol=1e-12)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_example_runs(capsys):
     """The predicted and the simulated error of both methods agree to a few percent, and the checks pass."""
     done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True)

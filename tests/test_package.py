@@ -19,7 +19,7 @@ import stgt
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.release
 
 SIMULATION = """
 import stgt

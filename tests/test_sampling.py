@@ -1,4 +1,4 @@
-from sampling import Case, choose
+from sampling import Case, choose, share
 
 GRAPHS = ("static", "directed", "server")
 
@@ -28,3 +28,9 @@ def test_one_in_k_is_about_that_many():
     """Of 600 cases in one group, 150 are expected of k = 4, with a deviation of √(600 · ¼ · ¾) = 10.6: within four."""
     found = chosen([Case(f"test[{i}]", "all", 4) for i in range(600)])
     assert abs(len(found) - 150) < 43
+
+
+def test_shares_are_disjoint_and_all_of_them_everything():
+    files = [f"test_{i}.py" for i in range(10)]
+    shares = [share(files + files, f"{k}/3") for k in range(7, 10)]
+    assert sorted(one for part in shares for one in part) == sorted(files)

@@ -26,7 +26,7 @@ class Loaded(HTMLParser):
             self.addresses.append(address)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_site(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

@@ -166,7 +166,9 @@ def test_wrong_problems_fail():
 
 
 def test_right_problems_pass():
-    for problem in (stgt.problems.ridge(n=4, p=3), logistic(4), logistic(4, batch=None), least_squares(4)):
+    rows = np.random.default_rng(0).normal(size=(6, 2))
+    by_samples = stgt.problems.logistic(rows, [0, 1] * 3, partition=[[0], [1, 2, 3, 4, 5]], l2=0.1, weights="samples")
+    for problem in (stgt.problems.ridge(n=4, p=3), logistic(4), logistic(4, batch=None), least_squares(4), by_samples):
         found = outcome(check_problem(problem))
         assert found["samples average to the whole"] is (None if problem.counts is None else True)
 

@@ -6,25 +6,24 @@ import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from stgt.algorithms import Algorithm
+from stgt.checks import spelt
 from stgt.engines import Rule, Trace
-from stgt.engines.choice import distinct, edge, in_words, labels, noted
+from stgt.engines.choice import choose, distinct, edge, fresh_seeds, in_a_row, in_words, labels, noted
 from stgt.engines.drive import interrupts
 from stgt.engines.metrics import COUNTED, choose_metrics
-from stgt.engines.run import OPTIONS, combinations, run_together
+from stgt.engines.run import OPTIONS, combinations, run_all
 from stgt.engines.trace import as_frame
 from stgt.loggers import as_logger
-from stgt.markup import element, line, many, said, table
+from stgt.markup import element, interval, line, many, said, table
 from stgt.problems.base import Problem
 from stgt.progress import shown, split_progress
 from stgt.report import curves
 from stgt.setting import check_algorithm_object, check_problem_object, check_topology_object
-from stgt.statistics import mean_interval
 from stgt.topology import Topology
 
 if TYPE_CHECKING:
@@ -40,12 +39,22 @@ class Comparison:
     Attributes:
         rule: what best means; `str(rule)` says it.
         runs: all traces by method, in the order of the grid.
-        best: the best one of each method.
+        best: the best one of each method; where there was a choice, its setting run again on fresh seeds, as those that
+            chose it make it look better than it is. All that is said and drawn is of these.
+        chosen: the run of each method that was chosen, one of `runs`.
     """
 
     rule: Rule
     runs: dict[str, list[Trace]]
     best: dict[str, Trace]
+    chosen: dict[str, Trace]
+
+    @staticmethod
+    def of(rule: Rule, runs: dict[str, list[Trace]], fresh: Mapping[str, Trace] | None = None) -> Comparison:
+        """Chooses; `fresh` are the chosen settings on other seeds, if all of them were run to the end."""
+        chosen = choose(rule, runs)
+        best = {label: (fresh or chosen)[label] for label in runs}
+        return Comparison(rule, runs, {label: noted(rule, label, trace) for label, trace in best.items()}, chosen)
 
     @property
     def losers(self) -> dict[str, list[Trace]]:
@@ -56,16 +65,20 @@ class Comparison:
     def table(self) -> list[dict[str, Any]]:
         """A row for each method at its best, the winner first: what was chosen, what it reached and what that cost.
 
-        `error` is the mean over the seeds of what is judged after all rounds, `half_width` that of its 95 % interval;
-        costs are of the whole network, up to the target if there is one, else for all rounds.
+        `error` is the mean over the seeds of what is judged after all rounds, `low` and `high` its 95 % interval;
+        costs are of the whole network, up to the target if there is one, else for all rounds; `rounds` are those in
+        which anything was sent, on average over the seeds.
         """
-        return [self._row(label, self.best[label]) for label in self.ranking]
+        return [self._row(label, self.best[label]) for label in self.rule.order(self.best)]
 
     @property
-    def ranking(self) -> list[str]:
-        """The methods, the best first; those that fail last, by their errors."""
-        scores = {label: (self.rule.score(trace), self.rule.ending(trace)) for label, trace in self.best.items()}
-        return sorted(self.best, key=lambda label: scores[label])
+    def ranking(self) -> list[tuple[str, ...]]:
+        """The methods, the best first, in groups: those of a group are not told apart from its first.
+
+        Two are told apart if the 95 % interval of the difference between their errors, seed by seed, does not hold 0;
+        with a target, of what it cost each seed to reach it. One seed tells nothing: every method is a group.
+        """
+        return self.rule.groups(self.best)
 
     def curves(self, path: Path | str, *, x: str = "rounds", metric: str | None = None, **options: Any) -> list[Path]:
         """Draws the best run of each method; x and the other options are those of `stgt.report.curves`."""
@@ -74,38 +87,54 @@ class Comparison:
         return curves(chosen, path, metric=metric or self.rule.metric, x=x, **options)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row for every run, losers included; `best` marks the method's best one."""
+        """A row for every run, losers included; `best` marks those that `table` has."""
         return as_frame(self.rows)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """What `to_pandas` has, as dicts."""
         return [
-            {**self._row(label, trace), "best": self._is_best(label, trace)}
+            {**self._row(label, trace), "seeds": in_a_row(trace.seeds), "best": trace is self.best[label]}
             for label, traces in self.runs.items()
-            for trace in traces
+            for trace in (*(self._noted(label, one) for one in traces), *([self.best[label]] if self.fresh else []))
         ]
 
+    @property
+    def fresh(self) -> bool:
+        """Are the numbers of other seeds than those that chose?"""
+        return any(self.best[label].standing is not one.standing for label, one in self.chosen.items())
+
     def _is_best(self, label: str, trace: Trace) -> bool:
-        return trace.standing is self.best[label].standing  # which may have a note more
+        return trace.standing is self.chosen[label].standing  # which may have a note more
+
+    def _noted(self, label: str, trace: Trace) -> Trace:
+        """The best one as `best` has it, with its note, if it is that run."""
+        return self.best[label] if trace.standing is self.best[label].standing else trace
 
     def _row(self, label: str, trace: Trace) -> dict[str, Any]:
-        mean, half = mean_interval(self.rule.error(trace))
+        mean, low, high = map(float, self.rule.interval(trace))
         reached = None if self.rule.target is None else self.rule.reached(trace)
         at = trace.rounds if reached is None else reached
         remark = self.rule.failure(trace) or ("diverges" if trace.diverged.any() else "")
+        remark = " and ".join(part for part in (remark, "grows" if self.rule.grows(trace) else "") if part)
         remark = remark or ("interrupted" if trace.interrupted else "")
-        if not remark and self._is_best(label, trace):
+        if not remark and (self._is_best(label, trace) or trace is self.best[label]):
             remark = edge(trace.algorithm, [run.algorithm for run in self.runs[label]])
+        if trace is self.best[label]:
+            remark = "; ".join(part for part in (remark, self._tie(label)) if part)
         return {
             "method": label,
             "chosen": _setting(trace, self.runs[label]),
-            "error": float(mean),
-            "half_width": float(half),
-            "rounds": at,
-            **{name: float(trace[name][:, at].mean()) for name in self._costs},
+            "error": mean,
+            "low": low,
+            "high": high,
+            **{name: float(trace.spent(name)[:, at].mean()) for name in ("rounds", *self._costs)},
             "remark": remark,
         }
+
+    def _tie(self, label: str) -> str:
+        first = next(group[0] for group in self.ranking if label in group)
+        return "" if label == first else f"tied with {first}"
 
     @property
     def _costs(self) -> tuple[str, ...]:
@@ -120,8 +149,8 @@ class Comparison:
             [
                 row["method"],
                 row["chosen"],
-                f"{row['error']:.3g}" + ("" if np.isnan(row["half_width"]) else f" ± {row['half_width']:.1g}"),
-                f"{row['rounds']:,}",
+                interval(row["error"], row["low"], row["high"]),
+                f"{row['rounds']:,.0f}",
                 *(f"{row[name]:.3g}" if name == "seconds" else f"{row[name]:,.0f}" for name in shown),
                 row["remark"],
             ]
@@ -136,8 +165,23 @@ class Comparison:
         seeds = len(next(iter(self.best.values())).seeds)
         amount = f"{many(runs, 'run')} of {many(seeds, 'seed')}"
         words = f"Best: {self.rule}. {amount}; gradients and floats of the whole network."
+        if self.choice:
+            words += f" {self.choice}"
+        if seeds == 1 and len(self.best) > 1:
+            words += " One seed, so that nothing is known of chance."
         made = {trace.rounds for traces in self.runs.values() for trace in traces}
         return words if len(made) == 1 else f"Interrupted: the methods made different numbers of rounds. {words}"
+
+    @property
+    def choice(self) -> str:
+        """On which seeds was chosen, and of which the numbers are; "" where there was no choice."""
+        if sum(map(len, self.runs.values())) == len(self.runs):
+            return ""
+        chosen, best = next(iter(self.chosen.values())), next(iter(self.best.values()))
+        chose = in_a_row(chosen.seeds, "seed")
+        if self.fresh:
+            return f"Chosen on {chose}; all numbers are of the {in_a_row(best.seeds, 'fresh seed')}."
+        return f"No fresh seeds were run: all numbers are of {chose}, on which the best look better than they are."
 
     def __repr__(self) -> str:
         cells = self.cells()
@@ -152,6 +196,7 @@ class Comparison:
         return element("div", table(head, rows), line(said(self.caption), faint=True))
 
 
+@partial(spelt, also=OPTIONS)
 def compare(
     algorithms: Iterable[Algorithm | tuple[Algorithm, Topology]],
     problem: Problem,
@@ -169,16 +214,19 @@ def compare(
 ) -> Comparison:
     """Runs each method over its hyper-parameters and picks each one's best by a rule that is said.
 
-    The runs of a method are one compiled batch, and methods run side by side on the machine's cores. Ctrl-C ends all
-    of them where they are.
+    The runs of a method that share a program are one compiled batch, and methods run side by side on the machine's
+    cores. Where a grid leaves a choice, each method's chosen setting is then run on as many fresh seeds, the next ones,
+    and all numbers are of these. Ctrl-C ends all of them where they are.
 
     Args:
         algorithms: the methods; (algorithm, topology) for one that runs on a topology of its own, such as a server.
         problem, topology, rounds, seeds: as for `simulate`.
-        grid: values to try by name, such as {"gamma": [0.05, 0.1, 0.2]}; of each method those that it has.
+        grid: values to try by name, such as {"gamma": [0.05, 0.1, 0.2], "tau": [1, 10]}; of each method those that it
+            has.
         by: the measurement to judge by; if left out, "residual" where x* is known, else "loss".
         target: a value of it to reach, at the least `cost`; if left out, the lowest error after all rounds wins.
-        cost: "rounds", "gradients", "messages", "floats" or "seconds", of the whole network.
+        cost: "rounds" (those in which anything was sent), "gradients", "messages", "floats" or "seconds", of the whole
+            network.
         largest: is a larger value better, as for an accuracy?
         progress: True for a bar; or a function, called with (done, total).
         options: others of `simulate`: x0, oracle, metrics, dtype, engine, logger.
@@ -190,14 +238,12 @@ def compare(
         >>> import stgt
         >>> problem, graph = stgt.problems.ridge(n=8, p=2), stgt.topology.ring(8)
         >>> methods = [stgt.STGT(tau=5), stgt.DPSGD(tau=5)]
-        >>> found = stgt.compare(methods, problem, graph, 200, seeds=3, grid={"gamma": [0.02, 0.05]})
-        >>> found.ranking[0]
-        'ST-GT'
+        >>> found = stgt.compare(methods, problem, graph, 200, seeds=5, grid={"gamma": [0.02, 0.05]})
+        >>> found.ranking
+        [('ST-GT',), ('D-PSGD',)]
     """
-    taken = [name for name in OPTIONS if name not in OF_ONE_METHOD]
-    unknown = sorted(set(options) - {*OPTIONS})
-    if unknown:
-        raise TypeError(f"compare() has no option {unknown[0]!r}: it takes {', '.join(taken)}.")
+    if isinstance(algorithms, Mapping):
+        raise ValueError("algorithms is a dict: give a list of the methods, list(algorithms.values()).")
     if isinstance(algorithms, Algorithm) or not isinstance(algorithms, Iterable):
         raise ValueError(f"algorithms={algorithms!r}: give a list of them, such as [stgt.STGT(tau=10), stgt.DPSGD()].")
     check_problem_object(problem)
@@ -214,17 +260,27 @@ def compare(
     names = distinct(labels(pairs))
     logger = as_logger(options.pop("logger", None))
     with shown(progress, f"{len(pairs)} methods") as tick, interrupts() as interrupt:
-        ticks = split_progress(tick, [len(batch) * batch[0].tau for batch in batches])
+        again = len(pairs) if any(len(batch) > 1 for batch in batches) else 0
+        ticks = split_progress(
+            tick, [sum(one.tau for one in batch) for batch in batches] + [batch[0].tau for batch in batches[:again]]
+        )
+        places = [where for _, where in pairs]
 
-        def run(name: str, batch: list[Algorithm], where: Topology, part: Any) -> list[Trace]:
+        def run(name: str, batch: list[Algorithm], where: Topology, part: Any, seeds: Any) -> list[Trace]:
             given = {**options, "progress": part, "logger": None if logger is None else logger.under(name)}
-            return run_together(batch, problem, where, rounds, seeds, interrupt, **given)
+            return run_all(batch, problem, where, rounds, seeds, interrupt, **given)
 
         # Where seconds are judged, a method has the machine for itself.
         with ThreadPoolExecutor(1 if cost == "seconds" else os.cpu_count()) as pool:
-            found = list(pool.map(run, names, batches, [where for _, where in pairs], ticks))
-    runs = dict(zip(names, found, strict=True))
-    return Comparison(rule, runs, {label: noted(rule, label, rule.choose(traces)) for label, traces in runs.items()})
+            found = list(pool.map(run, names, batches, places, ticks[: len(pairs)], [seeds] * len(pairs)))
+            runs = dict(zip(names, found, strict=True))
+            if not again or interrupt.asked:
+                return Comparison.of(rule, runs)
+            chosen = [[one.algorithm] for one in choose(rule, runs).values()]
+            others = [f"{name}/fresh" for name in names], chosen, places, ticks[again:]
+            last = list(pool.map(run, *others, [fresh_seeds(found[0][0].seeds)] * again))
+    fresh = {name: trace for name, (trace,) in zip(names, last, strict=True)}
+    return Comparison.of(rule, runs, None if interrupt.cut else fresh)
 
 
 def _pair(given: Any, topology: Topology) -> tuple[Algorithm, Topology]:

@@ -14,24 +14,26 @@ from typing import Any
 from stgt.checks import did_you_mean
 
 
-def write_atomically(path: Path, write: Callable[[Path], object], durable: bool = False) -> Path:
+def write_atomically(path: Path, write: Callable[[Path], object], durable: bool = False, private: bool = False) -> Path:
     """Has `write` fill a temporary file beside `path`, then puts it in place in one step.
 
     Args:
         path: of the file; folders that are missing are made.
         write: fills the file whose path it is given.
         durable: wait until the disk has it, so that it survives a power failure; milliseconds, or more for large files.
+        private: nobody else may read it, nor look into the folder if that is made here.
     """
     given, path = path, path.resolve()  # a link stays one
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)
     try:
         write(temporary)
-        os.umask(mask := os.umask(0))
-        temporary.chmod(0o666 & ~mask)
+        if not private:
+            os.umask(mask := os.umask(0))
+            temporary.chmod(0o666 & ~mask)
         if durable:
             _to_disk(temporary, os.O_RDWR)
         os.replace(temporary, path)
@@ -134,6 +136,15 @@ def readable(path: Path, argument: str) -> Iterator[None]:
         raise ValueError(f"{argument} {path} is damaged ({error}): give another copy.") from None
     except csv.Error as error:
         raise ValueError(f"{argument} {path} is not CSV ({error}): give a table with a row a line.") from None
+
+
+@contextmanager
+def writing(path: Path, argument: str = "path") -> Iterator[None]:
+    """What is raised of a file that cannot be written, as a ValueError about the argument."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{argument} {path} cannot be written ({error.strerror}): give another one.") from None
 
 
 def check_writable(folder: Path) -> None:

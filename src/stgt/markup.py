@@ -70,6 +70,24 @@ def number(value: float) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "not finite"
 
 
+def interval(value: float, low: float, high: float) -> str:
+    """ "0.0132 [0.0119, 0.0158]", to two digits of the nearer end's distance; the number alone if an end is unknown."""
+    if not all(map(math.isfinite, (value, low, high))):
+        return number(value)
+    apart = min(value - low, high - value)
+    if apart <= 0:
+        return f"{number(value)} [{number(low)}, {number(high)}]"
+    place = math.floor(math.log10(apart)) - 1
+    return f"{_to_place(value, place)} [{_to_place(low, place)}, {_to_place(high, place)}]"
+
+
+def _to_place(value: float, place: int) -> str:
+    """A number to the place of 10^place, six digits at most; zeros that are known are written."""
+    first = math.floor(math.log10(abs(value))) if value else place
+    whole = first + 1 if first < 5 else 1  # digits before the point, all of them written
+    return f"{value:#.{min(max(first - place + 1, whole, 1), 6)}g}".removesuffix(".")
+
+
 def count(value: float) -> str:
     """A whole number in full, up to ten millions; three digits of any other."""
     return f"{value:,.0f}" if value == round(value, 0) and abs(value) < 1e7 else number(value)

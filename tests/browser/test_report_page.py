@@ -1,11 +1,13 @@
 """The page of a report in a browser: it draws, it answers, it asks for nothing, and runs no script of anybody's."""
 
+import numpy as np
 import pytest
 
 import stgt
 from stgt.engines import Rule
 from stgt.report import Network, write_page
-from studies import BOTH, HOSTILE, SCRIPT, descent, descents, hostile, study
+from stgt.statistics import error_interval
+from studies import BOTH, HOSTILE, SCRIPT, descent, descents, hostile, study, with_values
 
 PLOT = "#curves-0 .plot"
 WIDE_ENOUGH = "document.scrollingElement.scrollWidth <= innerWidth"
@@ -33,7 +35,7 @@ def drawn(page, plot=PLOT):
     return page.eval_on_selector(plot, f"plot => [{lines}, plot.layout.xaxis.title.text]")
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_curves_are_what_was_measured(visit, comparison):
     """γ = ½ on x²/2 from 1: the residual is 4^−r, the best of its grid."""
     page = visit(comparison)
@@ -45,7 +47,27 @@ def test_the_curves_are_what_was_measured(visit, comparison):
     assert page.locator("#curves-0 .legend button").all_inner_texts() == ["grid, gamma=0.5", "slow, gamma=0.25"]
 
 
-@pytest.mark.thorough
+@pytest.mark.release
+def test_bands_end_where_their_intervals_do(visit, tmp_path):
+    """Three seeds: on a logarithmic axis bands that reach 0 or below end at the bottom, and the page says so."""
+    values = np.tile(np.array([0.5, 1.0, 1.5])[:, None], (1, 11))
+    own = np.tile(np.array([0.01, 1.0, 1000.0])[:, None], (1, 11)) * np.linspace(1, 200, 11)
+    made = study({"only": with_values(descent(0.5), residual=values, own=own)})
+    page = visit(write_page([made], tmp_path / "report.html"))
+    page.wait_for_selector(f"{PLOT} .main-svg")
+    _, low, high = map(float, error_interval(values[:, 0]))
+    band = "plot => plot.data.find(one => one.hoverinfo === 'skip').y"
+    found = page.eval_on_selector(PLOT, band)
+    assert (min(found), max(found)) == pytest.approx((low, high), rel=1e-4)
+    said = "plot => (plot.layout.annotations || []).map(one => one.text)"
+    assert page.eval_on_selector(PLOT, said) == []
+    page.select_option("#curves-0 [name=metric]", "own")
+    assert page.eval_on_selector(PLOT, "plot => plot.layout.yaxis.type") == "log"
+    assert min(page.eval_on_selector(PLOT, band)) == pytest.approx(own[:, 0].mean() / 2, rel=1e-4)
+    assert page.eval_on_selector(PLOT, said) == ["0 and below have no place on this axis: bands end at its bottom"]
+
+
+@pytest.mark.release
 def test_what_is_drawn_can_be_chosen(visit, comparison):
     """Both nodes compute a gradient and send a number of 8 bytes a round; f is half the residual."""
     page = visit(comparison)
@@ -68,7 +90,7 @@ def test_what_is_drawn_can_be_chosen(visit, comparison):
     assert len(drawn(page)[0]) == 2
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_modelled_time_follows_its_formula(visit, comparison):
     page = visit(comparison)
     drawn(page)
@@ -87,7 +109,7 @@ def test_modelled_time_follows_its_formula(visit, comparison):
         assert drawn(page)[0][0][0] == pytest.approx([1.5 * r for r in range(21)])
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_grid_marks_what_diverged(visit, comparison):
     page = visit(comparison)
     drawn(page, "#grid-0 .plot")
@@ -97,7 +119,7 @@ def test_the_grid_marks_what_diverged(visit, comparison):
     assert words == ["<b>grid</b><br>gamma=3<br>seeds that diverged: 1"]
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_rounds_of_a_schedule_have_a_slider(visit, comparison):
     page = visit(comparison)
     figure = page.locator("figure", has_text="one_peer_exponential(8)")
@@ -108,7 +130,7 @@ def test_the_rounds_of_a_schedule_have_a_slider(visit, comparison):
     assert "round 1" in figure.locator(".round:visible").inner_html()
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize("width", [1400, 420])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark_wide_and_narrow(visit, comparison, attack, width, scheme):
@@ -151,7 +173,7 @@ def test_whatever_is_shown_is_shown_literally(visit, attack):
     assert offered == ["Download plot as a PNG", "Zoom", "Pan", "Reset axes"], "none that sends the numbers anywhere"
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_picture_can_be_kept(visit, comparison):
     """Plotly makes it in the page, which its policy allows."""
     page = visit(comparison)
@@ -162,7 +184,7 @@ def test_a_picture_can_be_kept(visit, comparison):
     assert kept.value.suggested_filename.endswith(".png")
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_tables_need_no_script(visit, comparison):
     page = visit(comparison, java_script_enabled=False)
     assert page.locator("table").first.is_visible()
@@ -171,7 +193,7 @@ def test_tables_need_no_script(visit, comparison):
     assert "rounds = 20" in page.locator("pre").inner_text()
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_policy_stops_what_would_slip_through(browser, comparison, tmp_path):
     """A page into whose text scripts and requests are put by hand runs none of them."""
     slipped = "<script>document.title = 'a'</script><img src='https://example.invalid/x' onerror='document.title=1'>"
@@ -187,7 +209,7 @@ def test_the_policy_stops_what_would_slip_through(browser, comparison, tmp_path)
     page.close()
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_paper_is_white(visit, comparison):
     page = visit(comparison, scheme="dark")
     drawn(page)

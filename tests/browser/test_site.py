@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["", "tutorials/compare/", "which_algorithm/", "equations/", "led/", "notebooks/theory/", "api/theory/"]
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.release
 
 
 class Handler(SimpleHTTPRequestHandler):

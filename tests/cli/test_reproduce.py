@@ -51,7 +51,7 @@ def short(monkeypatch):
 
 
 @pytest.mark.usefixtures("short")
-@pytest.mark.thorough
+@pytest.mark.release
 def test_everything_is_written(tmp_path):
     out = tmp_path / "new"
     result = CliRunner().invoke(app, ["reproduce", "convergence", "--out", str(out), "--reading", "normalised"])

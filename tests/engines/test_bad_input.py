@@ -42,6 +42,7 @@ CASES = {
     "not an instance": (lambda: stgt.simulate(stgt.STGT, PROBLEM, RING, 1), "give an instance"),
     "rounds": (lambda: stgt.simulate(STGT, PROBLEM, RING, -1), "rounds=-1"),
     "seeds": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, seeds=0), "seeds=0"),
+    "a seed twice": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, seeds=[1, 2, 3] * 10), "seeds has 1 more than once"),
     "no seeds": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, seeds=[]), "seeds is empty"),
     "engine": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, engine="torch"), "engine='torch'"),
     "dtype": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, dtype="float16"), "dtype='float16'"),
@@ -115,7 +116,10 @@ CASES = {
         "in one form",
     ),
     "grid name": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gama": [0.1]}), "grid has 'gama'"),
-    "grid of a shape": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"tau": [1, 2]}), "shapes the program"),
+    "a checkpoint of several programs": (
+        lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"tau": [1, 2]}, checkpoint="run.stgt"),
+        "checkpoint was given, but tau in the grid makes several programs",
+    ),
     "grid value": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gamma": [0.1, 0.0]}), "gamma=0"),
     "grid empty": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gamma": []}), "is empty"),
     "noise": (lambda: stgt.problems.ridge(noise=-1), "noise=-1"),
@@ -169,6 +173,15 @@ CASES = {
     "labels shape": (lambda: stgt.problems.logistic([[1], [1]], [0, 1, 1], 2), "labels has shape"),
     "partition": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], 2, partition="random"), "partition='random'"),
     "empty partition": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], partition=[[0, 1], []]), "is empty"),
+    "a sample at two nodes": (
+        lambda: stgt.problems.logistic([[1], [1]], [0, 1], partition=[[0], [1], [1]]),
+        "partition gives sample 1 to nodes 1 and 2",
+    ),
+    "a sample twice": (
+        lambda: stgt.problems.least_squares([[1], [1], [2]], [0, 1, 2], partition=[[1], [2, 0, 2]]),
+        "partition gives sample 2 to node 1 twice",
+    ),
+    "weights": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], 2, weights="size"), "weights='size': choose from"),
     "partition outside": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], partition=[[0], [2]]), "outside"),
     "too many nodes": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], 3), "empty partition"),
     "n and partition": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], 3, partition=[[0], [1]]), "n=3"),
@@ -204,6 +217,38 @@ CASES = {
     "labels nan": (lambda: stgt.problems.by_label([0, 1, np.nan, 1], 2, classes=2), "not finite"),
     "variance": (lambda: stgt.oracles.Noisy(-1), "variance=-1"),
     "batch": (lambda: stgt.oracles.Minibatch(0), "batch=0"),
+    "gamma as text": (
+        lambda: stgt.STGT(gamma="0.05"),
+        "gamma='0.05' is text: drop the quotes, and give a number above 0",
+    ),
+    "tau as text": (lambda: stgt.STGT(tau="2"), "tau='2' is text: drop the quotes, and give a whole number"),
+    "value of a short x": (lambda: PROBLEM.value([1.0]), r"x has shape \(1,\): give \(2,\), one model"),
+    "value at several x": (lambda: PROBLEM.value(np.ones((4, 2))), r"x has shape \(4, 2\): give \(2,\), one model"),
+    "gradient of a number": (lambda: PROBLEM.gradient(1.0), r"x has shape \(\): give \(2,\), one model"),
+    "gradients of a column": (
+        lambda: PROBLEM.gradients(np.ones((4, 1))),
+        r"x has shape \(4, 1\): give \(2,\), one model, or \(4, 2\), one for each node",
+    ),
+    "constants of a method": (
+        lambda: stgt.theory.constants(STGT, PROBLEM, RING),
+        r"problem is the algorithm ST-GT: constants takes \(problem, topology, tau\) only",
+    ),
+    "constants of a list": (
+        lambda: stgt.theory.constants(PROBLEM, [RING], 2),
+        r"topology=\[ring\(4\)\]: give a Topology",
+    ),
+    "a dict of methods": (
+        lambda: stgt.compare({"mine": STGT}, PROBLEM, RING, 1),
+        r"algorithms is a dict: give a list of the methods, list\(algorithms.values\(\)\)",
+    ),
+    "a loss with numpy": (
+        lambda: stgt.problems.from_loss(lambda x, s: np.maximum(x, 0).sum(), np.zeros((4, 2)), 1),
+        "use jax.numpy in the place of numpy",
+    ),
+    "a loss with an if": (
+        lambda: stgt.problems.from_loss(lambda x, s: x.sum() if x[0] > 0 else -x.sum(), np.zeros((4, 2)), 1),
+        "jnp.where in the place of an if",
+    ),
 }
 
 
@@ -215,6 +260,27 @@ def test_one_clear_sentence(name):
     sentence = str(caught.value)
     assert sentence.endswith((".", "?")), sentence
     assert "\n" not in sentence
+
+
+MISSPELT = {
+    "a method's": (lambda: stgt.STGT(gama=0.1), r"STGT\(\) has no option 'gama': it takes gamma, .* mean 'gamma'"),
+    "a wrapper's": (lambda: stgt.Outer(stgt.STGT(), momentun=0.1), "did you mean 'momentum'"),
+    "a topology's": (lambda: stgt.topology.ring(8, direted=True), "it takes n, directed; did you mean 'directed'"),
+    "a problem's": (lambda: stgt.problems.ridge(nn=8), "did you mean 'n'"),
+    "an oracle's": (lambda: stgt.oracles.Minibatch(bach=8), "did you mean 'batch'"),
+    "simulate's": (lambda: stgt.simulate(STGT, PROBLEM, RING, 1, seedz=3), "did you mean 'seeds'"),
+    "sweep's": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, gird={}), "did you mean 'grid'"),
+    "what sweep hands on": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={}, metric=[]), "did you mean 'metrics'"),
+    "compare's": (lambda: stgt.compare([STGT], PROBLEM, RING, 1, targt=3), "did you mean 'target'"),
+    "nothing like it": (lambda: stgt.topology.ring(8, colour=1), r"no option 'colour': it takes n, directed\.$"),
+}
+
+
+@pytest.mark.parametrize("name", MISSPELT)
+def test_a_misspelt_option(name):
+    attempt, words = MISSPELT[name]
+    with pytest.raises(TypeError, match=words):
+        attempt()
 
 
 def test_positional_arguments_are_refused():

@@ -83,8 +83,8 @@ def finish(started: subprocess.Popen) -> None:
     ("engine", "kills"),
     [
         ("numpy", 3),
-        pytest.param("numpy", 16, marks=pytest.mark.thorough),
-        pytest.param("jax", 4, marks=pytest.mark.thorough),
+        pytest.param("numpy", 16, marks=pytest.mark.release),
+        pytest.param("jax", 4, marks=pytest.mark.release),
     ],
 )
 def test_killed_at_random_moments(engine, kills, tmp_path):
@@ -112,7 +112,7 @@ def test_killed_at_random_moments(engine, kills, tmp_path):
     assert [name for name in names(folder) if not name.startswith(".")] == ["result.stgt", "run.stgt"]
 
 
-@pytest.mark.parametrize("engine", ["numpy", pytest.param("jax", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("engine", ["numpy", pytest.param("jax", marks=pytest.mark.release)])
 def test_interrupted(engine, tmp_path):
     """Ctrl-C: the process goes on to its last line, with a trace so far that is marked, and resumes."""
     folder = tmp_path / "interrupted"

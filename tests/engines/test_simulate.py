@@ -137,17 +137,29 @@ def test_sweep_equals_runs_one_by_one(engine):
 @pytest.mark.parametrize("engine", ["jax", "numpy"])
 def test_divergence_is_a_result(engine):
     """f(x) = x²/2 with gamma = 4: x_r = (1 − 4)^r = (−3)^r, and gamma · x_r = 4 · 3^r passes 1.8e308 from
-    r = (308.25 − log10 4)/log10 3 = 644.8 on, so x_646 is the first that is not finite."""
+    r = (308.25 − log10 4)/log10 3 = 644.8 on, so x_646 is the first that is not finite. Its square, the residual, is
+    9^r, and passes it from r = 308.25/log10 9 = 323.03 on."""
     problem = stgt.problems.Quadratic(np.ones((2, 1, 1)), np.zeros((2, 1)))
-    trace = stgt.simulate(
-        stgt.DPSGD(gamma=4.0), problem, stgt.topology.complete(2), 700, x0=[1.0], engine=engine, dtype="float64"
-    )
-    assert trace.diverged_at[0] == 646
+    parts = (stgt.DPSGD(gamma=4.0), problem, stgt.topology.complete(2))
+    options = {"x0": [1.0], "metrics": ["residual"], "engine": engine, "dtype": "float64"}
+    assert stgt.simulate(*parts, 700, **{**options, "metrics": []}).diverged_at[0] == 646
+    trace = stgt.simulate(*parts, 700, **options)
+    assert trace.diverged_at[0] == 324
+    assert stgt.simulate(*parts, 324, **options).diverged_at[0] == 324  # measured after the last round
+    assert not stgt.simulate(*parts, 323, **options).diverged[0]
     assert trace.diverged[0]
     assert "1 diverged" in repr(trace)
     assert np.isfinite(trace.residual[0, :300]).all()
     calm = stgt.simulate(stgt.DPSGD(gamma=0.5), problem, stgt.topology.complete(2), 50, x0=[1.0], engine=engine)
     assert calm.diverged_at[0] == -1
+
+
+@pytest.mark.parametrize("engine", ["jax", "numpy"])
+def test_a_metric_of_ones_own_that_is_nan_is_no_divergence(engine):
+    parts = (stgt.DPSGD(gamma=0.5), quadratic(2, 1), stgt.topology.complete(2))
+    trace = stgt.simulate(*parts, 3, metrics={"nan": lambda x: x[0] * np.nan}, engine=engine)
+    assert np.isnan(trace["nan"]).all()
+    assert not trace.diverged[0]
 
 
 def test_seeds_are_runs_of_their_own():

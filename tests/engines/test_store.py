@@ -279,8 +279,8 @@ def test_a_method_of_ones_own_with_a_name_of_the_librarys(tmp_path):
 
 def test_a_path_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"cannot be written .*: give another path"):
+    with pytest.raises(ValueError, match=r"cannot be written .*: give another one"):
         small().save(tmp_path / "file" / "run.stgt")
-    with pytest.raises(ValueError, match=r"cannot be written .*: give another path"):
+    with pytest.raises(ValueError, match=r"cannot be written .*: give another one"):
         small().save(tmp_path)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file"], "no temporary file is left"

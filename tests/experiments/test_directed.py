@@ -21,7 +21,7 @@ def radius(topology, **options):
     return stgt.theory.spectral_radius(stgt.STGT(gamma=GAMMA, tau=50, **options), PROBLEM, plain)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_directed_ring(tmp_path):
     seen = []
     outcome = directed(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from stgt import NotCovered
 from stgt.experiments import RunSpec, frontier, load_spec, make, write_outcome
 from stgt.experiments.frontier import METHODS, SERVER, Probe, errors_at, lower_left, ratio_at_equal_rate
 from stgt.theory import SteadyState
@@ -70,7 +71,7 @@ def told(monkeypatch):
 
     def radius(algorithm, problem, topology):
         if topology.random and random["refused"]:
-            raise ValueError("it is random.")
+            raise NotCovered("it is random.")
         r, turn = reach(algorithm, problem), TURNS.get(algorithm.label, 1.0)
         return float(np.exp(-r / 10)) if r <= turn else float(np.exp(-turn / 10)) + (r - turn)
 

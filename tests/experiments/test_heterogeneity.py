@@ -34,7 +34,7 @@ def one_width(monkeypatch):
 
 
 @pytest.mark.usefixtures("one_width")
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_experiment(folder, tmp_path):
     seen = []
     outcome = heterogeneity(

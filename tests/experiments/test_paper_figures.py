@@ -42,7 +42,7 @@ def test_every_reading_keeps_gamma_tau():
             assert products[0] == pytest.approx(0.625 if reading.stepsize == "mean" else 20.0)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.usefixtures("tiny")
 def test_a_reading_that_diverges_has_a_picture_of_it(tmp_path):
     """With γL above 2 in some direction an error grows by (1 − γL)² a step, whatever else happens."""
@@ -70,7 +70,7 @@ def test_figures_say_what_a_reader_must_know(tmp_path):
     draw(figure, tmp_path / figure.name)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", READINGS)
 def test_every_reading_is_drawn_and_judged(name, tmp_path):

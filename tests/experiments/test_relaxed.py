@@ -204,7 +204,7 @@ def test_equal_bytes_are_half_the_rounds_of_two_vectors():
 SMALL = {"graphs": ["ring", "8 matchings in turn", "directed ring"], "grid": (0.3, 10.0), "n": 8, "p": 1, "draws": 2}
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_the_command(folder, tmp_path, monkeypatch):
     runs = {"graphs": ["one-peer"], "penalties": ["l2"], "gammas": (0.25, 0.5), "rows": 160, "rounds": 16, "seeds": 2}
     pictures = set()

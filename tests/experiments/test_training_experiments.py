@@ -165,9 +165,10 @@ def test_verdicts_on_mnist_use_intervals_over_seeds():
         for seed, shift in enumerate((-0.001, 0.0, 0.001)):
             given += rows(method, [0.1] * 3, [accuracy + shift] * 3, seed)
     curves = comparison.by_method(given)
-    mean, half = comparison.last(curves["FedAvg"], "test_accuracy")
+    mean, low, high = comparison.last(curves["FedAvg"], "test_accuracy")
     assert mean == pytest.approx(0.95)
-    assert half == pytest.approx(4.302652730 * 0.001 / 3**0.5)  # Student's t with two degrees of freedom, 95 %
+    half = 4.302652730 * 0.001 / 3**0.5  # Student's t with two degrees of freedom, 95 %
+    assert (low, high) == pytest.approx((mean - half, mean + half))
     assert [claim.holds for claim in mnist_claims(curves, 240)] == [True, True]
     near = comparison.by_method(
         [row | ({"test_accuracy": 0.968} if row["method"] == "FedAvg" else {}) for row in given]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import stgt
-from catalogue import directed_schedule, instances, logistic, quadratic
+from catalogue import directed_schedule, instances, logistic, quadratic, suited
 
 N, P, ROUNDS = 8, 3, 12
 
@@ -49,7 +49,7 @@ def test_every_algorithm_on_every_kind_of_graph(name, topology):
     problem = PROBLEMS["minibatch logistic" if algorithm.oracle or "server" in topology else "noisy quadratic"]
     # What is measured costs a third of compiling: all that there is on one graph of each method, in turn.
     turn = (list(instances()).index(name) + list(TOPOLOGIES).index(topology)) % len(TOPOLOGIES)
-    assert_same(algorithm, problem, graph, metrics=["residual"] if turn else None)
+    assert_same(algorithm, problem, suited(algorithm, graph), metrics=["residual"] if turn else None)
 
 
 @pytest.mark.parametrize("oracle", ["exact", "noisy", "minibatch", "saga", "svrg"])

@@ -97,7 +97,7 @@ def survives(kind: str, engine: str, whole: Path, seconds: float, moment: float,
     assert_same_study(whole, folder)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_at_random_moments(undisturbed, kind):

@@ -40,6 +40,16 @@ def test_a_report_is_one_page_and_overwrites_nothing(compared, tmp_path):
     assert "2 studies" in page.read_text()
 
 
+def test_a_report_says_at_once_that_it_cannot_be_written(compared, tmp_path, monkeypatch):
+    monkeypatch.setattr("stgt.experiments.study.load_study", None)
+    (tmp_path / "file").touch()
+    for out, words in (
+        (tmp_path / "file" / "page.html", "cannot be written"),
+        (tmp_path, "is a folder: give a file."),
+    ):
+        assert f"--out {out} {words}" in str(cli("report", compared, "--out", out, "--force").exception)
+
+
 def test_a_study_has_what_the_theory_says(compared):
     """Of ST-GT at its best exactly; of matchings the error is that of the noise alone, as tracking is exact."""
     found = load_study(compared)

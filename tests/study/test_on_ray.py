@@ -1,4 +1,4 @@
-"""A sweep on a Ray cluster of two workers is the one on one core, to the bit, also when a worker is killed."""
+"""A comparison on a Ray cluster of two workers is the one on one core, to the bit, also when a worker is killed."""
 
 import subprocess
 import time
@@ -18,16 +18,16 @@ ROUNDS = 400
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory) -> Path:
-    """The same sweep on one core, without Ray."""
+    """The same comparison on one core, without Ray."""
     folder = tmp_path_factory.mktemp("alone")
-    done = stgt("sweep", write_spec(folder, "sweep", rounds=ROUNDS), "--out", folder / "out", "--workers", 1)
+    done = stgt("compare", write_spec(folder, "compare", rounds=ROUNDS), "--out", folder / "out", "--workers", 1)
     assert done.returncode == 0, done.stderr
     return folder / "out"
 
 
 def assert_same_tables(one: Path, other: Path) -> None:
     names = sorted(path.relative_to(one) for path in one.glob("*/metrics.csv"))
-    assert len(names) == 6
+    assert len(names) == 6, "three methods, and again on fresh seeds"
     for name in (*names, Path("summary.csv")):
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
@@ -44,11 +44,11 @@ def tasks(process: psutil.Process) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_two_workers_make_what_one_core_makes_also_when_one_is_killed(alone, tmp_path):
-    spec = write_spec(tmp_path, "sweep", rounds=ROUNDS)
+    spec = write_spec(tmp_path, "compare", rounds=ROUNDS)
     process = subprocess.Popen(
-        command("sweep", spec, "--out", tmp_path / "out", "--ray", "local"),
+        command("compare", spec, "--out", tmp_path / "out", "--ray", "local"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 import stgt
 from stgt.cli import app
 from stgt.experiments import load_spec
-from stgt.experiments.study import Folder, load_comparison, plan
+from stgt.experiments.study import Folder, load_comparison, load_study, plan
 
 TREE = {
     "run": ["01-st-gt", "02-proxskip", "03-scaffold"],
@@ -113,6 +114,40 @@ def test_a_comparison_is_the_librarys(tmp_path):
     assert found.ranking == direct.ranking
     assert [row["chosen"] for row in found.table] == [row["chosen"] for row in direct.table]
     assert [row["error"] for row in found.table] == [row["error"] for row in direct.table]
+    assert found.caption == direct.caption
+    assert "Chosen on seeds 0, 1; all numbers are of the fresh seeds 2, 3." in found.caption
+    report = load_study(tmp_path / "out", theory=False)
+    assert (report.choice, report.groups) == (direct.choice, direct.ranking)
+
+
+def test_a_comparison_without_its_fresh_runs_says_so_and_goes_on_to_the_same(tmp_path):
+    """As if it had been killed while the second stage was made."""
+    out, spec = tmp_path / "out", write_spec(tmp_path, "compare")
+    assert cli("compare", spec, "--out", out).exit_code == 0
+    fresh = out / "02-proxskip-fresh"
+    wanted = {name: (out / name).read_bytes() for name in ("summary.csv", "02-proxskip-fresh/metrics.csv")}
+    shutil.rmtree(fresh)
+    (out / "summary.csv").unlink()
+    found = load_comparison(Folder.open(out))
+    assert "No fresh seeds were run: all numbers are of seeds 0, 1, on which the best look better" in found.caption
+    assert {trace.seeds for trace in found.best.values()} == {(0, 1)}
+    assert cli("compare", "--resume", out).exit_code == 0
+    assert {name: (out / name).read_bytes() for name in wanted} == wanted
+
+
+def test_a_longer_comparison_may_choose_another_setting(tmp_path):
+    """The fresh runs of one setting are no beginning of another's. At first the largest stepsize is best, later the
+    least, as its noise is."""
+    spec = write_spec(tmp_path, "compare")
+    given = ["--set", "problem.noise=1.0", "--set", "outputs=[]"]
+    for name, rounds in (("long", 30), ("short", 2)):
+        assert cli("compare", spec, "--out", tmp_path / name, "--set", f"rounds={rounds}", *given).exit_code == 0
+    before = load_comparison(Folder.open(tmp_path / "short")).best
+    assert cli("compare", "--resume", tmp_path / "short", "--set", "rounds=30").exit_code == 0
+    after = load_comparison(Folder.open(tmp_path / "short")).best
+    assert before["ST-GT"].algorithm.gamma > after["ST-GT"].algorithm.gamma
+    for file in (tmp_path / "long").glob("*/metrics.csv"):
+        assert (tmp_path / "short" / file.relative_to(tmp_path / "long")).read_bytes() == file.read_bytes()
 
 
 def test_what_is_compared_has_one_problem(tmp_path):
@@ -153,6 +188,22 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
         one, other = (tmp_path / which / name / "metrics.csv" for which in ("short", "long"))
         assert one.read_bytes() == other.read_bytes()
     assert load_spec(tmp_path / "short" / "spec.toml") == load_spec(tmp_path / "long" / "spec.toml")
+
+
+@pytest.mark.parametrize(("old", "new"), [("gamma = 0.1", "gamma = 0.5"), ("rounds = 40", "rounds = 60"), ("[", "[[[")])
+def test_an_edited_spec_is_neither_ignored_nor_obeyed(tmp_path, old, new):
+    out = tmp_path / "out"
+    assert cli("run", write_spec(tmp_path, "run"), "--out", out).exit_code == 0
+    file, metrics = out / "spec.toml", out / TREE["run"][0] / "metrics.csv"
+    text, before = file.read_text(), metrics.read_bytes()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    assert f"{file} was edited, and a run that goes on is what it was" in str(cli("run", "--resume", out).exception)
+    assert metrics.read_bytes() == before
+    for same in (f"# a note\n{text}", None):
+        file.unlink() if same is None else file.write_text(same)
+        assert cli("run", "--resume", out).exit_code == 0
+        assert file.read_text() == text
 
 
 @pytest.mark.parametrize(
@@ -197,6 +248,11 @@ def test_a_method_of_ones_own_goes_on_with_its_script(tmp_path):
     assert cli("run", "--resume", out, "--set", "rounds=50", "--import", script).exit_code == 0
 
 
+def test_a_narrow_terminal_has_room_for_the_names(swept):
+    shown = CliRunner().invoke(app, ["show", str(swept)], env={"COLUMNS": "80"})
+    assert shown.output.count("ST-GT") >= 5
+
+
 def test_show_and_json(swept):
     shown = cli("show", swept)
     assert "a small study: finished" in shown.output
@@ -204,7 +260,7 @@ def test_show_and_json(swept):
     answer = json.loads(cli("show", swept, "--json").output)
     assert (answer["kind"], answer["status"], len(answer["rows"])) == ("sweep", "finished", 15)
     best = min(answer["rows"], key=lambda row: row["error"])
-    assert answer["ranking"][0] == best["method"]
+    assert answer["ranking"][0][0] == best["method"]
 
 
 def test_json_is_all_that_a_script_reads(tmp_path):

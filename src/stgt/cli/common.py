@@ -114,14 +114,6 @@ def number(value: float | None) -> str:
     return "none" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
-def plus_minus(value: float, half_width: float) -> str:
-    """(1.32 ± 0.02)e-02: both numbers with one exponent."""
-    if not math.isfinite(value) or value <= 0:
-        return "not finite"
-    exponent = math.floor(math.log10(value))
-    return f"({value / 10**exponent:.2f} ± {half_width / 10**exponent:.2f})e{exponent:+03d}"
-
-
 def plain(value: Any) -> Any:
     """A value for JSON, which has no number that is not finite."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from stgt.cli.common import Imports, app, import_scripts, say
+from stgt.files import check_writable, writing
 from stgt.progress import bar, split_progress
 
 
@@ -31,8 +32,12 @@ def report(
     from stgt.experiments.study import load_study
     from stgt.report import write_page
 
+    if out.is_dir():
+        raise ValueError(f"out {out} is a folder: give a file.")
     if out.exists() and not force:
         raise ValueError(f"out {out} is there already: give another file, or force=True to overwrite it.")
+    with writing(out, "out"):
+        check_writable(out.resolve().parent)  # before what takes time
     import_scripts(scripts)
     with bar("what the theory predicts") as tick:
         ticks = split_progress(tick, [1.0] * len(folders))

@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 from typer.core import TyperArgument, TyperCommand
 
-from stgt.cli.common import app, complete_reproductions, console, plus_minus
+from stgt.cli.common import app, complete_reproductions, console
+from stgt.markup import interval
 from stgt.progress import bar
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def demo(
     for heading in ("steady-state ‖x̄−x*‖², 95 %", "floats a node and round", "diverged"):
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(row.method, plus_minus(row.error, row.half_width), f"{row.floats:.0f}", row.diverged)
+        table.add_row(row.method, interval(row.error, row.low, row.high), f"{row.floats:.0f}", row.diverged)
     console.print(table)
     for path in curves(traces, folder / "convergence", title=TITLE):
         console.print(f"wrote {path}")

@@ -143,11 +143,12 @@ def _study(
     methods = len({batch.method for batch in planned.batches})
     amount = f"{many(methods, 'method')}, {many(planned.runs, 'run')} of {many(len(folder.record['seeds']), 'seed')}"
     talk.print(f"{kind} {folder.name}: {amount}, into {folder.path}", soft_wrap=True)
-    numbers = {id(batch): number for number, batch in enumerate(planned.batches)}
+    batches = [*planned.batches, *planned.fresh]
+    numbers = {batch.folder: number for number, batch in enumerate(batches)}
     options = {"workers": workers, "elsewhere": elsewhere}
-    with bars(kind, [batch.work for batch in planned.batches], talk) as part:
+    with bars(kind, [batch.work for batch in batches], talk) as part:
         try:
-            finished = execute(planned, folder, lambda batch: part(numbers[id(batch)], batch.words), **options)
+            finished = execute(planned, folder, lambda batch: part(numbers[batch.folder], batch.words), **options)
         except LostWorkersError as error:
             print(f"stgt: {error} Go on with: stgt {kind} --resume {folder.path}", file=sys.stderr)
             raise typer.Exit(3) from None
@@ -225,7 +226,7 @@ def _print(folder: Folder, found: Comparison, as_json: bool) -> None:
     head, *lines = found.cells(rows)
     table = Table(title=f"{folder.name}: {progress_of(folder)}", title_justify="left", box=box.SIMPLE_HEAD)
     for i, name in enumerate(head[:-1]):
-        table.add_column(name, justify="left" if i < 2 else "right", no_wrap=i > 0, overflow="fold")
+        table.add_column(name, justify="left" if i < 2 else "right", no_wrap=i > 2, overflow="fold")
     for line in lines:
         table.add_row(*line[:-1])
     console.print(table)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import chain, count, islice
 from typing import Any
 
 import numpy as np
 
 from stgt.algorithms import Algorithm
 from stgt.checks import check_choice, check_flag, check_number
+from stgt.engines.metrics import ERRORS, over_seeds
 from stgt.engines.trace import Trace
 from stgt.hyper import Frozen, brief, other_fields
+from stgt.statistics import Interval, difference_interval
 from stgt.topology import Topology
 
 COSTS = {
-    "rounds": "rounds",
+    "rounds": "communication rounds",
     "gradients": "gradients computed by all nodes",
-    "messages": "messages sent by all nodes",
-    "floats": "floats sent by all nodes",
+    "messages": "messages sent by all nodes and a server",
+    "floats": "floats sent by all nodes and a server",
     "seconds": "seconds of this computer",
 }
 SHARE = 0.1  # of the rounds, the last ones, over which an error is taken
+SHORTEST = 30  # rounds of which a tenth says anything
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Rule(Frozen):
     def price(self, trace: Trace) -> float | None:
         """The cost of reaching the target; None if it is not reached."""
         r = self.reached(trace)
-        return None if r is None else float(r) if self.cost == "rounds" else float(trace[self.cost][:, r].mean())
+        return None if r is None else float(trace.spent(self.cost)[:, r].mean())
 
     def score(self, trace: Trace) -> float:
         """The lower the better; infinite for a run that diverges or does not reach the target."""
@@ -93,6 +97,63 @@ class Rule(Frozen):
         if trace.diverged.any():
             return "diverges"
         return f"{self.metric} is not finite" if self.target is None else f"does not reach {self.target:g}"
+
+    def grows(self, trace: Trace) -> bool:
+        """Does the error still rise at the end of a run whose seeds are all finite, above where it began?
+
+        Of the means over the tenths of the rounds, the last is above the start, and in every seed above the one before;
+        and it is four times all others, or the last five rise more and more. So what comes up to its floor does not
+        grow, and noise about it hardly ever seems to.
+        """
+        values = trace[self.metric].astype(np.float64)
+        if self.largest or values.shape[1] < SHORTEST or not np.isfinite(values).all():
+            return False
+        tenths = np.stack([part.mean(axis=1) for part in np.array_split(values, 10, axis=1)], axis=1)
+        mean = tenths.mean(axis=0)
+        rises = np.diff(mean[-5:])
+        goes_on = mean[-1] > 4 * mean[:-1].max() > 0 or (rises[0] > 0 and (np.diff(rises) >= 0).all())
+        return bool(goes_on and mean[-1] > values[:, 0].mean() and (tenths[:, -1] > tenths[:, -2]).all())
+
+    def interval(self, trace: Trace) -> Interval:
+        """The error after the budget: its mean over the seeds and its 95 % interval, (mean, low, high)."""
+        return over_seeds(self.metric, self.error(trace))
+
+    def order(self, traces: Mapping[str, Trace]) -> list[str]:
+        """The names of traces, the best first; those that fail last, by their errors."""
+        scores = {name: (self.score(trace), self.ending(trace)) for name, trace in traces.items()}
+        return sorted(traces, key=lambda name: scores[name])
+
+    def groups(self, traces: Mapping[str, Trace]) -> list[tuple[str, ...]]:
+        """The names in order, those together that are not told apart from the first of their group."""
+        left, found = self.order(traces), []
+        while left:
+            first, *others = left
+            group = (first, *(one for one in others if self.tied(traces[first], traces[one])))
+            found.append(group)
+            left = [one for one in others if one not in group]
+        return found
+
+    def tied(self, first: Trace, second: Trace) -> bool | None:
+        """Does the 95 % interval of the difference between two runs hold 0? None where there is no interval.
+
+        What is compared is the error after the budget or, with a target, the cost until a seed itself is there, which
+        some seed may never be. Runs of the same seeds are compared seed by seed, as these share their noise.
+        """
+        values = [self._by_seed(trace) for trace in (first, second)]
+        low, high = difference_interval(
+            *values, paired=first.seeds == second.seeds, errors=self.target is not None or self.metric in ERRORS
+        )
+        return None if np.isnan(low) else low <= 0 <= high
+
+    def _by_seed(self, trace: Trace) -> np.ndarray:
+        """What two runs are compared by, (seeds,); not finite where a seed has none."""
+        if self.target is None:
+            return self.error(trace)
+        values = trace[self.metric]
+        at = values >= self.target if self.largest else values <= self.target
+        first = at.argmax(axis=1)
+        spent = trace.spent(self.cost)[range(len(first)), first]
+        return np.where(at.any(axis=1), spent, np.nan)
 
     def choose(self, traces: Iterable[Trace]) -> Trace:
         """The best of them; where the rule cannot tell, as all fail, the one that is lowest at the end."""
@@ -117,12 +178,13 @@ def best(
         traces: runs of one or more methods, as `sweep` returns them.
         by: the measurement to judge by: its mean over the seeds and the last tenth of the rounds, the lower the better.
         target: a value to be reached instead; the run that reaches it at the least `cost` is the best one.
-        cost: "rounds", "gradients", "messages", "floats" or "seconds".
+        cost: "rounds" (those in which anything was sent), "gradients", "messages", "floats" or "seconds".
         largest: is a larger value better, as for an accuracy?
 
     Returns:
         A trace for each method, in the order in which they came; where no run of a method is finite, or reaches the
-        target, the trace's notes say so.
+        target, the trace's notes say so. An interval over the seeds that chose a run is too optimistic: run it again on
+        others, as `compare` does.
     """
     rule, groups = Rule(by, target, cost, largest), {}
     traces = [traces] if isinstance(traces, Trace) else list(traces)
@@ -133,6 +195,24 @@ def best(
     if not groups:
         raise ValueError("traces is empty: give the traces of at least one run.")
     return {label: noted(rule, label, rule.choose(runs)) for label, runs in groups.items()}
+
+
+def choose(rule: Rule, runs: Mapping[str, list[Trace]]) -> dict[str, Trace]:
+    """The best run of each method."""
+    return {label: rule.choose(traces) for label, traces in runs.items()}
+
+
+def fresh_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+    """As many others, the next ones: what is chosen on some seeds looks better on these than it is."""
+    others = (seed for seed in chain(range(max(seeds) + 1, 2**32), count()) if seed not in seeds)
+    return tuple(islice(others, len(seeds)))
+
+
+def in_a_row(seeds: Sequence[int], word: str = "") -> str:
+    """ "seeds 0–4", or all of them where they are not in a row; without the word, the numbers only."""
+    row = len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds)))
+    numbers = f"{seeds[0]}–{seeds[-1]}" if row else ", ".join(map(str, seeds))
+    return f"{word}{'' if len(seeds) == 1 else 's'} {numbers}" if word else numbers
 
 
 def noted(rule: Rule, label: str, trace: Trace) -> Trace:

@@ -1,4 +1,4 @@
-"""What a run costs all nodes: gradients, messages, floats."""
+"""What a run costs all nodes: gradients, messages, floats, and rounds in which they communicate."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ def counts(setting: Setting, links: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
+def communications(links: np.ndarray) -> np.ndarray:
+    """In how many rounds so far some node sent anything, of runs whose rounds used `links` links, (runs, rounds)."""
+    return _cumulative((links > 0).astype(np.float64))
+
+
 def pushed_share(algorithm: Algorithm) -> float:
     """The share of what is sent that is pushed."""
     sent = (*algorithm.exchanges, *algorithm.exchanges_again)
@@ -43,13 +48,17 @@ def links_used(algorithm: Algorithm, topology: Topology, r: int, seed: int = 0) 
     return (1 - share) * topology.links(r, seed) + share * topology.links(r, seed, pushed=True)
 
 
-def floats_a_round(setting: Setting) -> float:
-    """Floats that a node sends in a round, on average over a period or over draws."""
-    topology = setting.topology
+def floats_a_round(setting: Setting) -> tuple[float, float]:
+    """Floats that a node sends and receives in a round, on average over a period or over draws."""
+    topology, cost = setting.topology, setting.algorithm.cost(round(setting.samples))
     rounds = topology.period or DRAWS
     links = np.array([[links_used(setting.algorithm, topology, r) for r in range(rounds)]])
     total = counts(setting, links)["floats"][0, -1]
-    return float(total) / (rounds * topology.n) * float(setting.algorithm.talks)
+    a_node = float(total) / (rounds * topology.n) * float(setting.algorithm.talks)
+    if not topology.has_server:
+        return a_node, a_node  # what one sends another receives
+    both = cost.up + cost.down
+    return a_node * cost.up / both, a_node * cost.down / both
 
 
 def _cumulative(a_round: np.ndarray) -> np.ndarray:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stgt.engines.metrics import COUNTED, MEASURED
-from stgt.markup import count, element, label, line, many, number, said, svg, table
+from stgt.engines.metrics import COUNTED, MEASURED, over_seeds
+from stgt.markup import count, element, interval, label, line, many, number, said, svg, table
 from stgt.schedules import Schedule
-from stgt.statistics import mean_interval
 
 if TYPE_CHECKING:
     from stgt.engines.trace import Trace
@@ -28,7 +27,7 @@ def trace_html(trace: Trace) -> str:
     shown = next((name for name in ("residual", "loss") if name in measured), next(iter(measured), None))
     if shown is not None:
         parts.append(_sparkline(trace, shown))
-        several = f", mean of {many(len(trace.seeds), 'seed')} ± 95 %" if len(trace.seeds) > 1 else ""
+        several = f", mean of {many(len(trace.seeds), 'seed')} and its 95 % interval" if len(trace.seeds) > 1 else ""
         head = ["measured", "start", f"end{several}", "best"]
         parts.append(table(head, [_measured(trace, name) for name in measured]))
     parts.append(table(["counted", "network total", "a node"], _counted(trace)))
@@ -38,7 +37,9 @@ def trace_html(trace: Trace) -> str:
 def _header(trace: Trace) -> Iterator[str]:
     yield line(element("b", said(trace.algorithm.label)) + said(_options(trace.algorithm)), said(trace.topology.name))
     yield line(said(trace.problem.name), faint=True)
-    amount = many(len(trace.seeds), "seed"), many(trace.rounds, "round")
+    sent = float(trace["communications"][:, -1].mean())
+    some = "" if sent == trace.rounds else f", {count(sent)} with communication"
+    amount = many(len(trace.seeds), "seed"), many(trace.rounds, "round") + some
     seconds = float(trace.seconds[-1]) if len(trace.seconds) else math.nan
     took = f"{number(seconds)} s" if math.isfinite(seconds) else ""
     yield line(*amount, said(f"{trace.engine}, {trace.dtype}"), took)
@@ -64,14 +65,16 @@ def _options(algorithm: Any) -> str:
 def _measured(trace: Trace, name: str) -> list[str]:
     """The row of a measurement."""
     values = trace[name].astype(np.float64)
-    mean, half = mean_interval(values)
-    end, width = number(float(mean[-1])), float(half[-1])
+    end = interval(*map(float, over_seeds(name, values[:, -1])))
     lost = int((~np.isfinite(values[:, -1])).sum())
     if lost and len(values) > 1:
         end = f"not finite in {lost} of {len(values)} seeds"
-    elif math.isfinite(width):
-        end = f"{end} ± {number(width)}"
-    return [name, number(float(mean[0])), end, _best(trace, name)]
+    return [name, number(float(_mean(values[:, 0]))), end, _best(trace, name)]
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):  # a diverging run is a result
+        return values.mean(axis=0)
 
 
 def _best(trace: Trace, name: str) -> str:
@@ -97,7 +100,7 @@ def _counted(trace: Trace) -> Iterator[list[str]]:
 
 def _sparkline(trace: Trace, name: str) -> str:
     """The mean over the seeds from round to round, with gaps where it is not finite."""
-    mean = mean_interval(trace[name].astype(np.float64))[0]
+    mean = _mean(trace[name].astype(np.float64))
     finite = mean[np.isfinite(mean)]
     if not len(finite):
         return line(said(f"{name} is finite at no round."))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stgt.algorithms import Algorithm
-from stgt.checks import check_choice, check_count, check_seed
+from stgt.checks import check_choice, check_count, check_seed, first_repeated
 from stgt.engines.metrics import Measured, choose_metrics
 from stgt.engines.standing import Standing
 from stgt.engines.start import first_models, first_state
@@ -147,6 +147,9 @@ def check_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
         chosen = tuple(check_seed(seed) for seed in seeds)
         if not chosen:
             raise ValueError("seeds is empty: give a number of seeds, or a list of them.")
+        again = first_repeated(chosen)
+        if again is not None:  # a run that counts twice would narrow every interval
+            raise ValueError(f"seeds has {again} more than once: give each seed once.")
         return chosen
     return tuple(range(check_count(seeds, "seeds")))
 

@@ -15,12 +15,22 @@ from stgt.algorithms.calls import whole
 from stgt.checks import check_choice
 from stgt.hyper import Brief
 from stgt.problems.base import Problem
+from stgt.statistics import Interval, error_interval, mean_interval
 from stgt.topology import Topology
 
 Array = Any
 LYAPUNOV_PARTS = ("residual", "consensus", "tracking")
 MEASURED = ("residual", "loss", "gradient_norm", "consensus", "tracking", "sum_c")
-COUNTED = ("gradients", "messages", "floats", "seconds")  # what every trace has
+ERRORS = (*MEASURED, "lyapunov")  # never below 0, but for rounding
+COUNTED = ("communications", "gradients", "messages", "floats", "seconds")  # what every trace has
+
+
+def over_seeds(metric: str, values: np.ndarray) -> Interval:
+    """The mean of a measurement over the seeds, the first axis, and its 95 % interval, (mean, low, high).
+
+    That is `error_interval` for the library's own errors, Student's t for a measurement of one's own.
+    """
+    return error_interval(values) if metric in ERRORS else mean_interval(values)
 
 
 @dataclass(frozen=True)
@@ -116,6 +126,11 @@ def measure(
     for name, function in wanted.own:
         found[name] = own_value(xp, name, function, dict(state) if isinstance(function, OfState) else mean)
     return found
+
+
+def finite(xp: Any, wanted: Measured, values: dict[str, Array]) -> Array:
+    """Are all built-in measurements finite? A model may be, and its square not. The user's own do not count."""
+    return xp.isfinite(xp.asarray([values[name] for name in wanted.names], float)).all()
 
 
 def own_value(xp: Any, name: str, function: Callable[[Any], Any], given: Any) -> Array:

@@ -18,7 +18,7 @@ from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_ag
 from stgt.engines.cache import keep_compiled
 from stgt.engines.costs import pushed_share
 from stgt.engines.drive import CHUNK
-from stgt.engines.metrics import Measured, measure
+from stgt.engines.metrics import Measured, finite, measure
 from stgt.engines.mixing import average, mix, push
 from stgt.oracles import Oracle
 from stgt.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
@@ -277,17 +277,18 @@ class Program:
         def body(i: Array, both: Any) -> Any:
             carry, records = both
             r, program = start + i, self.at(gammas[i])
-            carry = program.watch(carry, r)
             values = program.measure(carry.state)
+            carry = program.watch(carry, r, values)
             carry, values["links"] = program.round(carry, r)
             return carry, {name: records[name].at[i].set(value) for name, value in values.items()}
 
         records = {name: jnp.zeros(CHUNK, self.dtype) for name in (*self.static.measured.all_names, "links")}
         return lax.fori_loop(0, count, body, (carry, records))
 
-    def watch(self, carry: Carry, r: Array) -> Carry:
-        """Notes the first round at whose start a model is not finite."""
-        lost = ~jnp.isfinite(carry.state["x"]).all() & (carry.diverged_at < 0)
+    def watch(self, carry: Carry, r: Array, values: dict[str, Array]) -> Carry:
+        """Notes the first round at whose start a model, or what was measured of it, is not finite."""
+        whole = jnp.isfinite(carry.state["x"]).all() & finite(jnp, self.static.measured, values)
+        lost = ~whole & (carry.diverged_at < 0)
         return Carry(carry.state, carry.memory, carry.ahead, jnp.where(lost, r, carry.diverged_at).astype(np.int32))
 
 

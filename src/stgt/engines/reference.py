@@ -10,7 +10,7 @@ from stgt.algorithms import Algorithm, Local, Sent
 from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
 from stgt.engines.costs import links_used
 from stgt.engines.job import Job
-from stgt.engines.metrics import measure
+from stgt.engines.metrics import finite, measure
 from stgt.engines.standing import Standing
 from stgt.ops import NUMPY as OPS
 from stgt.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
@@ -149,9 +149,9 @@ class Run:
             self.job.topology.participation,
         )
 
-    def watch(self, r: int) -> None:
-        """Notes the first round at whose start a model is not finite."""
-        if self.diverged_at < 0 and not np.isfinite(self.state["x"]).all():
+    def watch(self, r: int, values: dict[str, Any]) -> None:
+        """Notes the first round at whose start a model, or what was measured of it, is not finite."""
+        if self.diverged_at < 0 and not (np.isfinite(self.state["x"]).all() and finite(np, self.job.measured, values)):
             self.diverged_at = r
 
 
@@ -183,17 +183,18 @@ class Reference:
             for run in self.runs:
                 rows = []
                 for r in range(first, first + count):
-                    run.watch(r)
-                    rows.append({**run.measure(r), "links": run.round(r)})
+                    values = run.measure(r)
+                    run.watch(r, values)
+                    rows.append({**values, "links": run.round(r)})
                 found.append(rows)
         names = (*self.job.measured.all_names, "links")
         return {name: np.array([[row[name] for row in rows] for rows in found]) for name in names}
 
     def measure(self, r: int) -> dict[str, np.ndarray]:
         with _diverging():
-            for run in self.runs:
-                run.watch(r)
             found = [run.measure(max(0, r - 1)) for run in self.runs]
+            for run, values in zip(self.runs, found, strict=True):
+                run.watch(r, values)
         return {name: np.array([one[name] for one in found]) for name in self.job.measured.all_names}
 
     @property

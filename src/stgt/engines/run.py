@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stgt.algorithms import Algorithm
-from stgt.checks import check_choice, check_count
+from stgt.checks import check_choice, check_count, spelt
 from stgt.engines.checkpoint import Checkpoint, as_checkpoint, found_at
+from stgt.engines.choice import in_words, varied
 from stgt.engines.costs import counts
 from stgt.engines.drive import Engine, Interrupt, Result, drive, interrupts
 from stgt.engines.job import Callback, Job, prepare
@@ -26,10 +28,11 @@ from stgt.engines.resume import (
     resumed_options,
 )
 from stgt.engines.trace import Trace
-from stgt.hyper import real_fields
+from stgt.hyper import other_fields, real_fields
+from stgt.loggers import as_logger
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
-from stgt.progress import Progress, shown
+from stgt.progress import Progress, shown, split_progress
 from stgt.topology import Topology
 
 OPTIONS = (
@@ -39,6 +42,7 @@ OPTIONS = (
 ENGINES = {"jax": "jax", "numpy": "numpy", "simulator": "jax", "reference": "numpy"}
 
 
+@spelt
 def simulate(
     algorithm: Algorithm,
     problem: Problem,
@@ -65,7 +69,7 @@ def simulate(
         algorithm: such as `stgt.STGT(gamma=0.1, tau=10)`.
         problem: from `stgt.problems`.
         topology: from `stgt.topology`, with as many nodes as the problem.
-        rounds: communication rounds; each has `algorithm.tau` local steps.
+        rounds: how many to make; each has `algorithm.tau` local steps and an exchange, which ProxSkip's coin may skip.
         seeds: how many runs (seeds 0, 1, …), or the list of their seeds. A run's seed decides its gradient noise or
             samples and, together with the topology's own, its random graphs.
         x0: the first model, (p,), or one for each node, (n, p), or a pytree like the problem's parameters; if left out,
@@ -101,6 +105,7 @@ def simulate(
     return sweep(algorithm, problem, topology, rounds, seeds, grid={}, **options)[0]
 
 
+@partial(spelt, also=OPTIONS)
 def sweep(
     algorithm: Algorithm,
     problem: Problem,
@@ -111,24 +116,70 @@ def sweep(
     grid: Mapping[str, Iterable[Any]],
     **options: Any,
 ) -> list[Trace]:
-    """`simulate` for every combination of the hyper-parameters in `grid`, in one compiled batch.
+    """`simulate` for every combination of the hyper-parameters in `grid`, those that share a program in one batch.
 
     Args:
-        grid: values by name, such as {"gamma": [0.1, 0.2, 0.4]}; real-valued hyper-parameters only, or stepsizes as
-            functions of the round. The last name varies fastest.
+        grid: values by name, such as {"gamma": [0.1, 0.2, 0.4]}; stepsizes may be functions of the round. The last name
+            varies fastest. An option that shapes the program, such as tau, makes a batch for each of its values.
         options: those of `simulate`; `resume` takes the list of traces that a sweep returned, `callback` is given the
-            runs of all combinations, one after the other, and `logger` their values as "gamma=0.1/residual".
+            runs of all combinations, one after the other, and `logger` their values as "gamma=0.1/residual", of several
+            batches as "tau=5/gamma=0.1/residual". `callback` and `checkpoint` are for one batch.
 
     Returns:
         A trace for each combination; `trace.algorithm` has its values.
     """
-    unknown = sorted(set(options) - set(OPTIONS))
-    if unknown:
-        raise TypeError(f"sweep() has no option {unknown[0]!r}: it takes those of simulate.")
     algorithms = combinations(algorithm, grid)
     words = getattr(algorithm, "label", "rounds")
     with shown(options.pop("progress", None), words) as progress, interrupts() as interrupt:
-        return run_together(algorithms, problem, topology, rounds, seeds, interrupt, progress=progress, **options)
+        return run_all(algorithms, problem, topology, rounds, seeds, interrupt, progress=progress, **options)
+
+
+def run_all(
+    algorithms: list[Algorithm],
+    problem: Problem,
+    topology: Topology,
+    rounds: int,
+    seeds: Any,
+    interrupt: Interrupt,
+    *,
+    progress: Progress | None = None,
+    logger: Any = None,
+    resume: Any = None,
+    **options: Any,
+) -> list[Trace]:
+    """Runs algorithms of one kind, those together that share a program; a trace for each, in their order."""
+    groups = sharing(algorithms)
+    if len(groups) == 1:
+        given = {"progress": progress, "logger": logger, "resume": resume, **options}
+        return run_together(algorithms, problem, topology, rounds, seeds, interrupt, **given)
+    firsts = [algorithms[group[0]] for group in groups]
+    for name in ("checkpoint", "callback"):
+        if options.get(name) is not None:
+            shapes = ", ".join(varied(firsts))
+            raise ValueError(f"{name} was given, but {shapes} in the grid makes several programs: leave one out.")
+    before = None if resume is None else as_traces(resume, len(algorithms))
+    ticks = split_progress(progress, [sum(algorithms[i].tau for i in group) for group in groups])
+    logger, found = as_logger(logger), dict[int, Trace]()
+    for group, first, tick in zip(groups, firsts, ticks, strict=True):
+        own = {
+            "progress": tick,
+            "logger": None if logger is None else logger.under(in_words(first, firsts)),
+            "resume": None if before is None else [before[i] for i in group],
+        }
+        members = [algorithms[i] for i in group]
+        traces = run_together(members, problem, topology, rounds, seeds, interrupt, **own, **options)
+        found |= zip(group, traces, strict=True)
+    return [found[i] for i in range(len(algorithms))]
+
+
+def sharing(algorithms: list[Algorithm]) -> list[list[int]]:
+    """The places of those that share a compiled program: they differ in real-valued hyper-parameters only."""
+    if len(algorithms) == 1:
+        return [[0]]
+    found: dict[Any, list[int]] = {}
+    for place, one in enumerate(algorithms):
+        found.setdefault(tuple(getattr(one, name) for name in other_fields(type(one))), []).append(place)
+    return list(found.values())
 
 
 def run_together(
@@ -222,7 +273,7 @@ def _engine(name: str) -> Callable[[Job], Engine]:
     return Simulator
 
 
-def combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[float]]) -> list[Algorithm]:
+def combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[Any]]) -> list[Algorithm]:
     """The algorithm with every combination of the values in `grid`."""
     if not isinstance(grid, Mapping):
         raise ValueError(f"grid={grid!r}: give a dict of lists of values by name.")
@@ -242,10 +293,6 @@ def combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[float]]) -> l
         replace(algorithm, **dict(zip(chosen, values, strict=True))) for values in itertools.product(*chosen.values())
     ]
     for name in chosen:
-        if name not in real_fields(type(algorithm)):
-            raise ValueError(
-                f"grid has {name!r}, which shapes the program: vary it in a loop of simulate(...) instead."
-            )
-        if len({np.shape(getattr(one, name)) for one in made}) > 1:
+        if name in real_fields(type(algorithm)) and len({np.shape(getattr(one, name)) for one in made}) > 1:
             raise ValueError(f"grid[{name!r}] mixes one value and one for each node: give all in one form.")
     return made

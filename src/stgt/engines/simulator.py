@@ -77,7 +77,8 @@ def _finish(
 ) -> tuple[Array, dict[str, Array]]:
     def one(algorithm: Algorithm, seed: Array, gamma: Array, c: Carry) -> Any:
         program = Program(static, inputs, at_stepsize(algorithm, gamma), oracle, seed)
-        return program.watch(c, r).diverged_at, program.measure(c.state)
+        values = program.measure(c.state)
+        return program.watch(c, r, values).diverged_at, values
 
     return jax.vmap(one)(algorithms, seeds, gammas, carry)
 

@@ -22,7 +22,8 @@ class Standing:
         state: the algorithm's fields, (runs, n, p).
         memory: the oracle's, (runs, n, …).
         ahead: the gradient at x that a method with two exchanges has computed already, (runs, n, p).
-        diverged_at: (runs,) the first round at whose start some model was not finite, −1 if all stayed finite.
+        diverged_at: (runs,) the first round at whose start some model, or a built-in measurement of it, was not finite;
+            −1 if all stayed finite.
         links: how many links each round used, (runs, rounds).
     """
 

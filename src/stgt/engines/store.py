@@ -18,7 +18,7 @@ from stgt.engines.description import Saved, algorithm_from, described, known_lev
 from stgt.engines.metrics import Measured
 from stgt.engines.standing import Standing
 from stgt.engines.trace import Trace
-from stgt.files import write_atomically
+from stgt.files import write_atomically, writing
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.topology import Topology
@@ -38,10 +38,8 @@ def save(traces: Sequence[Trace], path: Path) -> Path:
         with file.open("wb") as stream:
             np.savez(stream, **{TEXT: np.frombuffer(text.encode(), np.uint8)}, **arrays)  # pyright: ignore
 
-    try:
+    with writing(path):
         return write_atomically(path, write, durable=True)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be written ({error.strerror}): give another path.") from None
 
 
 def load(path: Path) -> list[Trace]:

@@ -12,10 +12,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from stgt.algorithms import Algorithm
+from stgt.checks import NotCovered
+from stgt.engines.costs import communications
 from stgt.engines.description import Saved
 from stgt.engines.metrics import LYAPUNOV_PARTS, Measured, lyapunov_coefficients
 from stgt.engines.standing import Standing
-from stgt.files import write_table
+from stgt.files import write_table, writing
 from stgt.hyper import brief
 from stgt.markup import many
 from stgt.oracles import Oracle
@@ -33,9 +35,10 @@ MEANING = {
     "tracking": "‖Υ‖²",
     "sum_c": "‖Σ c_i‖",
     "lyapunov": "V, Eq_Lyapunov",
+    "communications": "rounds so far in which some node sent anything",
     "gradients": "gradients computed by all nodes so far",
-    "messages": "messages sent by all nodes so far",
-    "floats": "floats sent by all nodes so far",
+    "messages": "messages sent so far, by all nodes and a server",
+    "floats": "floats sent so far, by all nodes and a server",
     "seconds": "seconds of this computer, for all runs of the batch together",
 }
 _RHO: WeakKeyDictionary[Topology, float | None] = WeakKeyDictionary()  # worked out once, not at each checkpoint
@@ -62,6 +65,8 @@ class Trace:
     """What a run measured, at the start of each round and after the last: arrays (seeds, rounds + 1).
 
     Once every run of a batch has left the finite numbers no more rounds are made, and NaN stands for what is left out.
+    A round in which nobody sends anything, as of ProxSkip's coin or where every link fails, is a row too:
+    `trace["communications"]` counts the others, and wherever rounds are a cost or an axis they are these.
 
     Attributes:
         algorithm, problem, topology, oracle: what was run. Of a trace that was loaded from a file, the problem and the
@@ -124,11 +129,13 @@ class Trace:
 
     @property
     def rounds(self) -> int:
+        """How many rounds were made, whether anything was sent in them or not."""
         return self.standing.rounds
 
     @property
     def diverged_at(self) -> np.ndarray:
-        """(seeds,) the first round at whose start some model was not finite, −1 if all stayed finite."""
+        """(seeds,) the first round at whose start some model, or a built-in measurement of it, was not finite; −1 if
+        all stayed finite. A model of 1e200 is finite, and its square is not. Metrics of one's own do not count."""
         return self.standing.diverged_at
 
     @property
@@ -141,6 +148,8 @@ class Trace:
             return self._lyapunov()
         if name == "seconds":
             return np.broadcast_to(self.seconds, (len(self.seeds), len(self.seconds)))
+        if name == "communications":
+            return communications(self.standing.links)
         if name in self.values:
             return self.values[name]
         if name in self.absent:
@@ -148,17 +157,22 @@ class Trace:
         raise KeyError(f"{name!r} is not a measurement: choose from {', '.join(self)}.")
 
     def __iter__(self) -> Iterator[str]:
-        """The names of what was measured and counted; "lyapunov" and "seconds" follow from these or from the clock."""
+        """The names of what was measured and counted; "lyapunov", "communications" and "seconds" are there beside."""
         return iter(self.values)
 
     def __contains__(self, name: object) -> bool:
         if name != "lyapunov":
-            return name in self.values or name == "seconds"
+            return name in self.values or name in ("communications", "seconds")
         try:
             self._lyapunov()
         except KeyError:
             return False
         return True
+
+    def spent(self, cost: str) -> np.ndarray:
+        """What the runs had cost at the start of each round, (seeds, rounds + 1): "gradients", "messages", "floats",
+        "seconds", or "rounds", of which those count in which some node sent anything."""
+        return self["communications" if cost == "rounds" else cost]
 
     def tail(self, name: str = "residual", share: float = 0.25) -> np.ndarray:
         """The mean of a measurement over the last `share` of the rounds, (seeds,): its steady state."""
@@ -204,7 +218,8 @@ class Trace:
         """Writes the table of `to_pandas` as a CSV file; needs no pandas."""
         columns = self._columns()
         rows = zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True)
-        return write_table(Path(path).expanduser(), [dict(zip(columns, row, strict=True)) for row in rows])
+        with writing(Path(path)):
+            return write_table(Path(path).expanduser(), [dict(zip(columns, row, strict=True)) for row in rows])
 
     def _columns(self) -> dict[str, Any]:
         seeds, length = len(self.seeds), self.rounds + 1
@@ -215,7 +230,7 @@ class Trace:
             "gamma": gamma if isinstance(gamma, float) else brief(gamma),
             "tau": self.algorithm.tau,
         }
-        names = [name for name in (*self, "lyapunov", "seconds") if name in self]
+        names = [name for name in (*self, "communications", "lyapunov", "seconds") if name in self]
         return {
             **{name: [value] * (seeds * length) for name, value in same.items()},
             "seed": np.repeat(self.seeds, length),
@@ -231,7 +246,7 @@ class Trace:
         if self.topology not in _RHO:
             try:
                 _RHO[self.topology] = contraction(self.topology).worst
-            except ValueError:
+            except NotCovered:
                 _RHO[self.topology] = None
         return _RHO[self.topology]
 

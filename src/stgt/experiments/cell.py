@@ -12,7 +12,7 @@ import numpy as np
 from stgt.engines import Trace
 from stgt.experiments.outcome import finite
 from stgt.experiments.spec import RunSpec
-from stgt.statistics import mean_interval
+from stgt.statistics import error_interval
 
 EVERY = 10  # rounds between the rows of a curve
 
@@ -53,8 +53,8 @@ class Cell:
         found: dict[str, Any] = {"diverged": int(sum(trace.diverged.sum() for trace in self.traces))}
         for name, values in (("loss", self.losses), ("gradient_norm", self.gradients)):
             if np.isfinite(values).all():
-                mean, half = mean_interval(values)
-                found |= {name: float(mean), f"{name} ±": float(half) if np.isfinite(half) else None}
+                mean, low, high = error_interval(values)
+                found |= {name: float(mean), f"{name} low": finite(low), f"{name} high": finite(high)}
         return found
 
     def rows(self, **names: Any) -> list[dict[str, Any]]:
@@ -80,8 +80,7 @@ class Cell:
 
     def curve(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """‖∇f(x̄)‖² at the start of each round: the mean over draws and seeds, and its interval."""
-        mean, half = mean_interval(np.concatenate([trace["gradient_norm"] for trace in self.traces]))
-        return mean, mean - half, mean + half
+        return error_interval(np.concatenate([trace["gradient_norm"] for trace in self.traces]))
 
     def curve_rows(self, **names: Any) -> list[dict[str, Any]]:
         """A row for every tenth round."""

@@ -16,7 +16,7 @@ from stgt.experiments.simulated import AT_ONCE, Prediction, SimulatedRun, predic
 from stgt.experiments.spec import RunSpec, Spec, make
 from stgt.progress import Progress, split_progress
 from stgt.report import Figure, Line, Panel
-from stgt.statistics import mean_interval
+from stgt.statistics import error_interval
 from stgt.topology import Topology, one_peer_exponential, sequence
 
 TAU, MU = 50, 0.1
@@ -239,9 +239,9 @@ def _simulated(found: Found) -> Judged:
             continue
         told = {"radius": point.exact.radius, "growth": finite(point.growth)}
         if point.exact.stable:
-            mean, half = (float(value) / point.exact.error for value in mean_interval(point.simulated.errors, 0.999))
-            told |= {"simulated/exact": finite(mean), "half-width": finite(half)}
-            right.append(abs(mean - 1) <= half)
+            found_at = error_interval(point.simulated.errors / point.exact.error, 0.999)
+            told |= dict(zip(("simulated/exact", "low", "high"), map(finite, found_at), strict=True))
+            right.append(found_at[1] <= 1 <= found_at[2])
         elif point.exact.radius**point.run.rounds > GROWN**2:
             right.append(point.growth > GROWN)
         figures[f"{graph}, {form}, γτL = {point.reach:.3g}"] = told
@@ -268,8 +268,8 @@ def _row(graph: str, form: str, point: Point, best: float) -> dict[str, Any]:
         "rounds": point.run.rounds,
     }
     if point.simulated is not None:
-        mean, half = (float(value) for value in mean_interval(point.simulated.errors))
-        row |= {"error": finite(mean), "low": finite(mean - half), "high": finite(mean + half)}
+        found = error_interval(point.simulated.errors)
+        row |= dict(zip(("error", "low", "high"), map(finite, found), strict=True))
         lost = [at for at in lost_at(point.simulated.trace.residual).tolist() if at >= 0]
         row |= {"diverged": len(lost), "diverged_at": min(lost, default=None), "growth": finite(point.growth)}
     return row
@@ -305,13 +305,13 @@ def _error_lines(form: str, points: list[Point], best: np.ndarray) -> list[Line]
     x = np.array([point.reach for point in points])
     exact = np.array([point.exact.error for point in points]) / best
     stable = np.isfinite(exact)
-    mean, half = np.full((2, len(points)), np.nan)
+    seen = np.full((3, len(points)), np.nan)
     for i, point in enumerate(points):
         if point.simulated is not None and point.exact.stable:
-            mean[i], half[i] = mean_interval(point.simulated.errors / best[i])
+            seen[:, i] = error_interval(point.simulated.errors / best[i])
     low = np.where(stable, np.nan, UNSTABLE_AT[style])
     return [
         Line(form, x, np.where(stable, exact, np.nan), style=style),
-        Line("", x, mean, mean - half, mean + half, style=style, marked=True, joined=False),
+        Line("", x, *seen, style=style, marked=True, joined=False),
         Line(f"{form} unstable", x, low, style=3 + style, marked=True, joined=False),
     ]

@@ -166,22 +166,22 @@ def _lead(id: str, name: str, words: str, of: Mapping[str, tuple[float, Curves]]
     ends = {method: at_end(curves, "test_accuracy", ENDS) for method, (_, curves) in of.items()}
     losses = {method: at_end(curves, "train_loss", ENDS) for method, (_, curves) in of.items()}
     other = next(method for method in of if method != PLUS)
-    lead, half = mean_interval(ends[PLUS] - ends[other])
-    loss_lead, loss_half = mean_interval(losses[PLUS] - losses[other])
+    lead, low, high = mean_interval(ends[PLUS] - ends[other])
+    loss_lead, loss_low, loss_high = mean_interval(losses[PLUS] - losses[other])
     rates = {method: rate / STRETCH[method] for method, (rate, _) in of.items()}
     return Claim(
         id,
         f"Scaffold⁺'s test accuracy lies above {other}'s at equal rounds, beyond the lead's 95 % interval.",
         f"{words}: {', '.join(f'{method} {rate:g}' for method, rate in rates.items())}; {len(ends[PLUS])} paired seeds",
-        bool(lead - half > 0),
+        bool(low > 0),
         {
             "lr": rates,
             "test_accuracy": written({method: float(one.mean()) for method, one in ends.items()}),
             "lead": finite(lead),
-            "interval": finite(half),
+            "interval": [finite(low), finite(high)],
             "train_loss": written({method: float(one.mean()) for method, one in losses.items()}),
             "train_loss_lead": finite(loss_lead),
-            "train_loss_interval": finite(loss_half),
+            "train_loss_interval": [finite(loss_low), finite(loss_high)],
             "diverged": {method: _diverged(curves) for method, (_, curves) in of.items()},
         },
         name,
@@ -214,8 +214,8 @@ def _over_rates(method: str, of: Mapping[float, Curves], column: str, rates: Seq
     """A place for each effective lr, and a little beside it for each method."""
     found = {rate: last(curves, column, ENDS) for rate, curves in of.items() if not _diverged(curves)}
     places = np.array([rates.index(rate) + 0.06 * (style - 1) for rate in found])
-    mean, half = (np.array([pair[k] for pair in found.values()]) for k in (0, 1))
-    return Line(method, places, mean, mean - half, mean + half, style=style, marked=True)
+    mean, low, high = (np.array([one[k] for one in found.values()]) for k in range(3))
+    return Line(method, places, mean, low, high, style=style, marked=True)
 
 
 def _over_rounds(method: str, curves: Curves, column: str, style: int) -> Line:

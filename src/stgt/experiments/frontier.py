@@ -10,7 +10,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from stgt import theory
-from stgt.checks import check_choice
+from stgt.checks import NotCovered, check_choice
 from stgt.engines.drive import side_by_side
 from stgt.engines.trace import MEANING
 from stgt.experiments.outcome import Claim, Outcome, TableRow
@@ -138,7 +138,7 @@ def _study(run_at: Callable[[float, float], RunSpec], tick: Progress) -> Frontie
 
     try:
         radii = _search(radius, lambda done: tick(done, total))
-    except ValueError as refusal:
+    except NotCovered as refusal:
         if not made.topology.random:
             raise
         tick(1, 1)

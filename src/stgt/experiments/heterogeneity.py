@@ -22,7 +22,7 @@ from stgt.experiments.outcome import Claim, Outcome, finite
 from stgt.experiments.spec import RunSpec, Spec, make
 from stgt.progress import Progress, split_progress
 from stgt.report import Figure, Line, Panel, long_band
-from stgt.statistics import mean_interval
+from stgt.statistics import error_interval, mean_interval
 
 NODES, TAU, ROUNDS, ROWS = 10, 5, 700, 1200
 DATA = ("a9a", "w8a", "mushrooms")
@@ -219,8 +219,8 @@ def _beyond(high: np.ndarray, low: np.ndarray) -> bool:
     """Is `high` above `low` beyond the 95 % interval of the mean difference? One value each: simply above."""
     if not np.isfinite(low).all() or not np.isfinite(high).all():
         return bool(np.isfinite(low).all())
-    mean, half = mean_interval(high - low)
-    return bool(mean - (half if np.isfinite(half) else 0.0) > 0)
+    mean, least, _ = mean_interval(high - low)
+    return bool((least if np.isfinite(least) else mean) > 0)
 
 
 def _summaries(cells: Cells, partitions: Iterable[str], methods: Iterable[str] = tuple(METHODS)) -> dict[str, Any]:
@@ -252,12 +252,12 @@ def _levels(data: str, cells: Cells, metric: str, ylabel: str) -> Panel:
     lines = []
     for method in METHODS:
         of = [cells[partition, method] for partition in PARTITIONS]
-        values = [mean_interval(cell.losses if metric == "loss" else cell.gradients) for cell in of]
-        mean, half = (np.array([float(one) for one in pair]) for pair in zip(*values, strict=True))
+        values = [error_interval(cell.losses if metric == "loss" else cell.gradients) for cell in of]
+        mean, *band = (np.array([float(one) for one in side]) for side in zip(*values, strict=True))
         seen = np.isfinite(mean)
         shown, x = np.maximum(mean, LEAST if metric == "loss" else 0.0), np.arange(len(of))
-        band = (shown - half, shown + half) if metric != "loss" or (mean > LEAST).all() else (None, None)
-        low, high = (side if side is None else side[seen] for side in band)
+        known = metric != "loss" or (mean > LEAST).all()
+        low, high = (side[seen] if known else None for side in band)
         lines.append(Line(method, x[seen], shown[seen], low, high, style=STYLES[method], marked=True))
     return Panel(data, "", ylabel, tuple(lines), ticks=tuple(PARTITIONS))
 

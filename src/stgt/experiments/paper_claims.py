@@ -93,8 +93,8 @@ def _relative(one: SimulatedRun, central: SimulatedRun) -> tuple[float, float]:
     if one.growing or central.growing:
         return np.inf, np.inf
     if one.exact is None and central.exact is None:
-        mean, half = mean_interval(one.errors - central.errors)
-        return max(0.0, 1 + float(mean - half) / central.level), 1 + float(mean + half) / central.level
+        _, low, high = mean_interval(one.errors - central.errors)
+        return max(0.0, 1 + float(low) / central.level), 1 + float(high) / central.level
     (low, high), (least, most) = one.bounds, central.bounds
     return low / most, high / least if least > 0 else np.inf
 

@@ -20,7 +20,7 @@ from stgt.experiments.simulated import AT_ONCE, as_plain
 from stgt.experiments.spec import RunSpec, make
 from stgt.progress import Progress, split_progress
 from stgt.report import Figure, Line, Panel, long_band
-from stgt.statistics import mean_interval
+from stgt.statistics import error_interval, mean_interval
 
 NODES, TAU, BATCH, ROWS, ROUNDS, SEEDS = 16, 10, 16, 1600, 400, 5
 PENALTIES: dict[str, dict[str, float]] = {"l2": {"l2": 0.02}, "nonconvex": {"nonconvex": 0.1}}
@@ -159,11 +159,11 @@ def a9a_curves(found: dict[str, Grids], every: int = 10) -> list[dict[str, Any]]
     for penalty, graph, method, grid in _each(found):
         for gamma in dict.fromkeys((_at(grid), grid.best())):
             trace = grid.traces[gamma]
-            mean, half = mean_interval(trace["gradient_norm"].astype(np.float64))
+            mean, low, high = error_interval(trace["gradient_norm"])
             sent = BYTES * trace["floats"].mean(axis=0) / trace.problem.n
             shared = {"setting": penalty, "graph": graph, "method": method, "gamma": gamma}
             for r in range(0, trace.rounds + 1, every):
-                values = {"mean": mean[r], "low": mean[r] - half[r], "high": mean[r] + half[r], "bytes": sent[r]}
+                values = {"mean": mean[r], "low": low[r], "high": high[r], "bytes": sent[r]}
                 rows.append({**shared, "round": r, **{name: finite(value) for name, value in values.items()}})
     return rows
 
@@ -205,8 +205,8 @@ def a9a_claims(penalty: str, grids: Grids) -> list[Claim]:
 
 
 def _told(values: np.ndarray, gamma: float | None = None) -> dict[str, Any]:
-    mean, half = mean_interval(values)
-    found = {"mean": finite(mean), "±": finite(half)}
+    mean, low, high = map(finite, error_interval(values))
+    found = {"mean": mean, "low": low, "high": high}
     return found if gamma is None else {"gamma": gamma, **found}
 
 
@@ -214,8 +214,8 @@ def _beyond(high: np.ndarray, low: np.ndarray) -> bool:
     """Is `high` above `low` beyond the 95 % interval of the mean difference, seed by seed?"""
     if not np.isfinite(low).all() or not np.isfinite(high).all():
         return bool(np.isfinite(low).all())
-    mean, half = mean_interval(high - low)
-    return bool(mean - (half if np.isfinite(half) else 0.0) > 0)
+    mean, least, _ = mean_interval(high - low)
+    return bool((least if np.isfinite(least) else mean) > 0)
 
 
 def _shared(by: dict[str, Grid]) -> dict[str, np.ndarray]:
@@ -295,8 +295,8 @@ def _curve(method: str, grid: Grid, gamma: float, over: str = "rounds") -> Line:
 
 
 def _levels(method: str, grid: Grid) -> Line:
-    mean, half = zip(*(mean_interval(values) for values in grid.ends.values()), strict=True)
-    x, y, h = (np.array([float(value) for value in values]) for values in (list(grid.ends), mean, half))
-    seen = np.isfinite(y)
-    y, h = y[seen], np.nan_to_num(h[seen])
-    return Line(method, x[seen], y, y - h, y + h, style=STYLES[method], marked=True)
+    found = np.array([error_interval(values) for values in grid.ends.values()], dtype=np.float64)
+    seen = np.isfinite(found[:, 0])
+    x, y = np.array(list(grid.ends))[seen], found[seen, 0]
+    low, high = (np.where(np.isfinite(end), end, y) for end in found[seen, 1:].T)
+    return Line(method, x, y, low, high, style=STYLES[method], marked=True)

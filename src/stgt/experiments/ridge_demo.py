@@ -10,7 +10,7 @@ from stgt.engines import Trace, simulate
 from stgt.engines.drive import interrupts_as_ever
 from stgt.experiments.outcome import lost_at
 from stgt.progress import Progress, split_progress
-from stgt.statistics import mean_interval
+from stgt.statistics import error_interval
 
 NODES, NEIGHBOURS, TAU, GAMMA, SEEDS, ROUNDS = 32, 3, 50, 0.4, 20, 700
 TITLE = f"{NODES} nodes, {NEIGHBOURS} neighbours or {NEIGHBOURS + 1} sampled workers"
@@ -23,8 +23,9 @@ class MethodSummary:
     method: str
     graph: str
     error: float
-    half_width: float  # of the 95 % confidence interval of `error`
-    floats: float  # sent by a node in a round, on average
+    low: float  # the ends of the 95 % interval of `error`
+    high: float
+    floats: float  # sent in a round, by all nodes and a server, over the nodes
     diverged: str
     lost_at: int | None  # the first round at which the error of a seed is not finite
 
@@ -56,15 +57,15 @@ def summary(traces: dict[str, Trace]) -> list[MethodSummary]:
     """The steady-state error of each trace, its mean over the last quarter of the rounds, with its interval."""
     rows = []
     for method, trace in traces.items():
-        error = trace.tail("residual")
-        mean, half_width = mean_interval(error)
+        error, low, high = map(float, error_interval(trace.tail("residual")))
         lost = [at for at in lost_at(trace["residual"]).tolist() if at >= 0]
         rows.append(
             MethodSummary(
                 method=method,
                 graph=trace.topology.name,
-                error=float(mean),
-                half_width=float(half_width),
+                error=error,
+                low=low,
+                high=high,
                 floats=float(trace["floats"][:, -1].mean()) / (trace.rounds * trace.problem.n),
                 diverged=f"{len(lost)} of {len(trace.seeds)}",
                 lost_at=min(lost, default=None),

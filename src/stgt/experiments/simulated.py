@@ -11,13 +11,14 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from stgt import theory
+from stgt.checks import NotCovered
 from stgt.engines import Trace, simulate
 from stgt.engines.drive import interrupts_as_ever, side_by_side
 from stgt.experiments.beginning import start
 from stgt.experiments.outcome import finite, lost_at
 from stgt.experiments.spec import Made, RunSpec, make
 from stgt.progress import Progress, split_progress
-from stgt.statistics import mean_interval
+from stgt.statistics import error_interval, mean_interval
 from stgt.theory.stability import STABLE_BELOW
 from stgt.topology import Topology
 from stgt.topology.structure import DENSE_UP_TO, Dense
@@ -49,7 +50,7 @@ def predict(made: Made) -> Prediction | None:
         if radius >= STABLE_BELOW:
             return Prediction(radius, np.inf, np.inf)
         found = theory.steady_state(*parts)
-    except ValueError:
+    except NotCovered:
         return None
     return Prediction(radius, found.residual, found.consensus)
 
@@ -96,8 +97,8 @@ class SimulatedRun:
         """Where the error in the long run lies: the exact value twice, or the ends of the simulated 95 % interval."""
         if self.growing or self.exact is not None:
             return self.level, self.level
-        mean, half = (float(value) for value in mean_interval(self.errors))
-        return max(0.0, mean - half), mean + half
+        _, low, high = error_interval(self.errors)
+        return float(low), float(high)
 
     @property
     def settled(self) -> bool:
@@ -109,20 +110,19 @@ class SimulatedRun:
         if self.growing:
             return False
         if self.exact is not None:
-            mean, half = mean_interval(self.errors, SURE)
-            return bool(abs(mean - self.exact) <= max(half, TIE * self.exact))
+            mean, low, high = error_interval(self.errors, SURE)
+            return bool(low <= self.exact <= high or abs(mean - self.exact) <= TIE * self.exact)
         values = self.trace.residual.astype(np.float64)
         eighth = max(1, values.shape[1] // 8)
         rise = values[:, -eighth:].mean(axis=1) - values[:, -2 * eighth : -eighth].mean(axis=1)
-        mean, half = mean_interval(rise, SURE)
-        return bool(abs(mean) <= half)
+        _, low, high = mean_interval(rise, SURE)
+        return bool(low <= 0 <= high)
 
     def summary(self) -> dict[str, Any]:
         """The numbers that a claim quotes: mean error, its 95 % interval, the exact prediction, the spectral radius."""
         found: dict[str, Any] = {"error": None, "low": None, "high": None}
         if np.isfinite(self.errors).all():
-            mean, half = (float(value) for value in mean_interval(self.errors))
-            found = {"error": mean, "low": mean - half, "high": mean + half}
+            found = dict(zip(found, map(float, error_interval(self.errors)), strict=True))
         found |= {"diverged": int((lost_at(self.trace.residual) >= 0).sum()), "settled": self.settled}
         if self.predicted is not None:
             found |= {"exact": finite(self.exact), "radius": self.radius}
@@ -148,11 +148,11 @@ class SimulatedRun:
 
     def curve_rows(self, **names: Any) -> list[dict[str, Any]]:
         """A row for each round: the mean over seeds and its 95 % interval; empty where a seed is not finite."""
-        mean, half = mean_interval(self.trace.residual.astype(np.float64))
+        found = zip(*error_interval(self.trace.residual), strict=True)
         shared = {"reading": self.run.reading, **names, "method": self.run.label}
         return [
-            {**shared, "round": r, "mean": finite(m), "low": finite(m - h), "high": finite(m + h)}
-            for r, (m, h) in enumerate(zip(mean, half, strict=True))
+            {**shared, "round": r, "mean": finite(mean), "low": finite(low), "high": finite(high)}
+            for r, (mean, low, high) in enumerate(found)
         ]
 
 
@@ -197,8 +197,7 @@ def lower(a: SimulatedRun, b: SimulatedRun) -> bool:
     if a.exact is not None and b.exact is not None:
         return a.exact < (1 - TIE) * b.exact
     above, below = (one.errors if one.exact is None else np.full(len(one.errors), one.exact) for one in (b, a))
-    mean, half = mean_interval(above - below)
-    return bool(mean - half > 0)
+    return bool(mean_interval(above - below)[1] > 0)
 
 
 def decided_by(*runs: SimulatedRun) -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from stgt.algorithms import Algorithm
-from stgt.checks import did_you_mean
+from stgt.checks import did_you_mean, first_repeated
 from stgt.engines.metrics import choose_metrics
 from stgt.engines.run import combinations
 from stgt.experiments.problem_data import problem_of
-from stgt.hyper import other_fields
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.problems.tables import is_file
@@ -73,8 +72,9 @@ class RunSpec(BaseModel):
             raise ValueError("give a whole number of at least 1, or a list of seeds.")
         if one is given and not all(0 <= seed < 2**32 for seed in one):
             raise ValueError("give seeds from 0 to 2**32 - 1.")
-        if one is given and len(set(one)) < len(one):
-            raise ValueError("give each seed once.")
+        again = first_repeated(one)
+        if again is not None:
+            raise ValueError(f"it has {again} more than once: give each seed once.")
         if one is not given and not 1 <= given <= MOST_SEEDS:
             raise ValueError(f"give a whole number from 1 to {MOST_SEEDS}, or a list of seeds.")
         return given
@@ -219,10 +219,7 @@ def _grid(run: RunSpec, algorithm: Algorithm) -> dict[str, list[Any]]:
         raise EntryError(("grid", first), words)
     for name, values in grid.items():
         try:
-            if name in other_fields(type(algorithm)):  # such as tau, which makes another program
-                [replace(algorithm, **{name: value}) for value in values]
-            else:
-                combinations(algorithm, {name: values})
+            combinations(algorithm, {name: values})
         except (TypeError, ValueError) as error:
             raise EntryError(("grid", name), f": {error}") from None
     return grid

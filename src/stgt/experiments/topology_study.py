@@ -14,7 +14,7 @@ from stgt.experiments.simulated import Prediction, SimulatedRun, simulate_runs
 from stgt.experiments.spec import RunSpec, Spec
 from stgt.progress import Progress
 from stgt.report import Figure, Line, Panel
-from stgt.statistics import mean_interval
+from stgt.statistics import error_interval, mean_interval
 from stgt.topology import Topology, contraction
 
 NODES, TAU = 32, 50
@@ -178,8 +178,7 @@ def _below(a: SimulatedRun, b: SimulatedRun) -> bool:
         return exact(a).error < exact(b).error
     if not (np.isfinite(a.errors).all() and np.isfinite(b.errors).all()):
         return bool(np.isfinite(a.errors).all())
-    mean, half = mean_interval(b.errors - a.errors)  # seeds are shared
-    return bool(mean - half > 0)
+    return bool(mean_interval(b.errors - a.errors)[1] > 0)  # seeds are shared
 
 
 def _figures(ordered: dict[str, Found]) -> list[Figure]:
@@ -210,8 +209,8 @@ def _error_lines(style: int, method: str, of: list[SimulatedRun]) -> list[Line]:
     x = np.arange(len(of))
     predicted = np.array([exact(one).error if exact(one).stable else np.nan for one in of])
     seen = [one.errors if np.isfinite(one.errors).all() else np.full_like(one.errors, np.nan) for one in of]
-    mean, half = mean_interval(np.transpose(seen))
+    bars = error_interval(np.transpose(seen))
     return [
         Line(method, x, predicted, style=style),
-        Line("", x + 0.1 * (style - 1.5), mean, mean - half, mean + half, style=style, marked=True, joined=False),
+        Line("", x + 0.1 * (style - 1.5), *bars, style=style, marked=True, joined=False),
     ]

@@ -12,7 +12,7 @@ from stgt.checks import check_choice
 from stgt.engines.choice import distinct, labels
 from stgt.engines.description import Saved
 from stgt.engines.trace import MEANING, Trace
-from stgt.files import write_atomically
+from stgt.files import write_atomically, writing
 from stgt.hyper import brief
 from stgt.report.panels import Figure, Line, Panel, band
 
@@ -26,8 +26,10 @@ OVER = {
     "floats": "floats sent",
     "seconds": "seconds of this computer, all seeds together",
 }
+ENDINGS = (".png", ".pdf")
 WIDTH, HEIGHT = 3.5, 2.9  # inches of one panel
 HIGHEST = 1e280  # on a logarithmic axis
+BELOW = "0 and below have no place on this axis: bands end at its bottom"
 MANY_DECADES = 100  # on an axis, whose ticks stand at every fiftieth then
 
 
@@ -46,14 +48,15 @@ def curves(
 
     Args:
         traces: by the name to stand in the legend; in a list, they are called by their methods.
-        path: of the pictures, without an ending.
+        path: of the picture, if it ends in .png or .pdf; without an ending, of both.
         metric: a measurement's name.
-        x: what it is drawn over: "rounds", "gradients", "messages", "floats" or "seconds".
+        x: what it is drawn over: "rounds" (those in which anything was sent), "gradients", "messages", "floats" or
+            "seconds".
         per_node: a node's share of the gradients, messages or floats, instead of the whole network's.
         title: above the axes.
 
     Returns:
-        The files written: PNG and PDF.
+        The files written.
     """
     check_choice(x, "x", ("rounds", *OVER))
     named = _named(traces)
@@ -107,9 +110,13 @@ def _is_logarithmic(metric: str, lines: tuple[Line, ...]) -> bool:
 
 
 def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = None) -> list[Path]:
-    """Draws panels side by side, with one legend, as PNG and PDF; returns the files written."""
+    """Draws panels side by side, with one legend, as PNG and PDF, or as the one that the path ends in.
+
+    Returns the files written.
+    """
     import matplotlib
 
+    paths = picture_paths(path)
     with matplotlib.rc_context(STYLE):
         from matplotlib.figure import Figure as Canvas
 
@@ -129,10 +136,26 @@ def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = No
         _legend(canvas, grid, figure)
         if figure.title:
             canvas.suptitle(figure.title, fontsize=9)
-        return [
-            write_atomically(Path(f"{path}{ending}").expanduser(), lambda file: save_canvas(canvas, file))
-            for ending in (".png", ".pdf")
-        ]
+        return save_pictures(canvas, paths)
+
+
+def picture_paths(path: Path | str) -> list[Path]:
+    """The PNG and the PDF of that name, or the one of them that it ends in; a ValueError at another ending.
+
+    The end of a number, as in "gamma=0.05", is none.
+    """
+    given = Path(path).expanduser()
+    if given.suffix.lower() in ENDINGS:
+        return [given]
+    if given.suffix[1:].isalpha():
+        raise ValueError(f"path {path} ends in {given.suffix}: end it in .png or .pdf, or leave that out for both.")
+    return [given.with_name(given.name + ending) for ending in ENDINGS]
+
+
+def save_pictures(canvas: Any, paths: list[Path]) -> list[Path]:
+    """Writes them; a ValueError if they cannot be written."""
+    with writing(paths[0]):
+        return [write_atomically(one, lambda file: save_canvas(canvas, file)) for one in paths]
 
 
 def save_canvas(canvas: Any, path: Path) -> None:
@@ -146,8 +169,9 @@ def save_canvas(canvas: Any, path: Path) -> None:
 
 
 def _panel(axes: Any, panel: Panel) -> None:
+    floor = _floor(panel) if panel.ylog else None
     for i, line in enumerate(panel.lines):
-        _line(axes, line, i if line.style is None else line.style, panel.ylog)
+        _line(axes, line, i if line.style is None else line.style, floor)
     for name, level in panel.levels.items():
         axes.axhline(level, color="black", linewidth=0.9, linestyle=(0, (1, 2)), zorder=3, label=name)
     if not any(len(line.x) for line in panel.lines):
@@ -163,6 +187,9 @@ def _panel(axes: Any, panel: Panel) -> None:
         if high - low > MANY_DECADES:
             axes.set_yticks(10.0 ** np.arange(0, high, MANY_DECADES / 2))
             axes.minorticks_off()
+        if floor is not None:
+            axes.set_ylim(bottom=floor)
+            axes.text(0.01, 0.01, BELOW, transform=axes.transAxes, fontsize=6, color="0.35")
     if panel.ymax is not None and panel.lines:
         axes.set_ylim(top=min(panel.ymax, axes.get_ylim()[1]))
     if panel.xlog and any(len(line.x) for line in panel.lines):
@@ -195,7 +222,15 @@ def _logarithmic(axes: Any, x: np.ndarray) -> None:
     )
 
 
-def _line(axes: Any, line: Line, style: int, logarithmic: bool) -> None:
+def _floor(panel: Panel) -> float | None:
+    """Half of the least that a logarithmic axis shows, where bands end that reach 0 or below; None if nothing does."""
+    parts = [part for line in panel.lines for part in (line.y, line.low) if part is not None]
+    values = np.concatenate([part[np.isfinite(part)] for part in parts]) if parts else np.ones(1)
+    positive = values[values > 0]
+    return float(positive.min()) / 2 if len(positive) < len(values) and len(positive) else None
+
+
+def _line(axes: Any, line: Line, style: int, floor: float | None) -> None:
     colour, dash = COLOURS[style % len(COLOURS)], DASHES[(style + style // len(COLOURS)) % len(DASHES)]
     if line.backdrop:
         axes.plot(line.x, line.y, color="0.75", linewidth=4, zorder=1, label=line.label)
@@ -207,9 +242,11 @@ def _line(axes: Any, line: Line, style: int, logarithmic: bool) -> None:
     axes.plot(line.x, line.y, color=colour, linestyle=dash if line.joined else "none", label=line.label, **mark)
     if line.low is None or line.high is None or not np.isfinite(line.low).any():
         return
-    low = np.maximum(line.low, 0.05 * line.y) if logarithmic else line.low  # a logarithmic axis has no zero
+    low = line.low if floor is None else np.maximum(line.low, floor)
     if line.marked:
-        axes.errorbar(line.x, line.y, (line.y - low, line.high - line.y), fmt="none", ecolor=colour, capsize=2)
+        axes.errorbar(
+            line.x, line.y, (np.maximum(line.y - low, 0.0), line.high - line.y), fmt="none", ecolor=colour, capsize=2
+        )
     else:
         axes.fill_between(line.x, low, line.high, color=colour, alpha=0.25, linewidth=0)
 

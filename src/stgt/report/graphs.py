@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stgt.checks import NotCovered
 from stgt.markup import element, many, number, said
 from stgt.report.study import Study
 from stgt.topology import Topology
@@ -58,6 +59,6 @@ def _mixing(topology: Topology) -> list[str]:
     for name, of in (("ρ", rho), ("spectral gap", spectral_gap)):
         try:
             found.append(f"{name} {number(float(of(topology)))}")
-        except ValueError:  # it never repeats, or is too large
+        except NotCovered:  # it never repeats, or is too large
             continue
     return found

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from stgt.engines.metrics import over_seeds
 from stgt.engines.trace import Trace
-from stgt.statistics import mean_interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +67,11 @@ def band(
 ) -> Line:
     """A trace as a curve: the mean over its seeds and its 95 % interval, as far as all seeds are finite.
 
-    `over` is "rounds", or what the run counted; `per_node` a node's share of that.
+    `over` is "rounds", those in which anything was sent, or what else the run counted; `per_node` a node's share of it.
     """
     values = trace[metric].astype(np.float64)
     seen = np.isfinite(values).all(axis=0)
-    mean, half = mean_interval(values[:, seen])
-    return Line(label, _places(trace, over, per_node)[seen], mean, mean - half, mean + half, **style)
+    return Line(label, _places(trace, over, per_node)[seen], *over_seeds(metric, values[:, seen]), **style)
 
 
 def long_band(
@@ -93,13 +92,10 @@ def long_band(
         means = np.stack([values[:, start:end].mean(axis=1) for start, end in windows], axis=1)
     seen = np.isfinite(means).all(axis=0)
     x = np.array([places[start:end].mean() for start, end in windows])
-    mean, half = mean_interval(means[:, seen])
-    return Line(label, x[seen], mean, mean - half, mean + half, **style)
+    return Line(label, x[seen], *over_seeds(metric, means[:, seen]), **style)
 
 
 def _places(trace: Trace, over: str, per_node: bool) -> np.ndarray:
-    """What rounds have cost so far, on average over the seeds, or their numbers."""
-    if over == "rounds":
-        return np.arange(trace.rounds + 1)
-    x = trace[over].mean(axis=0)
-    return x / trace.problem.n if per_node and over != "seconds" else x
+    """What rounds have cost so far, on average over the seeds."""
+    x = trace.spent(over).mean(axis=0)
+    return x / trace.problem.n if per_node and over not in ("rounds", "seconds") else x

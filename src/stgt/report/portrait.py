@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_count
+from stgt.checks import NotCovered, check_count
 from stgt.report.sketch import Sketch, sketch
 from stgt.topology import Rho, Topology, contraction
 from stgt.topology.base import check_repeats
@@ -82,7 +82,7 @@ def portrait(topology: Topology, rounds: int | None = None) -> Portrait:
     def known(name: str, compute: Any) -> Any:
         try:
             return compute()
-        except ValueError as reason:
+        except NotCovered as reason:
             unknown[name] = str(reason).rstrip(".")
             return None
 
@@ -118,13 +118,13 @@ def _eigenvalues(topology: Topology) -> dict[str, np.ndarray]:
             return {"W": found.real if topology.symmetric else found}
     check_repeats(topology)
     if topology.n > EIGENVALUES_UP_TO:
-        raise ValueError(
+        raise NotCovered(
             f"they need a dense matrix, for which {topology.n:,} nodes are more than {EIGENVALUES_UP_TO:,}"
         )
     if topology.period is None:
         law = topology.moments(0)
         if not law.exact or topology.structure.phases > 1:
-            raise ValueError("it is random, and E[W] is not known in closed form for all rounds together")
+            raise NotCovered("it is random, and E[W] is not known in closed form for all rounds together")
         return {"E[W]": _spectrum(law.mean, topology.symmetric)}
     matrices = [topology.matrix(r) for r in range(topology.period)]
     if len(matrices) == 1:
@@ -147,7 +147,7 @@ def _distances(topology: Topology, rounds: int) -> np.ndarray:
     if isinstance(topology.structure, Average | Rolls) or (topology.period == 1 and topology.symmetric):
         return float(norms(topology, 1)[0]) ** np.arange(rounds + 1)  # W is normal
     if n > DENSE_UP_TO:
-        raise ValueError(f"dense matrices of {n:,} nodes would have to be multiplied, more than {DENSE_UP_TO}")
+        raise NotCovered(f"dense matrices of {n:,} nodes would have to be multiplied, more than {DENSE_UP_TO}")
     product = np.eye(n)
     found = [1.0 if n > 1 else 0.0]
     for r in range(rounds):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from stgt.files import write_atomically
+from stgt.files import write_atomically, writing
 from stgt.markup import many, number
-from stgt.report.figures import COLOURS, STYLE, save_canvas
+from stgt.report.figures import COLOURS, STYLE, picture_paths, save_pictures
 from stgt.report.portrait import FEWEST, Portrait, messages, near_one
 from stgt.report.sketch import Sketch
 
@@ -22,9 +22,10 @@ DPI = 100  # of the animation
 
 
 def draw_portrait(found: Portrait, path: Path | str) -> list[Path]:
-    """Draws a topology and its numbers side by side as PNG and PDF, `path` without an ending; returns the files."""
+    """Draws a topology and its numbers side by side; returns the files: PNG and PDF, or the one that `path` ends in."""
     import matplotlib
 
+    paths = picture_paths(path)
     with matplotlib.rc_context(STYLE):
         from matplotlib.figure import Figure as Canvas
 
@@ -38,10 +39,7 @@ def draw_portrait(found: Portrait, path: Path | str) -> list[Path]:
         _eigenvalues(plane, found)
         _agreement(curve, found)
         canvas.suptitle(f"{found.topology.name}:  {'  ·  '.join(_facts(found))}", fontsize=10)
-        return [
-            write_atomically(Path(f"{path}{ending}").expanduser(), lambda file: save_canvas(canvas, file))
-            for ending in (".png", ".pdf")
-        ]
+        return save_pictures(canvas, paths)
 
 
 def animate(found: Portrait, path: Path | str) -> Path:
@@ -56,7 +54,8 @@ def animate(found: Portrait, path: Path | str) -> Path:
     def write(file: Path) -> None:
         frames[0].save(file, save_all=True, append_images=frames[1:], duration=MILLISECONDS, loop=0, optimize=True)
 
-    return write_atomically(Path(path).expanduser(), write)
+    with writing(Path(path)):
+        return write_atomically(Path(path).expanduser(), write)
 
 
 def _frames(found: Portrait, drawing: Sketch) -> list[Any]:

@@ -108,7 +108,7 @@ def _about(study: Study) -> str:
     seeds, rounds = ({len(one.seeds) for one in traces}, {one.rounds for one in traces})
     amount = [many(max(some), word) if len(some) == 1 else f"{min(some):,} to {max(some):,} {word}s"
               for some, word in ((seeds, "seed"), (rounds, "round"))]  # fmt: skip
-    best = f" Best: {study.rule}." if study.rule is not None else ""
+    best = f" Best: {study.rule}. {study.choice}".rstrip() if study.rule is not None else ""
     names = list(dict.fromkeys(study.problems.values()))
     return f"{', '.join(names[:4])}{' …' if len(names) > 4 else ''}; {', '.join(amount)}.{best}"
 
@@ -163,7 +163,7 @@ def _cost_heads(study: Study) -> list[str]:
 def _costs(found: Row) -> list[str]:
     share = {f"data_{name}": f"{value:.17g}" for name, value in found.share.items()}
     time = of_class("td", "seconds", said(f"{number(found.seconds)} s"), **share)
-    return [f"{found.at:,}", said(count(round(found.gradients))), said(number(found.megabytes)), time]
+    return [f"{found.rounds:,.0f}", said(count(round(found.gradients))), said(number(found.megabytes)), time]
 
 
 def _named(name: str, found: Row) -> str:
@@ -174,7 +174,7 @@ def _named(name: str, found: Row) -> str:
 def _caption(study: Study) -> str:
     words = "Gradients and MB are of all nodes together."
     if study.judged is not None:
-        mean = "mean over the seeds and the last tenth of the rounds ± half of its 95 % interval"
+        mean = "mean over the seeds and the last tenth of the rounds with its 95 % interval"
         words = f"{study.judged.metric}: {mean}. {words}"
     if any(not isinstance(one, str) for one in study.advice.values()):
         words += " Predicted: E‖x̄ − x*‖² in the long run; ≈ marks an estimate."

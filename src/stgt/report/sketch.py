@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stgt.checks import NotCovered
 from stgt.topology import Topology
 from stgt.topology.structure import Average, Rolls, Server
 
@@ -42,13 +43,13 @@ class Sketch:
 
 
 def sketch(topology: Topology, rounds: int) -> Sketch:
-    """Places the nodes; a ValueError says why nothing is drawn."""
+    """Places the nodes; NotCovered says why nothing is drawn."""
     if topology.n > MOST_NODES:
-        raise ValueError(f"{topology.n:,} nodes are more than the {MOST_NODES} whose links can be seen in a picture")
+        raise NotCovered(f"{topology.n:,} nodes are more than the {MOST_NODES} whose links can be seen in a picture")
     shown = range(min(rounds, topology.period or rounds))
     pairs = np.unique(np.sort(np.concatenate([_links(topology, r) for r in shown]), axis=1), axis=0)
     if len(pairs) > MOST_LINKS:
-        raise ValueError(f"{len(pairs):,} links are more than the {MOST_LINKS:,} that can be seen in a picture")
+        raise NotCovered(f"{len(pairs):,} links are more than the {MOST_LINKS:,} that can be seen in a picture")
     return Sketch(topology, _places(topology, pairs), pairs)
 
 

@@ -53,11 +53,14 @@ class Study:
         spec: what was run, as TOML.
         facts: versions, seeds, checksums, by name.
         runs: by method, all combinations of its grid.
-        best: the best of them, one for each method: that trace itself, or one with its standing and another note.
+        best: the best of them, one for each method: that trace itself, or one with its standing and another note; or
+            its setting on fresh seeds.
         rule: what best means; None where nothing was chosen.
         advice: by method, what the theory predicts of the best, or why it says nothing.
         topologies: by method, where they could be made.
         network: what the modelled time begins with.
+        chosen: the one of `runs` that was chosen, by method, where `best` is of fresh seeds.
+        choice: a sentence that says on which seeds was chosen, and of which the numbers are.
     """
 
     name: str
@@ -71,6 +74,8 @@ class Study:
     advice: Mapping[str, Advice | str] = field(default_factory=dict)
     topologies: Mapping[str, Topology] = field(default_factory=dict)
     network: Network = field(default_factory=Network)
+    chosen: Mapping[str, Trace] = field(default_factory=dict)
+    choice: str = ""
 
     @cached_property
     def metrics(self) -> list[str]:
@@ -91,6 +96,16 @@ class Study:
     def ranking(self) -> list[str]:
         """The methods, the best first; those that fail, or did not measure what is judged, last."""
         return sorted(self.best, key=lambda method: self._key(self.best[method]))
+
+    @cached_property
+    def groups(self) -> list[tuple[str, ...]]:
+        """The methods as they are ranked, those together that are not told apart from the first of their group.
+
+        Empty where they cannot be compared. Those that did not measure what is judged are left out.
+        """
+        if self.judged is None or len(self.problems) > 1:
+            return []
+        return self.judged.groups({name: trace for name, trace in self.best.items() if self.judged.metric in trace})
 
     def _key(self, trace: Trace) -> tuple[float, float]:
         if self.judged is None or self.judged.metric not in trace:

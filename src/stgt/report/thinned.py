@@ -10,8 +10,9 @@ import numpy as np
 
 from stgt.engines import Trace
 from stgt.engines.choice import SHARE, varied
+from stgt.engines.metrics import over_seeds
 from stgt.report.study import Study
-from stgt.statistics import mean_interval
+from stgt.statistics import Interval
 
 POINTS = 1000  # of a curve, at most
 MOST_CURVES = 20  # of a sweep whose every run is drawn
@@ -32,8 +33,9 @@ def curves(study: Study) -> list[dict[str, Any]]:
 
 
 def is_best(study: Study, method: str, trace: Trace) -> bool:
-    """Is it the method's best run, which may have a note more?"""
-    return trace.standing is study.best[method].standing
+    """Is it the method's best run, which may have a note more, or the one that was chosen?"""
+    best = (study.best[method], study.chosen.get(method, study.best[method]))
+    return any(trace.standing is one.standing for one in best)
 
 
 def curve(name: str, trace: Trace, metrics: Iterable[str]) -> dict[str, Any]:
@@ -42,9 +44,10 @@ def curve(name: str, trace: Trace, metrics: Iterable[str]) -> dict[str, Any]:
     values = {}
     for metric in metrics:
         if metric in trace:
-            mean, half = over_seeds(trace[metric][:, rounds])
-            values[metric] = [plain(mean), None if np.isnan(half).all() else plain(half)]
-    talks = talked(trace)[rounds]
+            mean, low, high = interval(metric, trace[metric][:, rounds])
+            known = not np.isnan(low).all()
+            values[metric] = [plain(mean), *((plain(low), plain(high)) if known else (None, None))]
+    talks = trace["communications"][:, rounds].mean(axis=0)
     return {
         "name": name,
         "rounds": rounds.tolist(),
@@ -72,18 +75,11 @@ def stride(rounds: int) -> int:
     return max(1, math.ceil(rounds / (POINTS - 3)))
 
 
-def over_seeds(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and the half width of its interval, NaN wherever a seed is not finite."""
+def interval(metric: str, values: np.ndarray) -> Interval:
+    """The mean and the ends of its interval, NaN wherever a seed is not finite."""
     values = values.astype(np.float64)
     finite = np.isfinite(values).all(axis=0)
-    mean, half = mean_interval(np.where(finite, values, np.nan))
-    return mean, half
-
-
-def talked(trace: Trace) -> np.ndarray:
-    """In how many rounds anything was sent until the start of each, on average over the seeds, (rounds + 1,)."""
-    sent = (trace.standing.links > 0).mean(axis=0)
-    return np.concatenate([[0.0], np.cumsum(sent)])[: trace.rounds + 1]
+    return over_seeds(metric, np.where(finite, values, np.nan))
 
 
 def steps(trace: Trace) -> int:
@@ -104,7 +100,7 @@ def working(trace: Trace) -> float:
 def modelled_seconds(study: Study, trace: Trace, at: int) -> float:
     """What the network of the study would have taken until the start of round `at`."""
     network, bits = study.network, 8 * itemsize(trace) * float(trace["floats"][:, at].mean()) / working(trace)
-    busy = at * steps(trace) * network.gradient + float(talked(trace)[at]) * network.latency
+    busy = at * steps(trace) * network.gradient + float(trace["communications"][:, at].mean()) * network.latency
     return busy + bits / network.bandwidth
 
 
@@ -133,8 +129,8 @@ def points(study: Study) -> list[dict[str, Any]]:
 
 
 def _ending(trace: Trace, metric: str) -> list[float | None]:
-    mean, half = over_seeds(np.where(trace.diverged, np.nan, trace.tail(metric, SHARE))[:, None])
-    return [*plain(mean), *plain(half)]
+    found = interval(metric, np.where(trace.diverged, np.nan, trace.tail(metric, SHARE))[:, None])
+    return [one for part in found for one in plain(part)]
 
 
 def _is_number(value: Any) -> bool:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from stgt.engines import Rule, Trace
 from stgt.engines.choice import COSTS, edge
-from stgt.markup import many, number
+from stgt.markup import interval, many, number
 from stgt.report.study import Study
-from stgt.report.thinned import is_best, itemsize, modelled_seconds, steps, talked, working
-from stgt.statistics import mean_interval
+from stgt.report.thinned import is_best, itemsize, modelled_seconds, steps, working
 
 if TYPE_CHECKING:
     from stgt.theory import Advice
@@ -19,13 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """A run in the table. Costs are of all nodes until `at`, the round of the target or the last one."""
+    """A run in the table. Costs are of all nodes until the target is reached, or until the end; rounds are those in
+    which anything was sent."""
 
     method: str
     setting: str
     error: float
-    half: float
-    at: int
+    low: float
+    high: float
+    rounds: float
     gradients: float
     megabytes: float
     seconds: float
@@ -34,14 +35,18 @@ class Row:
 
     @property
     def error_in_words(self) -> str:
-        return plus_minus(self.error, self.half)
+        return interval(self.error, self.low, self.high)
+
+    @property
+    def rounds_in_words(self) -> str:
+        return many(round(self.rounds), "round")
 
 
 def row(study: Study, method: str, trace: Trace) -> Row:
     """The row of one run of a method."""
     rule = study.judged
     judged = rule is not None and rule.metric in trace
-    mean, half = mean_interval(rule.error(trace)) if rule is not None and judged else (math.nan, math.nan)
+    mean, low, high = rule.interval(trace) if rule is not None and judged else (math.nan,) * 3
     reached = rule.reached(trace) if rule is not None and judged and rule.target is not None else None
     at = trace.rounds if reached is None else reached
     floats = float(trace["floats"][:, at].mean())
@@ -49,14 +54,15 @@ def row(study: Study, method: str, trace: Trace) -> Row:
         method=method,
         setting=study.setting(method, trace),
         error=float(mean),
-        half=float(half),
-        at=at,
+        low=float(low),
+        high=float(high),
+        rounds=float(trace["communications"][:, at].mean()),
         gradients=float(trace["gradients"][:, at].mean()),
         megabytes=floats * itemsize(trace) / 1e6,
         seconds=modelled_seconds(study, trace, at),
         share={
             "steps": at * steps(trace),
-            "talks": float(talked(trace)[at]),
+            "talks": float(trace["communications"][:, at].mean()),
             "bits": 8 * itemsize(trace) * floats / working(trace),
         },
         remark=_remark(study, method, trace, rule if judged else None),
@@ -73,18 +79,20 @@ def _remark(study: Study, method: str, trace: Trace, rule: Rule | None) -> str:
         why = trace.absent.get(study.judged.metric, "")
         parts.append(f"{study.judged.metric} was not measured{': ' if why else ''}{why}")
     elif rule is not None and not len(lost):
-        parts.append(rule.failure(trace))
+        parts += [rule.failure(trace), "grows" if rule.grows(trace) else ""]
     if trace.interrupted:
         parts.append(f"interrupted after {many(trace.rounds, 'round')}")
     if is_best(study, method, trace):
         parts.append(edge(trace.algorithm, [run.algorithm for run in study.runs[method]]))
+    if trace is study.best[method]:
+        parts.append(_tie(study, method))
     parts += [note.rstrip(".") for note in trace.notes]
     return "; ".join(dict.fromkeys(part for part in parts if part))
 
 
-def plus_minus(value: float, half: float) -> str:
-    """ "0.0132 ± 0.0002"; "not finite" where it is not."""
-    return number(value) + (f" ± {half:.1g}" if math.isfinite(value) and math.isfinite(half) else "")
+def _tie(study: Study, method: str) -> str:
+    first = next((group[0] for group in study.groups if method in group), method)
+    return "" if method == first else f"tied with {first}"
 
 
 def headline(study: Study) -> str:
@@ -97,9 +105,8 @@ def headline(study: Study) -> str:
     scores = [rule.score(study.best[one.method]) if rule.metric in study.best[one.method] else math.inf for one in rows]
     if not math.isfinite(scores[0]):
         return _all_fail(study, rule, rows)
-    if len(rows) == 1:
-        return _alone(study, rule, rows[0])
-    return _won(rule, rows, scores)
+    words = _alone(study, rule, rows[0]) if len(rows) == 1 else _won(study, rule, rows, scores)
+    return f"{words} Its {rule.metric} grows." if rule.grows(study.best[rows[0].method]) else words
 
 
 def _all_fail(study: Study, rule: Rule, rows: list[Row]) -> str:
@@ -116,19 +123,27 @@ def _all_fail(study: Study, rule: Rule, rows: list[Row]) -> str:
 def _alone(study: Study, rule: Rule, only: Row) -> str:
     at = f" at {only.setting}" if len(study.runs[only.method]) > 1 else ""
     if rule.target is None:
-        return f"{only.method}{at} ends with a {rule.metric} of {only.error_in_words} after {many(only.at, 'round')}."
-    return f"{only.method}{at} reaches a {rule.metric} of {rule.target:g} after {many(only.at, 'round')}."
+        return f"{only.method}{at} ends with a {rule.metric} of {only.error_in_words} after {only.rounds_in_words}."
+    return f"{only.method}{at} reaches a {rule.metric} of {rule.target:g} after {only.rounds_in_words}."
 
 
-def _won(rule: Rule, rows: list[Row], scores: list[float]) -> str:
+def _won(study: Study, rule: Rule, rows: list[Row], scores: list[float]) -> str:
     first, second = rows[0], rows[1]
+    level = study.groups[0][1:]
+    others = f" and {len(level) - 1} more are" if len(level) > 1 else " is"
+    tied = f"{others} not told apart from it: the 95 % interval of the difference holds 0"
     if rule.target is not None:
         what = f"reaches a {rule.metric} of {rule.target:g}"
         if not math.isfinite(scores[1]):
-            return f"{first.method} is the only one that {what}, after {many(first.at, 'round')}."
-        cost = "rounds" if rule.cost == "rounds" else COSTS[rule.cost]
+            return f"{first.method} is the only one that {what}, after {first.rounds_in_words}."
+        cost = COSTS[rule.cost]
         if scores[0] == scores[1]:
             return f"{first.method} and {second.method} are level: each {what} with {_amount(scores[0])} {cost}."
+        if second.method in level:
+            return (
+                f"{first.method} is first: it {what} with {_amount(scores[0])} {cost}, but {second.method} with "
+                f"{_amount(scores[1])}{tied}."
+            )
         return (
             f"{first.method} wins: it {what} with {_amount(scores[0])} {cost}, {second.method} with "
             f"{_amount(scores[1])}{_factor(scores[1], scores[0], 'times as many')}."
@@ -136,22 +151,13 @@ def _won(rule: Rule, rows: list[Row], scores: list[float]) -> str:
     best, next_best = first.error_in_words, second.error_in_words
     if not math.isfinite(scores[1]):
         return f"{first.method} wins with a {rule.metric} of {best}; no other method stays finite."
-    level = [one for one in rows[1:] if abs(one.error - first.error) <= _finite(first.half) + _finite(one.half)]
-    if second in level:
-        others = f" and {len(level) - 1} more are" if len(level) > 1 else " is"
-        return (
-            f"{first.method} is first with a {rule.metric} of {best}, but {second.method} with {next_best}{others} not "
-            "told apart from it: 95 % intervals meet."
-        )
+    if second.method in level:
+        return f"{first.method} is first with a {rule.metric} of {best}, but {second.method} with {next_best}{tied}."
     times = "" if rule.largest else _factor(second.error, first.error, "times as much")
-    seeds = "" if math.isfinite(first.half) else " (one seed, so that nothing is known of chance)"
+    seeds = "" if math.isfinite(first.low) else " (one seed, so that nothing is known of chance)"
     return (
         f"{first.method} wins with a {rule.metric} of {best}; next is {second.method} with {next_best}{times}{seeds}."
     )
-
-
-def _finite(half: float) -> float:
-    return half if math.isfinite(half) else 0.0
 
 
 def _amount(value: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -47,6 +48,8 @@ def execute(
 ) -> bool:
     """Makes all that is still to be made; returns whether it is finished, and not interrupted.
 
+    Where a comparison has to choose, it does so when all else is made, and then makes the batches of fresh seeds.
+
     Args:
         plan, folder: what to make, and where it is kept.
         progress: gives the callback of a batch, when that begins.
@@ -72,12 +75,29 @@ def execute(
         try:
             with ThreadPoolExecutor(max(1, min(at_once, len(plan.batches)))) as pool:
                 list(pool.map(make, plan.batches))
+                if plan.fresh and not interrupt.cut:
+                    fresh = _chosen(plan, folder)
+                    folder.choose(fresh)
+                    list(pool.map(make, fresh))
         except BaseException:
             folder.end(finished=False)
             raise
         if interrupt.cut:
             folder.end(finished=False)
         return not interrupt.cut
+
+
+def _chosen(plan: Plan, folder: Folder) -> list[Batch]:
+    """The batches of fresh seeds, with the setting that each method's runs so far choose."""
+    runs = folder.runs()
+    found = []
+    for batch in plan.fresh:
+        traces, tried = runs[batch.method], plan.methods[batch.method]
+        place = traces.index(plan.rule.choose(traces))
+        algorithm = [one for of in tried for one in of.algorithms][place]
+        setting = [one for of in tried for one in of.settings][place]
+        found.append(replace(batch, algorithms=(algorithm,), settings=(setting,)))
+    return found
 
 
 def _make(batch: Batch, folder: Folder, interrupt: Interrupt, progress: Progress, elsewhere: Elsewhere | None) -> None:

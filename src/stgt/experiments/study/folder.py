@@ -10,6 +10,7 @@ import json
 import platform
 import re
 import shutil
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,7 +24,7 @@ from stgt.engines import Rule
 from stgt.engines.store import load
 from stgt.engines.trace import Trace
 from stgt.experiments.spec import Spec
-from stgt.experiments.study.plan import KINDS, Plan
+from stgt.experiments.study.plan import KINDS, Batch, Plan
 from stgt.files import output_folder, write_text
 from stgt.specs import spec_text
 
@@ -65,13 +66,22 @@ class Folder:
 
     def begin(self, plan: Plan) -> None:
         """Writes down what is to be run, and that it is being run; whoever calls it has the folder for himself."""
-        batches = [
-            {name: getattr(one, name) for name in ("folder", "run", "method", "rounds", "settings")}
-            for one in plan.batches
-        ]
+        known = {entry["folder"]: entry["settings"] for entry in self.record.get("batches", ())}
+        batches = [_entry(one) for one in plan.batches]
+        batches += [_entry(one) | {"settings": known.get(one.folder, [])} for one in plan.fresh]
         spec = plan.spec.model_dump(mode="json", exclude_none=True)
+        (self.path / SPEC).unlink(missing_ok=True)  # never beside a record that says something else
         self._write(status="running", batches=batches, spec=spec)
         write_text(self.path / SPEC, spec_text(plan.spec, in_full=True))
+
+    def choose(self, fresh: Sequence[Batch]) -> None:
+        """Writes down which settings were chosen; what is kept of another one, as of fewer rounds, is removed."""
+        batches = {entry["folder"]: entry for entry in self.record["batches"]}
+        for batch in fresh:
+            if batches[batch.folder]["settings"] != list(batch.settings):
+                shutil.rmtree(self.batch(batch.folder), ignore_errors=True)
+                batches[batch.folder] = _entry(batch)
+        self._write(batches=list(batches.values()))
 
     @staticmethod
     def open(path: Path) -> Folder:
@@ -119,7 +129,12 @@ class Folder:
 
     def longer_spec(self, sets: Sequence[str]) -> Spec:
         """The spec, with more rounds if `sets` asks for them as rounds=…; nothing else may change."""
-        spec = self.spec
+        spec, file = self.spec, self.path / SPEC
+        if file.exists() and _entries(file.read_text(encoding="utf-8")) != _entries(spec_text(spec, in_full=True)):
+            raise ValueError(
+                f"{file} was edited, and a run that goes on is what it was: undo that, or remove the file, which is "
+                "written again; set rounds=… makes it longer, and another folder is for another run."
+            )
         for entry in sets:
             key, _, value = entry.partition("=")
             if key.strip() != "rounds" or not value.strip().isdecimal():
@@ -145,6 +160,26 @@ class Folder:
             file = self.batch(entry["folder"]) / STATE
             if file.exists():
                 yield entry, load(file)
+
+    def runs(self) -> dict[str, list[Trace]]:
+        """What is kept of each method's settings, in their order."""
+        found = dict[str, list[Trace]]()
+        for entry, traces in self.states():
+            if not entry["fresh"]:
+                found.setdefault(entry["method"], []).extend(traces)
+        return found
+
+    def fresh(self) -> dict[str, Trace] | None:
+        """Each method's chosen setting on fresh seeds; None if that is not all there."""
+        wanted = [entry for entry in self.record["batches"] if entry["fresh"]]
+        found = {entry["method"]: traces[0] for entry, traces in self.states() if entry["fresh"]}
+        whole = all(
+            entry["method"] in found
+            and found[entry["method"]].rounds == entry["rounds"]
+            and not found[entry["method"]].interrupted
+            for entry in wanted
+        )
+        return found if wanted and whole else None
 
     def _write(self, **changes: Any) -> None:
         """Writes run.json, with the changes."""
@@ -188,6 +223,12 @@ def list_folders(below: Path) -> list[Folder]:
     return sorted(found, key=lambda one: one.record.get("started", ""), reverse=True)
 
 
+def _entry(batch: Batch) -> dict[str, Any]:
+    """A batch in run.json."""
+    found = {name: getattr(batch, name) for name in ("folder", "run", "method", "rounds", "fresh")}
+    return found | {"settings": list(batch.settings)}
+
+
 def _is_whole(record: dict[str, Any]) -> bool:
     """Has it all that is read of it? An error, or no, if it has not."""
     Rule(**record["rule"])
@@ -198,6 +239,7 @@ def _is_whole(record: dict[str, Any]) -> bool:
         and entry["run"] in range(len(spec.runs))
         and isinstance(entry["rounds"], int)
         and isinstance(entry["settings"], list)
+        and isinstance(entry["fresh"], bool)
         for entry in record["batches"]
     )
 
@@ -216,6 +258,14 @@ def _make_room(path: Path, force: bool) -> None:
             shutil.rmtree(old.batch(entry["folder"]), ignore_errors=True)
         for name in (*RESULTS, SPEC):
             (path / name).unlink(missing_ok=True)
+
+
+def _entries(text: str) -> Any:
+    """What a spec file says, whatever its comments and order; its words if it cannot be read."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def _lock(stream: Any) -> bool:

@@ -13,7 +13,7 @@ from stgt.engines.trace import Trace
 from stgt.files import write_text
 
 KEYS = ("method", "setting", "seed", "round")
-COUNTED = ("gradients", "messages", "floats")
+COUNTED = ("communications", "gradients", "messages", "floats")
 
 
 class MetricsFile:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,10 @@ import numpy as np
 from stgt.algorithms import Algorithm
 from stgt.comparison import check_measured
 from stgt.engines import Rule
-from stgt.engines.choice import distinct, in_words, labels
-from stgt.engines.run import combinations
+from stgt.engines.choice import distinct, fresh_seeds, in_words, labels
+from stgt.engines.run import combinations, sharing
 from stgt.experiments.beginning import start
 from stgt.experiments.spec import Made, RunSpec, Spec, make_all
-from stgt.hyper import other_fields
 from stgt.setting import fitting
 
 KINDS = ("run", "sweep", "compare")
@@ -39,6 +37,8 @@ class Batch:
         made: the problem, the topology and the oracle.
         options: others of `simulate`.
         every: rounds between two rows of metrics.csv.
+        fresh: is it the chosen setting of the method, on other seeds than those that chose? Until all else is made, the
+            first setting stands for it.
     """
 
     folder: str
@@ -51,11 +51,13 @@ class Batch:
     seeds: int | tuple[int, ...]
     options: dict[str, Any]
     every: int = 1
+    fresh: bool = False
 
     @property
     def words(self) -> str:
         """What it is called while it is made."""
-        return f"{self.method}, {self.settings[0]}{' …' if len(self.settings) > 1 else ''}"
+        more = ", fresh seeds" if self.fresh else "" if len(self.settings) == 1 else " …"
+        return f"{self.method}, {self.settings[0]}{more}"
 
     @property
     def work(self) -> float:
@@ -66,12 +68,16 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A study before it is made: its batches, and what is judged by which rule."""
+    """A study before it is made: its batches, and what is judged by which rule.
+
+    Where a comparison has to choose, `fresh` are the batches of its second stage.
+    """
 
     kind: str
     spec: Spec
     batches: tuple[Batch, ...]
     rule: Rule
+    fresh: tuple[Batch, ...] = ()
 
     @property
     def methods(self) -> dict[str, list[Batch]]:
@@ -120,7 +126,9 @@ def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
         check_measured(
             rule.metric, batch.options["metrics"], batch.algorithms[0], batch.made.problem, batch.made.topology
         )
-    return Plan(kind, spec, tuple(batches), rule)
+    found = Plan(kind, spec, tuple(batches), rule)
+    chooses = kind == "compare" and found.runs > len(found.methods)
+    return replace(found, fresh=tuple(_fresh(of[0]) for of in found.methods.values())) if chooses else found
 
 
 def _check_comparable(spec: Spec) -> None:
@@ -146,8 +154,11 @@ def _rule(spec: Spec, made: list[Made]) -> Rule:
 
 def _batches(run: RunSpec, made: Made, name: str, which: int) -> Iterator[Batch]:
     folder = f"{which + 1:02d}-{_slug(name)}"
-    groups = [*_groups(made.algorithm, made.grid)]
-    algorithms = [one for group in groups for one in group]
+    try:
+        algorithms = combinations(made.algorithm, made.grid)
+    except ValueError as error:
+        raise ValueError(f"grid: {error}") from None
+    groups = [[algorithms[i] for i in group] for group in sharing(algorithms)]
     for one in algorithms:
         fitting(one, made.problem, made.topology, made.oracle)
     options = {
@@ -175,16 +186,16 @@ def _batches(run: RunSpec, made: Made, name: str, which: int) -> Iterator[Batch]
         )
 
 
-def _groups(algorithm: Algorithm, grid: dict[str, list[Any]]) -> Iterator[list[Algorithm]]:
-    """The combinations of a grid, those together that share a program: numbers such as tau shape it."""
-    shaping = {name: values for name, values in grid.items() if name in other_fields(type(algorithm))}
-    others = {name: values for name, values in grid.items() if name not in shaping}
-    for values in product(*shaping.values()):
-        try:
-            shaped = replace(algorithm, **dict(zip(shaping, values, strict=True)))
-            yield combinations(shaped, others)
-        except ValueError as error:
-            raise ValueError(f"grid: {error}") from None
+def _fresh(batch: Batch) -> Batch:
+    """One setting of a method on as many other seeds."""
+    return replace(
+        batch,
+        folder=f"{batch.folder.partition('.')[0]}-fresh",
+        algorithms=batch.algorithms[:1],
+        settings=batch.settings[:1],
+        seeds=fresh_seeds(range(batch.seeds) if isinstance(batch.seeds, int) else batch.seeds),
+        fresh=True,
+    )
 
 
 def _slug(name: str) -> str:

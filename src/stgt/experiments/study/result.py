@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from stgt.comparison import Comparison
 from stgt.engines import Rule, Trace
-from stgt.engines.choice import noted
 from stgt.experiments.spec import Made, make
 from stgt.experiments.study.folder import Folder
 from stgt.files import write_table
@@ -28,15 +27,12 @@ SOON = 3.0  # seconds after which the largest stepsize, a search of many such an
 
 def load_comparison(folder: Folder) -> Comparison:
     """All that was measured so far, by method; a ValueError if that is nothing."""
-    rule, runs = Rule(**folder.record["rule"]), dict[str, list[Trace]]()
-    for entry, traces in folder.states():
-        runs.setdefault(entry["method"], []).extend(traces)
+    runs = folder.runs()
     if not runs:
         raise ValueError(
             f"{folder.path} holds no measurement yet: go on with `stgt {folder.kind} --resume {folder.path}`."
         )
-    best = {label: noted(rule, label, rule.choose(traces)) for label, traces in runs.items()}
-    return Comparison(rule, runs, best)
+    return Comparison.of(Rule(**folder.record["rule"]), runs, folder.fresh())
 
 
 def write_results(folder: Folder, found: Comparison, progress: Progress | None = None) -> list[Path]:
@@ -88,11 +84,13 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
         spec=(path / "spec.toml").read_text(encoding="utf-8"),
         facts={name: words for name, words in facts.items() if words},
         runs=found.runs,
-        best={name: found.best[name] for name in found.ranking},
+        best={name: found.best[name] for name in found.rule.order(found.best)},
         rule=found.rule if folder.kind == "compare" else None,
         advice=advice,
         topologies={name: one.topology for name, one in made.items() if isinstance(one, Made)},
         network=Network(**record.get("network", {})),
+        chosen=found.chosen,
+        choice=found.choice if folder.kind == "compare" else "",
     )
 
 

@@ -18,7 +18,7 @@ from stgt.experiments.training.spec import Training, TrainingSpec
 from stgt.files import read_table
 from stgt.progress import Progress
 from stgt.specs import make_algorithm
-from stgt.statistics import mean_interval
+from stgt.statistics import error_interval, mean_interval
 
 Claims = Callable[[dict[str, Curves]], list[Claim]]
 
@@ -106,10 +106,11 @@ def at_end(curves: Curves, name: str, measurements: int = 3) -> np.ndarray:
     return curves[name][:, -measurements:].mean(axis=1)
 
 
-def last(curves: Curves, name: str, measurements: int = 3) -> tuple[float, float]:
-    """The mean of `at_end` over seeds, and the half-width of its 95 % interval."""
-    mean, half = mean_interval(at_end(curves, name, measurements))
-    return float(mean), float(half)
+def last(curves: Curves, name: str, measurements: int = 3) -> tuple[float, float, float]:
+    """The mean of `at_end` over seeds and its 95 % interval, (mean, low, high)."""
+    found = (mean_interval if name == "test_accuracy" else error_interval)(at_end(curves, name, measurements))
+    mean, low, high = map(float, found)
+    return mean, low, high
 
 
 def equal_bytes(curves: Mapping[str, Curves]) -> float:
@@ -156,9 +157,11 @@ def summary(curves: dict[str, Curves], ends: int = 3) -> list[TableRow]:
             "lr": float(one["lr"][0, 0]),
             "seeds": len(one["steps"]),
             "train_loss": last(one, "train_loss", ends)[0],
-            "train_loss_interval": finite(last(one, "train_loss", ends)[1]),
+            "train_loss_low": finite(last(one, "train_loss", ends)[1]),
+            "train_loss_high": finite(last(one, "train_loss", ends)[2]),
             "test_accuracy": last(one, "test_accuracy", ends)[0],
-            "test_accuracy_interval": finite(last(one, "test_accuracy", ends)[1]),
+            "test_accuracy_low": finite(last(one, "test_accuracy", ends)[1]),
+            "test_accuracy_high": finite(last(one, "test_accuracy", ends)[2]),
             "megabytes_sent": float(one["bytes_sent"][:, -1].mean() / 1e6),
             "consensus_error": float(one["consensus_error"][:, -1].mean()),
         }

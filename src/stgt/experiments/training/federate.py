@@ -27,14 +27,14 @@ from stgt.progress import Progress
 from stgt.specs import make_algorithm, make_topology
 
 TRAINING_SAMPLE = 2048  # training images on which the loss is measured
-DIVERGED = "take a smaller lr"  # in every sentence of the strategy about what is not finite
+DIVERGED = "take a smaller lr"  # in every sentence of the strategy about what is not finite or went too far
 
 
 def federate(spec: Training, images: Images, clients: int, progress: Progress) -> list[dict[str, Any]]:
     """Trains to the last round; returns the curve, a row a measurement, with the columns of `stgt train`.
 
-    A run of which a client leaves the finite numbers is a result: it ends there, though the strategy could go on
-    without that client, and its measurements are NaN from there on. So is what it sent.
+    A run of which a client leaves the finite numbers, or goes too far for the strategy, is a result: it ends there,
+    though the strategy could go on without that client, and its measurements are NaN from there on. So is what it sent.
 
     Args:
         spec: its topology is a server.
@@ -54,20 +54,17 @@ def federate(spec: Training, images: Images, clients: int, progress: Progress) -
     def setup(context: Context, config: dict[str, Any]) -> Task:
         mine, first = batches[int(context.node_config["partition-id"])], (config["server-round"] - 1) * algorithm.tau
         model = new_model()
-        working.append(model)
         return Task(model, make_optimizer(spec, model), (mine.at(first + k) for k in range(algorithm.tau)), _loss)
 
     sample = np.random.default_rng(spec.data.seed).permutation(len(images.y_train))[:TRAINING_SAMPLE]
     train = normalised(images.x_train[sample], images.name), torch.from_numpy(images.y_train[sample])
     test = normalised(images.x_test, images.name), torch.from_numpy(images.y_test)
     model, rows = new_model(), []
-    working: list[nn.Module] = []  # the models of the clients that this round called
 
     def look(r: int, arrays: ArrayRecord) -> MetricRecord | None:
         progress(r, spec.rounds)
-        if not all(bool(values.isfinite().all()) for one in working for values in one.parameters()):
-            raise ValueError(f"a client is not finite in round {r}: {DIVERGED}.")
-        working.clear()
+        if r and strategy.history[-1].absent:  # without it the strategy would go on
+            raise ValueError(f"round {r}: {strategy.history[-1].absent[0]}")
         if r % spec.evaluate_every and r != spec.rounds:
             return
         model.load_state_dict(arrays.to_torch_state_dict())

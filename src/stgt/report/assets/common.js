@@ -84,6 +84,22 @@ function layoutOf(x, y) {
   };
 }
 
+// Where bands that reach 0 or below end on a logarithmic axis, half of the least that is drawn; null if nothing does.
+function floorOf(values) {
+  const positive = values.filter((one) => one !== null && one > 0);
+  if (!positive.length || !values.some((one) => one !== null && one <= 0)) return null;
+  return positive.reduce((a, b) => Math.min(a, b)) / 2;
+}
+
+const belowNote = () => ({
+  text: "0 and below have no place on this axis: bands end at its bottom",
+  xref: "paper", yref: "paper", x: 0.01, y: 0.01, xanchor: "left", yanchor: "bottom", showarrow: false,
+  font: { color: colour("--faint"), size: 11 },
+});
+
+const between = (mean, low, high) =>
+  short(mean) + (low === null || low === undefined ? "" : ` [${short(low)}, ${short(high)}]`);
+
 // Labels of a logarithmic axis: at decades where there are enough of them, else at 1, 2 and 5.
 function labelled(least, most) {
   const decades = Math.log10(most / least);

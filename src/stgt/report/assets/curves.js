@@ -2,28 +2,28 @@
 const AXES = {
   rounds: { title: "communication round", tickformat: ",d" },
   gradients: { title: "gradients computed by all nodes", exponentformat: "SI" },
-  megabytes: { title: "MB sent by all nodes" },
+  megabytes: { title: "MB sent by all nodes and a server" },
   time: { title: "modelled time, seconds", separatethousands: true },
 };
 
 function placesOf(curve, over, network) {
-  if (over === "rounds") return curve.rounds;
+  if (over === "rounds") return curve.talks || curve.rounds;
   if (over === "gradients") return curve.gradients;
   if (over === "megabytes") return curve.floats.map((floats) => (floats * curve.bytes) / 1e6);
   return curve.rounds.map((round, k) => modelled(shareAt(curve, k), network));
 }
 
 // The band of the interval and the line of the mean.
-function linesOf(curve, style, { over, metric, log, network, opacity }) {
-  const [mean, half] = curve.values[metric] || [[], null];
+function linesOf(curve, style, { over, metric, log, floor, network, opacity }) {
+  const [mean, low, high] = curve.values[metric] || [[], null, null];
   if (!mean.length) return [];
   const places = placesOf(curve, over, network);
   const name = literal(curve.name);
   const paint = paintOf(style);
   const seen = mean.map((value) => value !== null && (!log || value > 0));
   const told = mean.map((value, k) => [
-    value === null ? "" : short(value) + (half && half[k] !== null ? ` ± ${short(half[k])}` : ""),
-    curve.rounds[k].toLocaleString("en"),
+    value === null ? "" : low ? between(value, low[k], high[k]) : short(value),
+    (curve.talks || curve.rounds)[k].toLocaleString("en", { maximumFractionDigits: 1 }),
     short(curve.gradients[k]),
     short((curve.floats[k] * curve.bytes) / 1e6),
     seconds(modelled(shareAt(curve, k), network)),
@@ -41,16 +41,16 @@ function linesOf(curve, style, { over, metric, log, network, opacity }) {
       `<b>${name}</b><br>${literal(metric)} %{customdata[0]}<br>round %{customdata[1]}, %{customdata[2]} gradients` +
       "<br>%{customdata[3]} MB, %{customdata[4]} modelled<extra></extra>",
   };
-  if (!half) return [line];
-  const at = seen.map((one, k) => k).filter((k) => seen[k] && half[k] !== null);
-  const low = at.map((k) => (log ? Math.max(mean[k] - half[k], 0.05 * mean[k]) : mean[k] - half[k]));
+  if (!low) return [line];
+  const at = seen.map((one, k) => k).filter((k) => seen[k] && low[k] !== null);
+  const ends = at.map((k) => (log && low[k] <= 0 ? floor : low[k]));
   const along = at.map((k) => places[k]);
   const band = {
     type: "scatter",
     mode: "lines",
     name,
     x: [...along, ...along.slice().reverse()],
-    y: [...at.map((k) => mean[k] + half[k]), ...low.reverse()],
+    y: [...at.map((k) => high[k]), ...ends.reverse()],
     fill: "toself",
     fillcolor: transparent(paint, opacity),
     line: { width: 0 },
@@ -94,14 +94,18 @@ function chart(box, curves, metrics, network) {
     const over = field("over").value;
     const log = field("log").checked;
     const opacity = Math.min(0.15, 0.9 / shown.filter(Boolean).length); // many bands would hide the lines
-    const look = { over, metric: name, log, network, opacity };
+    const drawn = curves.filter((curve, i) => shown[i]);
+    const lows = drawn.flatMap((one) => (one.values[name] || []).slice(0, 2)).flatMap((row) => row || []);
+    const floor = log ? floorOf(lows) : null;
+    const look = { over, metric: name, log, floor, network, opacity };
     const traces = curves.flatMap((curve, i) => (shown[i] ? linesOf(curve, i, look) : []));
     const title = literal(meaning === name ? name : `${name}  ${meaning}`);
-    const frame = frameOf(curves.filter((curve, i) => shown[i]), name, log);
+    const frame = frameOf(drawn, name, log);
     const layout = layoutOf(
       { ...AXES[over], rangemode: "tozero" },
       { title, type: log ? "log" : "linear", ...frame },
     );
+    if (floor !== null) layout.annotations = [belowNote()];
     Plotly.react(plot, traces, layout, CONFIG);
   }
 

@@ -2,12 +2,13 @@
 const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "cross", "star", "hexagon"];
 
 // The line of a method's lowest ends, its runs, and those that left the frame.
-function endsOf(points, over, metric, left, log) {
+function endsOf(points, over, metric, left, floor) {
   const { style, method } = points[0];
   const paint = paintOf(style);
   const place = (one) => one.parameters[over];
   const end = (one) => one.ends[metric][0];
-  const half = (one) => one.ends[metric][1] || 0;
+  const low = (one) => (floor !== null && one.ends[metric][1] <= 0 ? floor : one.ends[metric][1]);
+  const known = (one) => one.ends[metric][1] !== null;
   const kept = points.filter((one) => !left(one));
   const lost = points.filter(left);
   const lowest = new Map();
@@ -16,7 +17,7 @@ function endsOf(points, over, metric, left, log) {
   }
   const joined = [...lowest].sort((a, b) => a[0] - b[0]);
   const told = (one, words) => `<b>${literal(method)}</b><br>${literal(one.setting)}<br>${words}`;
-  const said = (one) => `${literal(metric)} ${short(end(one))}${half(one) ? ` ± ${short(half(one))}` : ""}`;
+  const said = (one) => `${literal(metric)} ${between(...one.ends[metric])}`;
   // An axis that some curve asks for is drawn, also if that curve has no point.
   const strip = lost.length === 0 ? [] : [
     {
@@ -47,8 +48,8 @@ function endsOf(points, over, metric, left, log) {
       error_y: {
         type: "data",
         symmetric: false,
-        array: kept.map(half),
-        arrayminus: kept.map((one) => (log ? Math.min(half(one), 0.95 * end(one)) : half(one))),
+        array: kept.map((one) => (known(one) ? one.ends[metric][2] - end(one) : 0)),
+        arrayminus: kept.map((one) => (known(one) ? end(one) - low(one) : 0)),
         color: paint,
         thickness: 1.2,
         width: 3,
@@ -79,11 +80,13 @@ function grid(box, study, metric) {
     const left = (one) => one.ends[what][0] === null || Math.abs(one.ends[what][0]) > top;
     const values = points.filter((one) => !left(one)).map((one) => one.ends[what][0]);
     const log = values.length > 0 && values.every((one) => one > 0);
+    const lows = points.filter((one) => !left(one)).map((one) => one.ends[what][1]);
+    const floor = log ? floorOf([...values, ...lows]) : null;
     const places = [...new Set(points.map((one) => one.parameters[over]))].sort((a, b) => a - b);
     const wide = places[0] > 0 && places.at(-1) > 4 * places[0];
     const methods = [...new Set(points.map((one) => one.method))];
     const traces = methods.flatMap((method) =>
-      endsOf(points.filter((one) => one.method === method), over, what, left, log),
+      endsOf(points.filter((one) => one.method === method), over, what, left, floor),
     );
     const ticks = places.length <= 12 ? { tickvals: places, ticktext: places.map(short) } : {};
     const levels = log ? labelled(Math.min(...values), Math.max(...values)) : {};
@@ -105,6 +108,7 @@ function grid(box, study, metric) {
         tickfont: { color: colour("--faint"), size: 12 },
       };
     }
+    if (floor !== null) layout.annotations = [belowNote()];
     Plotly.react(box.querySelector(".plot"), traces, layout, CONFIG);
   }
 
