@@ -182,6 +182,15 @@ def test_a_process_group_of_another_library(forker, tmp_path, way, words):
     assert words in found
 
 
+# -- nothing wrong ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["slow_end", "foreign_slow_end", "back_to_a_checkpoint"])
+def test_nobody_is_lost(forker, tmp_path, way):
+    for code, words in run(forker, tmp_path, way):
+        assert (code, words) == (0, "ended: well")
+
+
 # -- two optimisers --------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import stgt
 from stgt.torch import DistributedOptimizer, LostNodeError, init, watch
 
-FOREIGN = ("foreign_killed", "foreign_fails", "foreign_hangs")
+FOREIGN = ("foreign_killed", "foreign_fails", "foreign_hangs", "foreign_slow_end")
 
 
 def main(way: str, folder: str, timeout: str) -> None:
@@ -267,6 +267,38 @@ def foreign_hangs(rank: int, folder: Path) -> None:
     if rank == 1:
         time.sleep(600)
     rounds(model, opt, 1)
+
+
+# -- nothing wrong ---------------------------------------------------------------------------------------------------
+
+
+def slow_end(rank: int, folder: Path) -> None:
+    """Rank 0, which keeps the store, has ended for longer than a farewell when rank 1 takes its last step."""
+    model, opt = made()
+    rounds(model, opt, 1)
+    if rank == 1:
+        time.sleep(3 * watch.FAREWELL)
+    step(model, opt)
+
+
+def foreign_slow_end(rank: int, folder: Path) -> None:
+    slow_end(rank, folder)
+
+
+def back_to_a_checkpoint(rank: int, folder: Path) -> None:
+    """The last heartbeat that rank 0 has read of rank 1 was written in an exchange, before both went back."""
+    model, opt = made()
+    rounds(model, opt, 1)
+    opt.save(folder / "checkpoints")
+    if rank == 0:
+        time.sleep(1.0)
+    rounds(model, opt, 1)
+    if rank == 1:
+        opt._watch._speak_and_look = lambda: None
+    opt.load(folder / "checkpoints")
+    if rank == 1:
+        time.sleep(1.0)
+    opt.metrics()
 
 
 # -- two optimisers --------------------------------------------------------------------------------------------------

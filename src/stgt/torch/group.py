@@ -40,14 +40,20 @@ class Group:
         self.watch, self.rank, self.nodes = watch, watch.rank, watch.nodes
         self.scope = watch.new_scope()
         self.round = 0
+        self._ended = 0
         self._call = "DistributedOptimizer(…)"
         with self._waiting():
             self.processes: Any = dist.new_group(timeout=BACKEND_TIMEOUT)
         weakref.finalize(owner, _out_of_use.append, self.processes).atexit = False
 
     def at_round(self, r: int) -> None:
-        """The optimiser has done r rounds."""
-        self.round = self.watch.round = self.watch.rounds[str(self.scope)] = r
+        """The optimiser is in round r: after the one before, or back there from a checkpoint."""
+        self.round = self.watch.round = r
+
+    def end_round(self) -> None:
+        """This node has ended one more round. Who waits for whom follows from this count, as loading takes `round` back."""
+        self._ended += 1
+        self.watch.rounds[str(self.scope)] = self._ended
 
     def meet(self, call: str, said: Any = None) -> list[Any]:
         """A call that all nodes must make: waits for all of them, and returns what each has said."""
@@ -70,7 +76,7 @@ class Group:
     def exchange(self, peers: tuple[int, ...]) -> Wait:
         """What this node waits in while it talks with its neighbours."""
         call = f"the exchange of round {self.round}{self._name}"
-        return Wait(call, "exchange", self.scope, 0, self.round, peers, None, self.processes)
+        return Wait(call, "exchange", self.scope, 0, self._ended, peers, None, self.processes)
 
     def sum(self, value: Tensor) -> Tensor:
         """Σ over the nodes, in place."""

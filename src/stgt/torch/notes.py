@@ -51,19 +51,18 @@ def open_store(rank: int, nodes: int, wait: timedelta) -> tuple[Store, bool]:
     Processes of one machine have one that only this machine can reach. Else it is torchrun's, or rank 0's.
     """
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    from_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if not on_one_machine(nodes):
-        keeps = rank == 0 and not from_launcher
+        keeps = rank == 0 and not from_launcher()
         try:
             store = TCPStore(
-                address, port, is_master=keeps, timeout=wait, wait_for_workers=False, multi_tenant=not from_launcher
+                address, port, is_master=keeps, timeout=wait, wait_for_workers=False, multi_tenant=not from_launcher()
             )
         except DistError as error:
             if keeps:
                 raise ValueError(f"MASTER_PORT={port} cannot be used ({str(error).splitlines()[0]})") from None
             raise
         return PrefixStore(f"stgt/{attempt()}", store), keeps
-    if not from_launcher:
+    if not from_launcher():
         return _on_loopback(rank, port, wait), rank == 0
     outer = TCPStore(address, port, is_master=False, timeout=wait)
     place = f"stgt/{attempt()}/port"
@@ -76,6 +75,11 @@ def open_store(rank: int, nodes: int, wait: timedelta) -> tuple[Store, bool]:
 
 def on_one_machine(nodes: int) -> bool:
     return os.environ.get("LOCAL_WORLD_SIZE") == str(nodes)
+
+
+def from_launcher() -> bool:
+    """Does torchrun keep the store of these processes?"""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def attempt() -> str:

@@ -173,6 +173,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         except BaseException as error:  # the others wait for what this node cannot send any more
             self._watch.fail(error)
             raise
+        self._group.end_round()
         self.round += 1
         self.taken = 0
         self._steps.start_round()

@@ -22,7 +22,7 @@ class Wait:
             faced to end its round; of "torch", a collective of torch's own, nothing is known.
         scope: the optimiser's number; 0 stands for none.
         number: of the meeting.
-        round: of the exchange.
+        round: of the exchange, counted as `Status.rounds` is; of a meeting, the round it takes place in.
         peers: whose signs of life count.
         facing: the node whose message is waited for, where it is known.
         group: the process group it takes place in.
@@ -50,10 +50,10 @@ class Status:
     kind: str = ""
     scope: int = 0
     number: int = 0
-    exchange: int = 0  # the round that it waits to end
+    exchange: int = 0  # the round that it waits to end, counted as `rounds` is
     facing: int | None = None
     meetings: dict[str, int] = field(default_factory=dict)  # by scope: the last one it came to
-    rounds: dict[str, int] = field(default_factory=dict)  # by scope: rounds done
+    rounds: dict[str, int] = field(default_factory=dict)  # by scope: rounds ended since the start; loading takes none back
     left: bool = False  # has it ended in good order?
 
     def waits_for(self, other: Status) -> bool:

@@ -39,7 +39,7 @@ from stgt.torch.whereabouts import collective_of, line_of
 HEARTBEAT_INTERVAL = 1.0  # seconds between two heartbeats
 TICK = 0.1  # seconds between two looks at the clock
 GRACE = 5.0  # seconds for a call to fail by itself once its node is given up
-FAREWELL = 3.0  # seconds for the others to hear from a process that ends
+FAREWELL = 3.0  # seconds for the others to read the last report of a process that ends, or to give a sign of life
 EXIT_CODE = 3  # of a process that had to be ended
 SAYS = "stgt (a node was lost): "  # how its last words begin
 REPORT = "report"
@@ -186,7 +186,7 @@ class Watch:
         self._ended.set()
         with suppress(Exception):
             if not self._store_lost:
-                self._ask(self._say_goodbye, 2 * FAREWELL)
+                self._ask(self._say_goodbye, self.timeout + 2 * FAREWELL)
         self._jobs.put(None)
         for thread in self._threads:  # back from torch's own code while Python shuts down, it would abort it
             thread.join(1.0 if self._store_lost else FAREWELL)
@@ -267,13 +267,23 @@ class Watch:
             self._look(wait)
 
     def _say_goodbye(self) -> None:
-        """Whoever keeps the store waits a little for the others to read what they need."""
+        """Whoever keeps the store stays until the others have left, as long as they give signs of life.
+
+        Slower nodes still take their last steps, which need nobody, or evaluate. A node that was lost ends all of them,
+        so then it stays for a little while only, in which they read the report.
+        """
         if self._report is None:
             self._notes.put(f"status/{self.rank}", asdict(self._status(None)) | {"left": True})
-        end = time.monotonic() + FAREWELL
-        keys = [f"status/{other}" for other in self.others]
-        while self._keeps_store and time.monotonic() < end:
-            if all(one is not None and one["left"] for one in self._notes.get_all(keys)):
+        began = time.monotonic()
+        alive = dict.fromkeys(self.others, (-1, began))  # by node: its last heartbeat, and when that was seen
+        while self._keeps_store and time.monotonic() - began < self.timeout:
+            statuses, now = self._statuses(), time.monotonic()
+            for other, status in statuses.items():
+                if status.beat != alive[other][0]:
+                    alive[other] = status.beat, now
+            ended = self._report is not None or self._notes.have([REPORT])
+            since = began if ended else max(seen for _, seen in alive.values())
+            if all(other in statuses and statuses[other].left for other in self.others) or now - since > FAREWELL:
                 return
             time.sleep(0.05)
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore  # pyright: ignore[reportPrivateImportUsage]
 
 from stgt.checks import check_number
-from stgt.torch.notes import attempt, on_one_machine, open_store
+from stgt.torch.notes import attempt, from_launcher, on_one_machine, open_store
 from stgt.torch.status import Wait
 from stgt.torch.watch import SAYS, LostNodeError, Watch
 
@@ -77,7 +77,8 @@ def watch() -> Watch:
     device = torch.device("cpu" if dist.get_backend() == "gloo" else "cuda")
     timeout = group._get_backend(device).options._timeout.total_seconds()
     made = _start(rank, nodes, timeout)
-    made.open(lambda: (PrefixStore(f"stgt-watch/{attempt()}", store), False))
+    keeps = rank == 0 and not from_launcher()  # torch's own store, too, is in the process of rank 0
+    made.open(lambda: (PrefixStore(f"stgt-watch/{attempt()}", store), keeps))
     made.meet(0, "DistributedOptimizer(…)")
     return made
 
