@@ -51,7 +51,7 @@ class Group:
         self.round = self.watch.round = r
 
     def end_round(self) -> None:
-        """This node has ended one more round. Who waits for whom follows from this count, as loading takes `round` back."""
+        """One more round is done. Who waits for whom follows from this count: loading takes `round` back, not it."""
         self._ended += 1
         self.watch.rounds[str(self.scope)] = self._ended
 

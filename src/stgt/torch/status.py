@@ -53,7 +53,7 @@ class Status:
     exchange: int = 0  # the round that it waits to end, counted as `rounds` is
     facing: int | None = None
     meetings: dict[str, int] = field(default_factory=dict)  # by scope: the last one it came to
-    rounds: dict[str, int] = field(default_factory=dict)  # by scope: rounds ended since the start; loading takes none back
+    rounds: dict[str, int] = field(default_factory=dict)  # by scope: rounds done in this process
     left: bool = False  # has it ended in good order?
 
     def waits_for(self, other: Status) -> bool:
