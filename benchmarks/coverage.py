@@ -7,7 +7,7 @@ prints the table of docs/studies.md.
 
 import numpy as np
 
-from stgt.statistics import difference_interval, error_interval, mean_interval
+from stgt._internal.statistics import difference_interval, error_interval, mean_interval
 
 SEEDS, TIMES, SETTINGS = (3, 5, 10, 20), 20_000, 6
 

@@ -23,7 +23,7 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector, vector_to_parameters
 
 import stgt
-from stgt.report import Figure, Line, Panel, draw
+from stgt.study.report import Figure, Line, Panel, draw
 from stgt.torch import ClockSampler, DistributedOptimizer, init
 
 CONTEXT, BATCH, WIDTH, LAYERS, HEADS, CHARACTERS = 64, 16, 64, 2, 4, 128

@@ -10,4 +10,4 @@ set -euo pipefail
 address=$1 machine=$2 spec=$3 data=$4 out=$5
 exec torchrun --nnodes 2 --node-rank "$machine" --nproc-per-node 4 --max-restarts 3 \
     --master-addr "$address" --master-port 29500 \
-    -m stgt.train --spec "$spec" --data-dir "$data" --out "$out"
+    -m stgt.torch.train --spec "$spec" --data-dir "$data" --out "$out"

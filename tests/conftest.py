@@ -20,7 +20,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # two 
 # What is tested is compiled by this process, and once: what measures a run is often the same program for many methods.
 COMPILED = tempfile.TemporaryDirectory(prefix="stgt-compiled-")
 os.environ["STGT_CACHE"] = COMPILED.name
-import stgt.engines.program  # noqa: E402, F401
+import stgt.simulator.program  # noqa: E402, F401
 
 os.environ["STGT_CACHE"] = ""  # the processes that it starts compile by themselves
 
@@ -74,7 +74,7 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def nobody_has_pressed_ctrl_c():
     """Of late: a second time soon after the first interrupts what runs then."""
-    drive = sys.modules.get("stgt.engines.drive")
+    drive = sys.modules.get("stgt.simulator.drive")
     if drive is not None:
         drive._presses.last, drive._presses.pending = -np.inf, False
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 import stgt
-from stgt.registry import ALGORITHMS, PROBLEMS, import_script
+from stgt._internal.registry import ALGORITHMS, PROBLEMS, import_script
 from stgt.torch import DistributedOptimizer, init
 
 ROUNDS, TAU, GAMMA, BETA, P = 15, 4, 0.05, 0.4, 3
@@ -22,7 +22,10 @@ if __name__ == "__main__":
     model.x = torch.nn.Parameter(torch.zeros(P, dtype=torch.float64))
     method = ALGORITHMS["OneVector"](tau=TAU, beta=BETA)
     optimizer = DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=GAMMA), method, stgt.registry.TOPOLOGIES["breathing"](2), model=model
+        torch.optim.SGD(model.parameters(), lr=GAMMA),
+        method,
+        stgt._internal.registry.TOPOLOGIES["breathing"](2),
+        model=model,
     )
     while optimizer.round < ROUNDS:
         optimizer.zero_grad()

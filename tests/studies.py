@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 import stgt
-from stgt.engines import Rule
-from stgt.report import Study
+from stgt.simulator import Rule
+from stgt.study.report import Study
 
 # Gradient descent on x²/2 from x = 1: x_r = (1 − γ)^r, the residual (1 − γ)^2r. Every node is alike.
 LINE = stgt.problems.Quadratic(np.ones((2, 1, 1)), np.zeros((2, 1)))

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from reproductions.images import Images
 
-from stgt.engines.reference import OPS
-from stgt.experiments.training.batches import Batches, normalised
-from stgt.problems.images import Images
-from stgt.randomness import STREAM_AUGMENT, Clock
+from stgt._internal.randomness import STREAM_AUGMENT, Clock
+from stgt.simulator.reference import OPS
+from stgt.torch.train.batches import Batches, normalised
 
 COUNT, SIZE, BATCH = 30, 6, 16
 PARTS = [np.arange(0, 11), np.arange(11, 18), np.arange(18, 30)]

@@ -10,10 +10,10 @@ import pytest
 
 import stgt
 from catalogue import logistic, quadratic
-from stgt.comparison import Comparison
-from stgt.engines import Rule
-from stgt.engines.choice import fresh_seeds
-from stgt.report import band
+from stgt.simulator import Rule
+from stgt.simulator.choice import fresh_seeds
+from stgt.study.comparison import Comparison
+from stgt.study.report import band
 from studies import with_values
 
 # Gradient descent on x²/2 from x = 1: x_r = (1 − γ)^r, the residual (1 − γ)^2r. Every node is alike.
@@ -283,8 +283,8 @@ def test_a_band_ends_where_its_interval_does_also_on_a_logarithmic_axis():
     """A hundredth of the mean is drawn as such; at 0 and below there is no place, and the figure says so."""
     from matplotlib.figure import Figure
 
-    from stgt.report import Line, Panel
-    from stgt.report.figures import BELOW, _panel
+    from stgt.study.report import Line, Panel
+    from stgt.study.report.figures import BELOW, _panel
 
     def drawn(low):
         axes = Figure().subplots()
@@ -314,7 +314,7 @@ def test_the_ending_says_which_picture(comparison, tmp_path):
 
 
 def test_curves_of_a_list_and_over_costs(comparison, tmp_path):
-    from stgt.report import curves
+    from stgt.study.report import curves
 
     runs = comparison.runs["ST-GT"][:3]
     assert curves(runs, tmp_path / "list", x="gradients", per_node=True)[0].exists()

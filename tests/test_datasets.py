@@ -5,8 +5,8 @@ import bz2
 import numpy as np
 import pytest
 
-from stgt.experiments.spec import RunSpec, make
 from stgt.problems import datasets, load_libsvm
+from stgt.study.spec.runs import RunSpec, make
 
 ROWS, COLUMNS = 12, 4
 TEXT = "".join(f"{1 if i % 3 == 0 else -1} {i % 3 + 1}:1 4:{i}.5\n" for i in range(ROWS))  # 4 rows of label +1, 8 of −1

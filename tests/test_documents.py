@@ -15,10 +15,10 @@ import pytest
 from pages import LANGUAGES, PAGES, PRINTS, ROOT, blocks, commands, indented, name_of, script, started, write_files
 from shell import wrong
 from stgt import comparison
-from stgt.engines import metrics, run
-from stgt.experiments import load_spec
-from stgt.experiments.training.spec import load_training
-from stgt.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES
+from stgt._internal.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES
+from stgt.simulator import metrics, run
+from stgt.study import load_spec
+from stgt.torch.train.spec import load_training
 
 QUICK = {"docs/relaxed.md", "docs/theorems.md", "docs/theory.md"}  # the others are thorough
 STGT = "import sys; from stgt.cli import main; sys.argv = ['stgt', *sys.argv[1:]]; main()"

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import stgt
-from stgt.ops import NUMPY
+from stgt._internal.ops import NUMPY
 
 topo = stgt.topology
 EDGES = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]

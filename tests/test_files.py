@@ -6,7 +6,7 @@ import os
 import pytest
 
 import stgt
-from stgt.files import write_atomically, write_text
+from stgt._internal.files import write_atomically, write_text
 
 
 def test_a_link_stays_a_link(tmp_path):

@@ -72,8 +72,8 @@ def outside(part: str, names: set[str]) -> list[str]:
 
 def test_every_way_to_import_is_seen():
     source = "import stgt\nfrom stgt import theory\ndef f():\n    from ..report import draw\n    from . import job\n"
-    assert modules(source, "stgt.engines") == {"stgt", "stgt.theory", "stgt.report", "stgt.engines"}
-    assert outside("engines", modules(source, "stgt.engines")) == ["stgt", "stgt.report", "stgt.theory"]
+    assert modules(source, "stgt.simulator") == {"stgt", "stgt.theory", "stgt.study.report", "stgt.simulator"}
+    assert outside("engines", modules(source, "stgt.simulator")) == ["stgt", "stgt.study.report", "stgt.theory"]
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
@@ -93,7 +93,12 @@ def test_the_order_is_complete_and_written_down():
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "algorithms").glob("*.py")), ids=lambda path: path.name)
 def test_algorithms_import_no_array_library(path):
-    allowed = set(sys.stdlib_module_names) | {"stgt.checks", "stgt.hyper", "stgt.registry", "stgt.schedules"}
+    allowed = set(sys.stdlib_module_names) | {
+        "stgt._internal.checks",
+        "stgt._internal.hyper",
+        "stgt._internal.registry",
+        "stgt.algorithms.schedules",
+    }
     for name in imports(path):
         assert name in allowed or name.split(".")[0] in allowed or name.startswith("stgt.algorithms"), name
 
@@ -121,14 +126,14 @@ def test_starting_loads_no_heavy_library(code):
 
 
 def test_experiments_load_neither_torch_nor_flower():
-    code = "import sys, stgt.cli, stgt.experiments; print(sorted({'torch', 'flwr', 'jax'} & set(sys.modules)))"
+    code = "import sys, stgt.cli, stgt.study; print(sorted({'torch', 'flwr', 'jax'} & set(sys.modules)))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"
 
 
 def test_every_algorithm_is_exported():
     import stgt
-    from stgt.registry import ALGORITHMS
+    from stgt._internal.registry import ALGORITHMS
 
     ours = {name: kind for name, kind in ALGORITHMS.items() if kind.__module__.startswith("stgt.")}
     assert len(ours) == 30

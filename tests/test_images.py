@@ -14,9 +14,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
+from reproductions.images import load_images
 
 from stgt.problems import images
-from stgt.problems.images import load_images
 
 BATCHES = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"]
 CIFAR10 = np.random.default_rng(0).integers(0, 256, (6, 2, 3 * 32 * 32), dtype=np.uint8)  # two images a file

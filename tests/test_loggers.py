@@ -12,8 +12,8 @@ import pytest
 
 import stgt
 from catalogue import quadratic
-from stgt.files import read_table
-from stgt.loggers import CsvLogger, as_logger
+from stgt._internal.files import read_table
+from stgt._internal.loggers import CsvLogger, as_logger
 
 # Gradient descent on x²/2 from x = 1: x_r = (1 − γ)^r, the residual (1 − γ)^2r. Every node is alike.
 LINE = stgt.problems.Quadratic(np.ones((2, 1, 1)), np.zeros((2, 1)))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import stgt
-from stgt.engines.html import POINTS
-from stgt.hyper import in_full
+from stgt._internal.hyper import in_full
+from stgt.simulator.html import POINTS
 
 T = stgt.topology
 PROBLEM = stgt.problems.ridge(n=6, p=2)

@@ -10,10 +10,10 @@ from scipy.stats import norm
 import stgt
 from bits import assert_same_bits
 from catalogue import instances, logistic
-from stgt.experiments.spec import load_spec, make
-from stgt.ops import NUMPY
+from stgt._internal.ops import NUMPY
+from stgt._internal.randomness import Clock
 from stgt.oracles import Exact, Noisy, ProblemNoise, default_oracle
-from stgt.randomness import Clock
+from stgt.study.spec.runs import load_spec, make
 from stgt.theory import constants
 from stgt.theory.local_model import local_model
 

@@ -9,9 +9,9 @@ import pytest
 
 import stgt
 from catalogue import instances, quadratic
+from stgt._internal.registry import ALGORITHMS
 from stgt.algorithms import Kept, Sent
 from stgt.algorithms.declare import PARTS
-from stgt.registry import ALGORITHMS
 from stgt.testing.elsewhere import flower_difference, torch_difference
 
 N, P = 4, 2
@@ -350,7 +350,7 @@ def test_packages_register_by_entry_points(tmp_path):
     code = (
         "import sys, stgt\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from stgt.registry import ALGORITHMS\n"
+        "from stgt._internal.registry import ALGORITHMS\n"
         "assert 'Fine' in stgt.list_algorithms() and 'fine_methods' not in sys.modules\n"
         "try:\n    ALGORITHMS.find('Fine', 'name', installed=False)\n"
         "except ValueError as error:\n    assert 'fine_methods' not in sys.modules and 'Fine' in str(error)\n"
@@ -378,7 +378,7 @@ def test_a_client_runs_only_what_its_script_registered():
 def test_a_script_that_fails(tmp_path, text, sentence):
     (tmp_path / "wrong.py").write_text(text)
     with pytest.raises(ValueError, match=sentence):
-        stgt.registry.import_script(tmp_path / "wrong.py")
+        stgt._internal.registry.import_script(tmp_path / "wrong.py")
 
 
 def test_hyper_parameters_that_jax_cannot_take():
@@ -407,7 +407,7 @@ def test_torch_takes_registered_topologies_by_name():
 @pytest.mark.thorough
 def test_a_second_value_does_not_compile_again():
     """Another stepsize, seed, data or number of rounds reuses the program; another number of runs compiles."""
-    from stgt.engines import simulator
+    from stgt.simulator import simulator
 
     def run(gamma, seeds, rounds, data):
         stgt.simulate(stgt.STGT(gamma=gamma, tau=2), quadratic(N, P, 0.1, data), RING, rounds, seeds=seeds)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import stgt
-from stgt.closures import Traced
-from stgt.engines import simulator
+from stgt._internal.closures import Traced
+from stgt.simulator import simulator
 
 RING = stgt.topology.ring(3)
 DATA = [np.array([[1.0], [3.0]]), np.array([[2.0]]), np.array([[0.0], [4.0]])]

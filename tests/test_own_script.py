@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import own_node
 import stgt
 from stgt import cli
-from stgt.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES, import_script
+from stgt._internal.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES, import_script
 
 ROOT = Path(__file__).parents[1]
 SCRIPT, SPEC = ROOT / "examples" / "own_method.py", ROOT / "examples" / "own_method.toml"

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import stgt
-from stgt.engines import Rule, Trace
-from stgt.report import Network, write_page
-from stgt.report.page import page
-from stgt.report.thinned import POINTS, curve, curves, drawn_rounds, points
-from stgt.report.verdict import headline, row
+from stgt.simulator import Rule, Trace
+from stgt.study.report import Network, write_page
+from stgt.study.report.downsample import POINTS, curve, curves, drawn_rounds, points
+from stgt.study.report.page import page
+from stgt.study.report.verdict import headline, row
 from studies import BOTH, HOSTILE, LINE, SCRIPT, descent, descents, hostile, study, with_values
 
 VOID = {"meta", "link", "input", "path", "circle", "rect"}

@@ -1,6 +1,6 @@
 """Progress of a job made of parts."""
 
-from stgt.progress import split_progress
+from stgt._internal.progress import split_progress
 
 
 def test_parts_count_up_to_the_whole_in_any_order():

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stgt.engines.reference import OPS
-from stgt.randomness import STREAM_ANCHOR, STREAM_SAMPLING, Clock, choose, coin, threefry, unit, words
+from stgt._internal.randomness import STREAM_ANCHOR, STREAM_SAMPLING, Clock, choose, coin, threefry, unit, words
+from stgt.simulator.reference import OPS
 
 ONES = 0xFFFFFFFF
 

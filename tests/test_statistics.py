@@ -5,11 +5,11 @@ import pytest
 from scipy.stats import t
 
 import stgt
-from stgt.comparison import Comparison
-from stgt.engines import Rule
-from stgt.engines.metrics import over_seeds
-from stgt.markup import interval
-from stgt.statistics import difference_interval, error_interval, mean_interval
+from stgt._internal.markup import interval
+from stgt._internal.statistics import difference_interval, error_interval, mean_interval
+from stgt.simulator import Rule
+from stgt.simulator.metrics import over_seeds
+from stgt.study.comparison import Comparison
 from stgt.theory import steady_state
 from studies import with_values
 

@@ -13,10 +13,10 @@ import pytest
 import stgt
 import stgt.topology as topo
 from catalogue import instances, quadratic
-from stgt.engines.mixing import as_pytree
-from stgt.engines.program import OPS as JAX
-from stgt.engines.reference import OPS as NUMPY
-from stgt.randomness import words
+from stgt._internal.randomness import words
+from stgt.simulator.mixing import as_pytree
+from stgt.simulator.program import OPS as JAX
+from stgt.simulator.reference import OPS as NUMPY
 from stgt.topology import Structure, Topology
 from stgt.topology.structure import NeighbourLists, Sampled
 

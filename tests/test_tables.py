@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import stgt
-from stgt.experiments.spec import RunSpec, make
 from stgt.problems import load_table
+from stgt.study.spec.runs import RunSpec, make
 
 HEADED = "age,dose,site,ill\n20,0.5,b,no\n30,1.5,a,yes\n\n40,2.5,b,yes\n50,3.5,a,no\n"
 

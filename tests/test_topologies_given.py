@@ -13,7 +13,7 @@ import stgt
 import stgt.topology as topo
 from catalogue import quadratic
 from stgt import theory
-from stgt.specs import make_topology
+from stgt.study.spec import make_topology
 from stgt.topology import Topology, contraction, period_contraction
 from stgt.topology.structure import Dense, Gather, Turns
 from stgt.torch.fit import usable

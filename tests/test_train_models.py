@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-
-from stgt.experiments.training.models import MODELS, make_model, mlp, resnet18
+from reproductions.training.models import MODELS, make_model, mlp, resnet18
 
 
 def parameters(model):

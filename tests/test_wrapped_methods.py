@@ -11,7 +11,7 @@ import torch
 import stgt
 from bits import assert_same_bits
 from catalogue import logistic, quadratic
-from stgt.specs import Named, make_algorithm
+from stgt.study.spec import Named, make_algorithm
 from stgt.torch.fit import usable
 
 BETA = "give a finite number above 0 and up to 1."

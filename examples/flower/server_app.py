@@ -10,9 +10,9 @@ from flwr.serverapp import ServerApp
 from task import as_tensor, images, method, model, parts, path
 
 import stgt
-from stgt.experiments.training.node_training import evaluate
-from stgt.files import read_table, write_table
+from stgt._internal.files import read_table, write_table
 from stgt.flower import Strategy
+from stgt.torch.train.node_training import evaluate
 
 app = ServerApp()
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from reproductions.images import Images, load_images
+from reproductions.training.models import make_model
 from torch import nn
 
 import stgt
-from stgt.checks import check_choice
-from stgt.experiments.training.batches import normalised
-from stgt.experiments.training.models import make_model
+from stgt._internal.checks import check_choice
 from stgt.problems import partition
-from stgt.problems.images import Images, load_images
+from stgt.torch.train.batches import normalised
 
 METHODS = {
     "scaffold-plus": lambda c: stgt.ScaffoldPlus(tau=c["tau"], gamma_g=c["gamma-g"], gamma_c=c["gamma-c"]),

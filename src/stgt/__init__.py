@@ -6,6 +6,8 @@ One definition of an algorithm, every place it runs.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from stgt._internal.checks import NotCovered
+from stgt._internal.registry import register
 from stgt.algorithms import (
     DPSGD,
     DSGT,
@@ -44,38 +46,49 @@ from stgt.algorithms import (
     Sent,
     list_algorithms,
 )
-from stgt.checks import NotCovered
-from stgt.registry import register
 
 if TYPE_CHECKING:
-    from stgt import oracles, problems, report, schedules, testing, theory, topology
-    from stgt.comparison import Comparison, compare
-    from stgt.engines import Trace, best, of_state, simulate, sweep
+    from stgt import oracles, problems, study, testing, theory, topology
+    from stgt._internal import loggers
+    from stgt.algorithms import schedules
     from stgt.problems import Problem, list_problems
+    from stgt.simulator import Trace, best, of_state, simulate, sweep
+    from stgt.study import report
+    from stgt.study.comparison import Comparison, compare
     from stgt.topology import Topology, list_topologies
 
 __version__ = "0.1.0"
 
 # Loaded when they are first asked for, so that `import stgt` is as quick as its own algorithms.
-_ROOMS = ("oracles", "problems", "report", "schedules", "testing", "theory", "topology")
+_MODULES = {
+    "loggers": "stgt._internal.loggers",
+    "oracles": "stgt.oracles",
+    "problems": "stgt.problems",
+    "report": "stgt.study.report",
+    "schedules": "stgt.algorithms.schedules",
+    "study": "stgt.study",
+    "testing": "stgt.testing",
+    "theory": "stgt.theory",
+    "topology": "stgt.topology",
+}
 _ELSEWHERE = {
-    "Comparison": "stgt.comparison",
+    "Comparison": "stgt.study.comparison",
     "Problem": "stgt.problems",
     "Topology": "stgt.topology",
-    "Trace": "stgt.engines",
-    "best": "stgt.engines",
-    "compare": "stgt.comparison",
+    "Trace": "stgt.simulator",
+    "best": "stgt.simulator",
+    "compare": "stgt.study.comparison",
     "list_problems": "stgt.problems",
     "list_topologies": "stgt.topology",
-    "of_state": "stgt.engines",
-    "simulate": "stgt.engines",
-    "sweep": "stgt.engines",
+    "of_state": "stgt.simulator",
+    "simulate": "stgt.simulator",
+    "sweep": "stgt.simulator",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return import_module(f"stgt.{name}")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name in _ELSEWHERE:
         return getattr(import_module(_ELSEWHERE[name]), name)
     raise AttributeError(f"module 'stgt' has no attribute {name!r}")
@@ -131,6 +144,7 @@ __all__ = [
     "list_algorithms",
     "list_problems",
     "list_topologies",
+    "loggers",
     "of_state",
     "oracles",
     "problems",
@@ -138,6 +152,7 @@ __all__ = [
     "report",
     "schedules",
     "simulate",
+    "study",
     "sweep",
     "testing",
     "theory",

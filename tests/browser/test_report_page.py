@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import stgt
-from stgt.engines import Rule
-from stgt.report import Network, write_page
-from stgt.statistics import error_interval
+from stgt._internal.statistics import error_interval
+from stgt.simulator import Rule
+from stgt.study.report import Network, write_page
 from studies import BOTH, HOSTILE, SCRIPT, descent, descents, hostile, study, with_values
 
 PLOT = "#curves-0 .plot"

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 import stgt
 from stgt import cli, train
 from stgt.cli import app
-from stgt.experiments import ridge_demo
-from stgt.flags import in_flags
-from stgt.report import curves
+from stgt.cli.flags import in_flags
+from stgt.study import demo as ridge_demo
+from stgt.study.report import curves
 
 STGT = Path(sys.executable).with_name("stgt")
 
@@ -45,7 +45,7 @@ def test_a_demo_that_diverges_is_no_success(tmp_path, monkeypatch):
     """A first step of 1e30 times the gradient: its square is beyond single precision."""
     problem, grid = stgt.problems.ridge(n=4, p=2, scale="none"), {"gamma": [0.1, 1e30]}
     calm, wild = stgt.sweep(stgt.DPSGD(), problem, stgt.topology.ring(4), 200, 3, grid=grid)
-    monkeypatch.setattr("stgt.experiments.demo", lambda progress: {"calm": calm, "wild": wild})
+    monkeypatch.setattr("stgt.study.demo.demo", lambda progress: {"calm": calm, "wild": wild})
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "new")])
     assert result.exit_code == 1
     assert "stgt: the demo has no result: not finite are wild from round 1 on." in result.output
@@ -91,7 +91,7 @@ def test_a_diverging_run_can_be_drawn(tmp_path):
     assert [path.name for path in written] == ["picture.png", "picture.pdf"]
 
 
-COMMANDS = {**get_command(cli.app).commands, "stgt.train": get_command(train.app)}
+COMMANDS = {**get_command(cli.app).commands, "stgt.torch.train": get_command(train.app)}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_what_is_printed_keeps_its_brackets(capsys):
         ("demo", "out a is not empty: give force=True to go on.", "--out a is not empty: give --force to go on."),
         ("reproduce", "readings='x': choose from 'y'.", "--reading='x': choose from 'y'."),
         ("reproduce", "name='x': choose from 'y'.", "NAME='x': choose from 'y'."),
-        ("stgt.train", "spec x.toml cannot be read.", "--spec x.toml cannot be read."),
+        ("stgt.torch.train", "spec x.toml cannot be read.", "--spec x.toml cannot be read."),
         ("train", "/a is cut short: put another into data_dir.", "/a is cut short: put another into --data-dir."),
         # Words of another command, of English, and of paths stay as they are.
         ("check", "rounds=9 of tau=3 steps: give fewer.", "rounds=9 of tau=3 steps: give fewer."),
@@ -145,7 +145,7 @@ def test_demo_and_check_work_without_torch(tmp_path):
         'algorithm = {name = "STGT", gamma = 0.1}\nproblem = {name = "ridge", n = 4}\ntopology = {name = "ring"}\n'
     )
     code = "import sys; sys.modules['torch'] = sys.modules['flwr'] = None\n"
-    code += "from stgt.cli import main; from stgt.experiments import ridge_demo; ridge_demo.ROUNDS = 4; main()"
+    code += "from stgt.cli import main; from stgt.study import demo as ridge_demo; ridge_demo.ROUNDS = 4; main()"
     for arguments, words in (
         (["demo", "--out", "here"], "convergence.png"),
         (["check", "run.toml"], "spectral radius"),

@@ -12,11 +12,11 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import stgt
+from reproductions import EXPERIMENTS
 from stgt.cli import app
 from stgt.cli.common import complete_reproductions, complete_topologies
-from stgt.experiments import EXPERIMENTS
-from stgt.experiments.training import aftermath
 from stgt.topology import list_topologies
+from stgt.torch.train import failure_report as aftermath
 
 STGT = Path(sys.executable).with_name("stgt")
 COMMANDS = get_command(app).commands

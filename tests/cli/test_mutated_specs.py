@@ -10,7 +10,7 @@ from mutated import valid
 from mutations import Mutation, drawn
 
 from stgt.cli import main
-from stgt.experiments import load_spec, make_all
+from stgt.study import load_spec, make_all
 
 MUTATIONS = drawn(300)
 COMMANDS = ("check", "run", "sweep", "compare")

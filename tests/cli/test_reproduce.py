@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from reproductions import EXPERIMENTS, Claim, Outcome, paper_figures
 from stgt.cli import app
-from stgt.experiments import EXPERIMENTS, Claim, Outcome, RunSpec, Spec, load_spec, paper_figures
+from stgt.study import RunSpec, Spec, load_spec
 
 STGT = Path(sys.executable).with_name("stgt")
 SPEC = """

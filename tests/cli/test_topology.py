@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import stgt
 from stgt.cli import app
-from stgt.report.portrait import near_one, portrait
-from stgt.report.sketch import sketch
+from stgt.study.report.layout import sketch
+from stgt.study.report.topology_stats import near_one, portrait
 
 T = stgt.topology
 
@@ -33,7 +33,7 @@ def no_drawing(monkeypatch):
             file.write_text(found.topology.name)
         return written
 
-    monkeypatch.setattr("stgt.report.portrait_figure.draw_portrait", draw)
+    monkeypatch.setattr("stgt.study.report.topology_figure.draw_portrait", draw)
 
 
 def topology(*arguments):

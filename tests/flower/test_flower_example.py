@@ -19,7 +19,7 @@ from flwr.supercore.fab import Fab
 from flwr.superlink.servicer.control.control_handlers import _format_verification
 from flwr.supernode.start_client_internal import _verify_fab
 
-from stgt.files import read_table
+from stgt._internal.files import read_table
 from stgt.flower.in_process import InProcessGrid
 
 APP = ROOT / "examples" / "flower"

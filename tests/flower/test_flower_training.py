@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from reproductions.images import Images
+from reproductions.training.federate import federate
+from reproductions.training.models import make_model
 from torch.nn.functional import cross_entropy
 
-from stgt.experiments.training.batches import Batches, normalised
-from stgt.experiments.training.federate import federate
-from stgt.experiments.training.models import make_model
-from stgt.experiments.training.spec import Training
-from stgt.problems.images import Images
+from stgt.torch.train.batches import Batches, normalised
+from stgt.torch.train.spec import Training
 
 CLIENTS, ROUNDS = 3, 4
 

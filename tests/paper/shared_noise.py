@@ -4,8 +4,8 @@ import numpy as np
 
 import stgt
 from catalogue import directed_schedule, logistic, quadratic
-from stgt.engines.reference import OPS
-from stgt.randomness import STREAM_LOCAL, Clock
+from stgt._internal.randomness import STREAM_LOCAL, Clock
+from stgt.simulator.reference import OPS
 
 N, P, SEED, VARIANCE = 6, 3, 11, 0.25
 TAUS = (1, 2, 7)

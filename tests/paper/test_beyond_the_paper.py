@@ -24,7 +24,7 @@ from shared_noise import (
 
 import stgt
 from catalogue import suited
-from stgt.randomness import STREAM_ANCHOR
+from stgt._internal.randomness import STREAM_ANCHOR
 
 PROBLEM = PROBLEMS["nonconvex"]
 GRADIENTS = gradients(PROBLEM)

@@ -11,7 +11,7 @@ from shared_noise import GAMMA, ONE, ROUNDS, SEED, X0, N, P, assert_equal, clock
 
 import stgt
 from catalogue import quadratic, two_matrices
-from stgt.randomness import STREAM_ANCHOR, STREAM_COIN, STREAM_INITIAL, unit, words
+from stgt._internal.randomness import STREAM_ANCHOR, STREAM_COIN, STREAM_INITIAL, unit, words
 
 
 def test_stgt(problem, topology, tau):

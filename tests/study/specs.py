@@ -36,7 +36,7 @@ SHARED = {
     "compare": "[grid]\ngamma = [0.05, 0.1, 0.2]",
 }
 # States are saved often, and Ctrl-C is heard also by what a shell's background job has started.
-FAST = """import signal, stgt.experiments.study.execute as e
+FAST = """import signal, stgt.study.execution as e
 e.INTERVAL = {interval}
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from stgt.cli import main

@@ -13,7 +13,7 @@ from specs import command, stgt, write_spec
 from typer.testing import CliRunner
 
 from stgt.cli import app
-from stgt.experiments.study import Folder
+from stgt.study import Folder
 
 KINDS = ("run", "sweep", "compare")
 NOT_SAME = ("seconds",)  # a clock's

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import stgt
 from stgt.cli import app
-from stgt.experiments.study import load_study, result
+from stgt.study import load_study, result
 
 HOSTILE = "</script><script>alert(1)</script>"
 
@@ -41,7 +41,7 @@ def test_a_report_is_one_page_and_overwrites_nothing(compared, tmp_path):
 
 
 def test_a_report_says_at_once_that_it_cannot_be_written(compared, tmp_path, monkeypatch):
-    monkeypatch.setattr("stgt.experiments.study.load_study", None)
+    monkeypatch.setattr("stgt.study.load_study", None)
     (tmp_path / "file").touch()
     for out, words in (
         (tmp_path / "file" / "page.html", "cannot be written"),

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 import stgt
 from stgt.cli import app
-from stgt.experiments import load_spec
-from stgt.experiments.study import Folder, load_comparison, load_study, plan
+from stgt.study import Folder, load_comparison, load_spec, load_study, plan
 
 TREE = {
     "run": ["01-st-gt", "02-proxskip", "03-scaffold"],

@@ -4,9 +4,9 @@ import pytest
 
 import stgt
 from catalogue import quadratic
+from reproductions import simulated
 from stgt import theory
-from stgt.engines import trace as traces
-from stgt.experiments import simulated
+from stgt.simulator import trace as traces
 from stgt.theory import advice, assumptions, relaxation
 
 RANDOM = stgt.topology.random_matching(4)

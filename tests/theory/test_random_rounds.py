@@ -8,8 +8,8 @@ import pytest
 import stgt
 from catalogue import quadratic
 from stgt import theory
-from stgt.engines.start import first_models
-from stgt.setting import fitting
+from stgt.simulator.setting import fitting
+from stgt.simulator.start import first_models
 from stgt.theory import mean_square
 from stgt.theory.laws import Server
 from stgt.theory.mean_square import MeanSquare

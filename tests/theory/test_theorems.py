@@ -14,7 +14,7 @@ from scipy import linalg
 import stgt
 from catalogue import logistic
 from stgt import theory
-from stgt.engines.metrics import lyapunov_coefficients
+from stgt.simulator.metrics import lyapunov_coefficients
 
 SHAPES = [(4, 1), (5, 3), (6, 8)]  # (n, tau): each is compiled once
 P, NOISE = 2, 0.3

@@ -8,7 +8,7 @@ from test_theorems import DRAWS, GRAPHS, NOISE, P, _factor, _forms, _mixture, _n
 
 import stgt
 from stgt import theory
-from stgt.engines.metrics import lyapunov_coefficients
+from stgt.simulator.metrics import lyapunov_coefficients
 from test_moments import failures, matchings
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reproductions.images import Images
 
-from stgt.experiments.training import launch as launching
-from stgt.experiments.training.claim import claim_folder
-from stgt.experiments.training.spec import TrainingSpec, load_training
-from stgt.experiments.training.stability import SEEN, cautions
-from stgt.problems.images import Images
+from stgt.torch.train import launch as launching
+from stgt.torch.train.run_folder import claim_folder
+from stgt.torch.train.spec import TrainingSpec, load_training
+from stgt.torch.train.stability import SEEN, cautions
 
 ROOT = Path(__file__).parents[2]
 RUN = {

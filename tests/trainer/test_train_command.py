@@ -1,4 +1,4 @@
-"""`stgt train`, `torchrun -m stgt.train` and the examples, as a user meets them, on made-up digits."""
+"""`stgt train`, `torchrun -m stgt.torch.train` and the examples, as a user meets them, on made-up digits."""
 
 import csv
 import subprocess
@@ -131,7 +131,7 @@ def test_a_method_of_a_script_trains(digits, tmp_path):
 
 
 def test_the_example_specs_are_valid():
-    from stgt.experiments.training.spec import load_training
+    from stgt.torch.train.spec import load_training
 
     for path in (ROOT / "examples").glob("*.toml"):
         if path.stem != "own_method":  # a spec for `stgt check`

@@ -17,11 +17,11 @@ from test_train_checks import spec
 from test_train_command import STGT, command, write_spec
 from test_train_record import points
 
-from stgt.experiments.training import aftermath
+from stgt.torch.train import failure_report as aftermath
 
 REPORT = """
 ============================================================
-stgt.train FAILED
+stgt.torch.train FAILED
 ------------------------------------------------------------
 Failures:
 [1]:
@@ -183,7 +183,15 @@ def test_a_run_that_is_not_finite_ends_with_code_4_and_the_others_are_made(digit
 
 @pytest.mark.release
 def test_torchrun_without_stgt_shows_the_lines_of_one_process(digits, tmp_path):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "stgt.train"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "-m",
+        "stgt.torch.train",
+    ]
     arguments = ["--spec", write_spec(tmp_path, lr=2.0), "--data-dir", digits, "--out", tmp_path / "out"]
     result = subprocess.run([*torchrun, *arguments], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -205,7 +213,7 @@ def test_what_only_the_processes_find_gives_the_folder_back(digits, tmp_path, la
     path = write_spec(tmp_path)
     if launcher == "torchrun":
         start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-        start += ["-m", "stgt.train", "--spec", path]
+        start += ["-m", "stgt.torch.train", "--spec", path]
     else:
         start = [STGT, "train", path, "--nodes", "2"]
     arguments = [*start, "--import", script, "--data-dir", digits, "--out", out]

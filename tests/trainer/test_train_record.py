@@ -6,16 +6,16 @@ import matplotlib.image
 import numpy as np
 import pytest
 import torch
+from reproductions.training.comparison import _curve
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_train_checks import digits, spec
 
-from stgt.experiments.training.comparison import _curve
-from stgt.experiments.training.lines import Lines, line
-from stgt.experiments.training.node_training import NodeTraining
-from stgt.experiments.training.pictures import draw_runs
-from stgt.experiments.training.record import Record, left_out
-from stgt.files import read_table, write_table
+from stgt._internal.files import read_table, write_table
 from stgt.torch import NonFiniteError
+from stgt.torch.train.lines import Lines, line
+from stgt.torch.train.node_training import NodeTraining
+from stgt.torch.train.pictures import draw_runs
+from stgt.torch.train.record import Record, left_out
 
 COLUMNS = ("train_loss", "test_accuracy", "bytes_sent", "consensus_error")
 

@@ -10,8 +10,8 @@ from literal import NODES, assert_same, simulate, simulate_led, simulate_method
 from scenarios_use import data
 
 import catalogue
-from stgt.engines.job import prepare
-from stgt.engines.reference import Run
+from stgt.simulator.job import prepare
+from stgt.simulator.reference import Run
 
 
 @pytest.mark.parametrize("graph", ["static", "one-peer"])

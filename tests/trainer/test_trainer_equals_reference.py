@@ -9,8 +9,8 @@ import scenarios
 import torch
 
 import catalogue
-from stgt.engines.job import prepare
-from stgt.engines.reference import Run
+from stgt.simulator.job import prepare
+from stgt.simulator.reference import Run
 from stgt.torch import DistributedOptimizer
 
 NODES, ROUNDS, TAU, LR = 8, 50, 3, 0.05

@@ -6,7 +6,7 @@ import scenarios
 from literal import NODES
 from scenarios_use import method
 
-from stgt.files import read_table
+from stgt._internal.files import read_table
 
 SIZE = 32  # numbers in the flat buffer: parameters of 4 and 2, each padded to 16
 

@@ -6,6 +6,7 @@ The trackers come first, as they do wherever all methods are listed: in the orde
 from stgt.algorithms.tracking import DSGT, GTSAGA, GTSVRG, KGT, NEXT, STGT, DIGing, FlexGT, PushPull
 
 # isort: split
+from stgt._internal.registry import ALGORITHMS
 from stgt.algorithms.base import Algorithm, Cost
 from stgt.algorithms.declare import Kept, Linear, Local, Sent
 from stgt.algorithms.diffusion import EXTRA, LED, ExactDiffusion
@@ -16,7 +17,6 @@ from stgt.algorithms.outer import DiLoCo, FedAvgM, NoLoCo, Outer
 from stgt.algorithms.outer_adaptive import Adaptive, FedAdam, FedYogi
 from stgt.algorithms.outer_step import OuterStep
 from stgt.algorithms.sequential import LUGT, AugDGM
-from stgt.registry import ALGORITHMS
 
 
 def list_algorithms() -> list[str]:

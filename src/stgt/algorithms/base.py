@@ -18,10 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+from stgt._internal.checks import check_count, check_flag, check_number
+from stgt._internal.hyper import Brief, Frozen, real_fields
 from stgt.algorithms.declare import PARTS, Kept, Local, Sent, State, Vector
-from stgt.checks import check_count, check_flag, check_number
-from stgt.hyper import Brief, Frozen, real_fields
-from stgt.schedules import Stepsize, stepsize
+from stgt.algorithms.schedules import Stepsize, stepsize
 
 
 @dataclass(frozen=True)

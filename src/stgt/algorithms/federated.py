@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from stgt._internal.checks import check_choice, check_number
+from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm, Cost
 from stgt.algorithms.declare import Kept, Local, Sent, State, Vector
-from stgt.checks import check_choice, check_number
-from stgt.registry import register
 
 
 @register

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stgt._internal.checks import check_number
+from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm
 from stgt.algorithms.declare import Kept, Linear, Local, Sent, State, Vector
-from stgt.checks import check_number
-from stgt.registry import register
 
 
 @register

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from stgt._internal.checks import check_number
+from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm
 from stgt.algorithms.declare import State, Vector
 from stgt.algorithms.federated import FedAvg
 from stgt.algorithms.outer_step import OuterStep
-from stgt.checks import check_number
-from stgt.registry import register
 
 
 @register

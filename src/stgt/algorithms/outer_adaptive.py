@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from stgt._internal.checks import check_choice, check_number
+from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm
 from stgt.algorithms.declare import State, Vector
 from stgt.algorithms.federated import FedAvg
 from stgt.algorithms.outer_step import OuterStep
-from stgt.checks import check_choice, check_number
-from stgt.registry import register
 
 RULES = ("adam", "yogi", "adagrad")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from stgt._internal.checks import check_number
+from stgt._internal.registry import register
 from stgt.algorithms.base import one_step
 from stgt.algorithms.declare import Local, Sent, State, Vector
 from stgt.algorithms.tracking import Tracking
-from stgt.checks import check_number
-from stgt.registry import register
 
 
 @register

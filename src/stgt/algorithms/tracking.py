@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from stgt._internal.checks import check_choice, check_count, check_number
+from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm, Cost, one_step
 from stgt.algorithms.declare import Kept, Linear, Local, Sent, State, Vector
-from stgt.checks import check_choice, check_count, check_number
-from stgt.registry import register
 
 END, START, DIRECTION = Linear(start=1.0, moved=1.0), Linear(start=1.0), Linear(direction=1.0)
 TRACKED, ADJOINT = Sent("z", pushed=True, value=DIRECTION), Sent("z", transposed=True, value=DIRECTION)

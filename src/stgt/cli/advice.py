@@ -11,11 +11,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from stgt._internal.progress import bar
 from stgt.cli.common import AsJson, DataDir, Imports, Sets, app, console, import_scripts, number, plain
-from stgt.progress import bar
 
 if TYPE_CHECKING:
-    from stgt.experiments.study import Batch
+    from stgt.study import Batch
     from stgt.theory import Advice
 
 
@@ -38,8 +38,7 @@ def check(
         stgt check spec.toml --set algorithm.gamma=0.1 --set target=1e-3
         stgt check spec.toml --import my_methods.py --data-dir DATA
     """
-    from stgt.experiments import load_spec
-    from stgt.experiments.study import plan
+    from stgt.study import load_spec, plan
 
     import_scripts(scripts)
     given = load_spec(spec, sets or ())

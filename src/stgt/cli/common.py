@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from stgt.flags import in_flags
+from stgt.cli.flags import in_flags
 
 if TYPE_CHECKING:
     from click import Context
@@ -84,7 +84,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, 
 
 def import_scripts(scripts: list[Path] | None) -> None:
     """Has the user's scripts register what they define."""
-    from stgt.registry import import_script
+    from stgt._internal.registry import import_script
 
     for script in scripts or ():
         import_script(script)
@@ -99,7 +99,7 @@ def complete_topologies(incomplete: str) -> list[str]:
 
 def complete_reproductions(incomplete: str) -> list[str]:
     """The experiments whose names begin so, for the shell."""
-    from stgt.experiments import EXPERIMENTS
+    from reproductions import EXPERIMENTS
 
     return [name for name in EXPERIMENTS if name.startswith(incomplete)]
 

@@ -29,7 +29,7 @@ def list_names(
         stgt list algorithms --import my_methods.py
         stgt list runs
     """
-    from stgt.checks import check_choice
+    from stgt._internal.checks import check_choice
 
     import_scripts(scripts)
     if what is not None and check_choice(what, "what", (*KINDS, "runs")) == "runs":
@@ -62,8 +62,8 @@ def schema(
         stgt schema > stgt.schema.json
         stgt schema train > train.schema.json
     """
-    from stgt.checks import check_choice
-    from stgt.experiments.schema import spec_schema
+    from stgt._internal.checks import check_choice
+    from stgt.study.spec.schema import spec_schema
 
     import_scripts(scripts)
     print(json.dumps(spec_schema(check_choice(kind, "kind", ("run", "train"))), indent=2, ensure_ascii=False))
@@ -71,7 +71,7 @@ def schema(
 
 def _list_runs(below: Path, as_json: bool) -> None:
     """The studies in a folder, the newest first, and how they stand."""
-    from stgt.experiments.study import list_folders
+    from stgt.study import list_folders
 
     names = ("folder", "name", "kind", "state", "begun", "methods")
     rows = [
@@ -91,29 +91,29 @@ def _list_runs(below: Path, as_json: bool) -> None:
 
 
 def _algorithms() -> dict[str, str]:
+    from stgt._internal.registry import ALGORITHMS, summary
     from stgt.algorithms import list_algorithms
-    from stgt.registry import ALGORITHMS, summary
 
     return {name: summary(ALGORITHMS.find(name, "name")) for name in list_algorithms()}
 
 
 def _topologies() -> dict[str, str]:
-    from stgt.registry import TOPOLOGIES, summary
+    from stgt._internal.registry import TOPOLOGIES, summary
     from stgt.topology import list_topologies
 
     return {name: summary(TOPOLOGIES.find(name, "name")) for name in list_topologies()}
 
 
 def _problems() -> dict[str, str]:
+    from stgt._internal.registry import PROBLEMS, summary
     from stgt.problems import list_problems
-    from stgt.registry import PROBLEMS, summary
 
     return {name: summary(PROBLEMS.find(name, "name")) for name in list_problems()}
 
 
 def _oracles() -> dict[str, str]:
+    from stgt._internal.registry import summary
     from stgt.oracles import NAMED_ORACLES, list_oracles
-    from stgt.registry import summary
 
     return {name: summary(NAMED_ORACLES[name]) for name in list_oracles()}
 

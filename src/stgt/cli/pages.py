@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from stgt._internal.files import check_writable, writing
+from stgt._internal.progress import bar, split_progress
 from stgt.cli.common import Imports, app, import_scripts, say
-from stgt.files import check_writable, writing
-from stgt.progress import bar, split_progress
 
 
 @app.command()
@@ -29,8 +29,8 @@ def report(
         stgt report runs/wine -o wine.html
         stgt report runs/a runs/b --title 'Ring and torus' --no-theory
     """
-    from stgt.experiments.study import load_study
-    from stgt.report import write_page
+    from stgt.study import load_study
+    from stgt.study.report import write_page
 
     if out.is_dir():
         raise ValueError(f"out {out} is a folder: give a file.")

@@ -10,9 +10,9 @@ import typer
 from rich.table import Table
 from typer.core import TyperArgument, TyperCommand
 
+from stgt._internal.markup import interval
+from stgt._internal.progress import bar
 from stgt.cli.common import app, complete_reproductions, console
-from stgt.markup import interval
-from stgt.progress import bar
 
 if TYPE_CHECKING:
     from click import Context, HelpFormatter
@@ -29,11 +29,10 @@ def demo(
         stgt demo
         stgt demo --out picture --force
     """
-    from stgt.experiments import demo as run
-    from stgt.experiments import summary
-    from stgt.experiments.ridge_demo import TITLE
-    from stgt.files import output_folder
-    from stgt.report import curves
+    from stgt._internal.files import output_folder
+    from stgt.study.demo import TITLE, summary
+    from stgt.study.demo import demo as run
+    from stgt.study.report import curves
 
     folder = output_folder(out, force)
     with bar("rounds of all runs", console) as tick:
@@ -88,9 +87,10 @@ def reproduce(
         stgt reproduce convergence --reading printed --out figure-1
         stgt reproduce mnist --data-dir DATA --scale small
     """
-    from stgt.experiments import divergences, write_outcome
-    from stgt.experiments.reproductions import prepared, works_in
-    from stgt.files import output_folder
+    from reproductions.catalogue import prepared, works_in
+
+    from reproductions import divergences, write_outcome
+    from stgt._internal.files import output_folder
 
     experiment = prepared(name, readings, data_dir, scale=scale, rounds=rounds, batch=batch)
     folder = output_folder(out or Path(name), force)

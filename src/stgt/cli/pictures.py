@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from stgt._internal.progress import bar
 from stgt.cli.common import Imports, app, complete_topologies, console, import_scripts, number, say
-from stgt.progress import bar
 
 if TYPE_CHECKING:
-    from stgt.report.portrait import Portrait
+    from stgt.study.report.topology_stats import Portrait
 
 ENDINGS = (".png", ".pdf", ".gif")
 
@@ -43,9 +43,9 @@ def topology(
         stgt topology one_peer_exponential --n 16 -o peers.png
         stgt topology random_matching --n 20 --set seed=7 --rounds 30
     """
-    from stgt.report.portrait import portrait
-    from stgt.report.portrait_figure import animate, draw_portrait
-    from stgt.specs import make_topology
+    from stgt.study.report.topology_figure import animate, draw_portrait
+    from stgt.study.report.topology_stats import portrait
+    from stgt.study.spec import make_topology
 
     import_scripts(scripts)
     made = make_topology({"name": name, **_arguments(settings or [])}, n)
@@ -92,7 +92,7 @@ def _stem(out: Path) -> Path:
 
 
 def _table(found: Portrait) -> Table:
-    from stgt.report.portrait import messages, near_one
+    from stgt.study.report.topology_stats import messages, near_one
 
     topology, rho = found.topology, found.rho
     period = "random, drawn anew each round" if topology.random else "none: it never repeats"

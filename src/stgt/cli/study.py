@@ -12,13 +12,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from stgt._internal.markup import many
+from stgt._internal.progress import bar, bars
 from stgt.cli.common import AsJson, DataDir, Imports, Sets, app, console, import_scripts, plain
-from stgt.markup import many
-from stgt.progress import bar, bars
 
 if TYPE_CHECKING:
-    from stgt.comparison import Comparison
-    from stgt.experiments.study import Folder, Plan
+    from stgt.study import Folder, Plan
+    from stgt.study.comparison import Comparison
 
 SpecFile = Annotated[Path | None, typer.Argument(help="TOML file; left out with --resume.", show_default=False)]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results; runs/SPEC if left out.")]
@@ -108,7 +108,7 @@ def show(
     Examples:
         stgt show runs/study
     """
-    from stgt.experiments.study import Folder, load_comparison
+    from stgt.study import Folder, load_comparison
 
     opened = Folder.open(folder)
     _print(opened, load_comparison(opened), as_json)
@@ -127,13 +127,13 @@ def _study(
     workers: int | None,
     ray: str | None = None,
 ) -> None:
-    from stgt.experiments.study import LostWorkersError, execute, load_comparison, write_results
+    from stgt.study import LostWorkersError, execute, load_comparison, write_results
 
     talk = Console(stderr=True, markup=False, emoji=False) if as_json else console
     import_scripts(scripts)
     elsewhere = None
     if ray is not None:
-        from stgt.experiments.study.on_ray import RayCluster
+        from stgt.study.ray import RayCluster
 
         elsewhere = RayCluster(ray, talk.print, scripts or ())
     if resume is not None:
@@ -175,8 +175,7 @@ def _new(
     data_dir: Path | None,
     scripts: list[Path] | None,
 ) -> tuple[Plan, Folder]:
-    from stgt.experiments import load_spec
-    from stgt.experiments.study import Folder, plan
+    from stgt.study import Folder, load_spec, plan
 
     if spec is None:
         raise ValueError("spec was left out: give a TOML file, or --resume FOLDER to go on with a run.")
@@ -193,8 +192,8 @@ def _resumed(
     data_dir: Path | None,
     scripts: list[Path] | None,
 ) -> tuple[Plan, Folder]:
-    from stgt.experiments.study import Folder, plan
-    from stgt.experiments.study.folder import SPEC
+    from stgt.study import Folder, plan
+    from stgt.study.run_folder import SPEC
 
     if spec is not None:
         raise ValueError(f"resume goes on with what {resume} holds: leave {spec} out.")
@@ -209,7 +208,7 @@ def _resumed(
 
 
 def _print(folder: Folder, found: Comparison, as_json: bool) -> None:
-    from stgt.experiments.study.result import progress_of
+    from stgt.study.result import progress_of
 
     rows = found.rows if folder.kind == "sweep" else found.table
     if as_json:

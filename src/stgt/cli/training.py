@@ -10,8 +10,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from stgt._internal.progress import bar
 from stgt.cli.common import Imports, Sets, app, console, import_scripts, say
-from stgt.progress import bar
 
 
 @app.command()
@@ -25,19 +25,19 @@ def train(
     sets: Sets = None,
     scripts: Imports = None,
 ) -> None:
-    """Train image classifiers in several processes of this machine; for more machines see `torchrun -m stgt.train`.
+    """Train image classifiers in several processes of this machine; for more see `torchrun -m stgt.torch.train`.
 
     Examples:
         stgt train examples/mnist.toml --out runs/mnist --data-dir DATA --download
         stgt train spec.toml --out runs/own --nodes 4 --import my_methods.py
     The same line again goes on where it was stopped.
     """
-    from stgt.experiments.training.aftermath import StoppedTrainingError
-    from stgt.experiments.training.launch import launch
-    from stgt.experiments.training.record import left_out
-    from stgt.experiments.training.spec import load_training
-    from stgt.experiments.training.stability import cautions
-    from stgt.files import read_table
+    from stgt._internal.files import read_table
+    from stgt.torch.train.failure_report import StoppedTrainingError
+    from stgt.torch.train.launch import launch
+    from stgt.torch.train.record import left_out
+    from stgt.torch.train.spec import load_training
+    from stgt.torch.train.stability import cautions
 
     import_scripts(scripts)
     runs = load_training(spec, sets or ())

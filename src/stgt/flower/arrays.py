@@ -11,7 +11,7 @@ from flwr.common.logger import log
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from stgt.files import write_atomically
+from stgt._internal.files import write_atomically
 
 NOTE = "note"
 

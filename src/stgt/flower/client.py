@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from stgt.checks import check_count
+from stgt._internal.checks import check_count
 from stgt.flower.fit import from_text
 from stgt.flower.memory import Memory
 from stgt.flower.records import (

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from stgt._internal.registry import ALGORITHMS
 from stgt.algorithms import Algorithm, Local, OuterStep
 from stgt.algorithms.calls import hear, readable, serve
 from stgt.algorithms.declare import VECTORS, Fields
-from stgt.registry import ALGORITHMS
-from stgt.setting import check_algorithm_object, check_fit
-from stgt.specs import Named, algorithm_of
+from stgt.simulator.setting import check_algorithm_object, check_fit
+from stgt.study.spec import Named, algorithm_of
 from stgt.topology import Topology
 from stgt.topology.structure import Sampled
 

@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from stgt.checks import check_count
+from stgt._internal.checks import check_count
 from stgt.flower.result import FederatedResult
 
 FAILED = 2  # Flower's code for a ClientApp that raised an exception

@@ -12,7 +12,7 @@ from typing import Any
 
 from flwr.common.logger import log
 
-from stgt.files import write_text
+from stgt._internal.files import write_text
 
 REASONS = {
     "late": "it did not reply in time",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from flwr.serverapp.strategy import Result
 
-from stgt.engines.trace import as_frame
-from stgt.files import write_table
+from stgt._internal.files import write_table
 from stgt.flower.outcome import Outcome
+from stgt.simulator.trace import as_frame
 
 if TYPE_CHECKING:
     import pandas
@@ -60,8 +60,8 @@ class FederatedResult(Result):
         Args:
             path: of the picture, if it ends in .png or .pdf; without an ending, of both.
         """
-        from stgt.report.figures import draw
-        from stgt.report.panels import Figure, Line, Panel
+        from stgt.study.report.figures import draw
+        from stgt.study.report.panels import Figure, Line, Panel
 
         rows = [{**row, "left out": row["called"] - row["clients"]} for row in self.rows]
         if not rows:

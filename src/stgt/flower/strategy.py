@@ -16,8 +16,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from torch import nn
 
+from stgt._internal.checks import check_choice, check_count, check_number, check_seed
 from stgt.algorithms import Algorithm
-from stgt.checks import check_choice, check_count, check_number, check_seed
 from stgt.flower.bounds import far_ones, typical
 from stgt.flower.calling import Calling
 from stgt.flower.checkpoint import Checkpoint

@@ -13,8 +13,8 @@ import torch
 from flwr.common.logger import log
 from torch import Tensor, nn
 
+from stgt._internal.checks import check_count
 from stgt.algorithms import Algorithm
-from stgt.checks import check_count
 from stgt.flower.memory import Memory
 from stgt.flower.reply import Arrays, Crashed, Reply, differs
 from stgt.torch.fit import check_divided, is_plain

@@ -1,6 +1,6 @@
 """Where a gradient comes from: exact, noisy, minibatch, SAGA, SVRG."""
 
-from stgt.checks import spelt
+from stgt._internal.checks import spelt
 from stgt.oracles.stochastic import Exact, Minibatch, Noisy, Oracle, ProblemNoise, default_oracle
 from stgt.oracles.variance_reduced import SAGA, SVRG
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stgt.checks import check_count, check_number
-from stgt.hyper import Brief, Frozen
-from stgt.ops import Ops
+from stgt._internal.checks import check_count, check_number
+from stgt._internal.hyper import Brief, Frozen
+from stgt._internal.ops import Ops
+from stgt._internal.randomness import Clock
 from stgt.problems.base import NOISE_FACTOR, Problem
-from stgt.randomness import Clock
 
 Array = Any
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stgt.checks import check_count
-from stgt.ops import Ops
+from stgt._internal.checks import check_count
+from stgt._internal.ops import Ops
+from stgt._internal.randomness import Clock
 from stgt.oracles.stochastic import Oracle, needs_samples
 from stgt.problems.base import Problem
-from stgt.randomness import Clock
 
 Array = Any
 

@@ -1,5 +1,6 @@
 """What is minimised: losses, data, partitions, known optima."""
 
+from stgt._internal.registry import PROBLEMS
 from stgt.problems.base import Problem
 from stgt.problems.custom import from_loss
 from stgt.problems.datasets import load_libsvm
@@ -8,7 +9,6 @@ from stgt.problems.logistic import logistic
 from stgt.problems.partition import by_label, dirichlet, iid, partition
 from stgt.problems.quadratic import Quadratic, ridge
 from stgt.problems.tables import load_table
-from stgt.registry import PROBLEMS
 
 
 def list_problems() -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stgt.checks import check_choice
-from stgt.fingerprint import fingerprint
+from stgt._internal.checks import check_choice
+from stgt._internal.fingerprint import fingerprint
 
 Array = Any
 NOISE_FACTOR = "noise_factor"  # its name among a problem's data
@@ -125,7 +125,7 @@ class Problem:
 
     def ravel(self, params: Any) -> np.ndarray:
         """The flat x (p,) of parameters like those that the problem was made with; other arrays stay as they are."""
-        from stgt.xla import jax
+        from stgt._internal.xla import jax
 
         if self.unravel is None:
             return np.asarray(params, dtype=np.float64)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_count, check_number
-from stgt.closures import traced
-from stgt.hyper import Brief
+from stgt._internal.checks import check_count, check_number
+from stgt._internal.closures import traced
+from stgt._internal.hyper import Brief
+from stgt._internal.registry import register
 from stgt.problems.base import SCALE, Problem, check_array, scale_data, scale_of, scaled, weighing
-from stgt.registry import register
 
 Array = Any
 
@@ -31,11 +31,11 @@ class LossModel(Brief):
     unravel: Callable[[Any], Any] | None
     treedef: Any
     shapes: tuple[Any, ...] = field(repr=False)  # of a flat x and of a sample
-    computes: str = field(default="", init=False, repr=False)  # see stgt.closures
+    computes: str = field(default="", init=False, repr=False)  # see stgt._internal.closures
 
     def traced(self) -> str:
         """What the loss computes now, its gradient with it."""
-        from stgt.xla import jax
+        from stgt._internal.xla import jax
 
         with jax.enable_x64(True):
             return traced(jax.value_and_grad(self.loss_of_sample), *self.shapes)
@@ -68,20 +68,20 @@ class LossModel(Brief):
         return self.loss(x if self.unravel is None else self.unravel(x), sample)
 
     def loss_of_node(self, x: Array, data: dict[str, Array]) -> Array:
-        from stgt.xla import jax
+        from stgt._internal.xla import jax
 
         sample = jax.tree.unflatten(self.treedef, [data[f"leaf{k}"] for k in range(self.treedef.num_leaves)])
         losses = jax.vmap(lambda one: self.loss_of_sample(x, one))(sample)
         return (losses * data["weight"]).sum()
 
     def components_of_node(self, x: Array, data: dict[str, Array]) -> Array:
-        from stgt.xla import jax
+        from stgt._internal.xla import jax
 
         alone = {name: leaf[:, None] for name, leaf in data.items() if name != "weight"}
         return jax.vmap(lambda one: jax.grad(self.loss_of_node)(x, one | {"weight": 1.0}))(alone)
 
     def _run(self, xp: Any, what: str, data: dict[str, Array], x: Array) -> Array:
-        from stgt.xla import jax
+        from stgt._internal.xla import jax
 
         own = {name: leaf for name, leaf in data.items() if name != SCALE}
         if xp is not np:
@@ -91,7 +91,7 @@ class LossModel(Brief):
 
 
 def _over_nodes(model: LossModel, what: str) -> Callable[..., Any]:
-    from stgt.xla import jax
+    from stgt._internal.xla import jax
 
     one = {
         "loss": model.loss_of_node,
@@ -104,7 +104,7 @@ def _over_nodes(model: LossModel, what: str) -> Callable[..., Any]:
 @lru_cache(maxsize=64)
 def _compiled(model: LossModel, what: str) -> Callable[..., Any]:
     """For the reference, which calls from NumPy at every step."""
-    from stgt.xla import jax
+    from stgt._internal.xla import jax
 
     return jax.jit(_over_nodes(model, what))
 
@@ -139,7 +139,7 @@ def from_loss(
     Returns:
         A `Problem` in the flattened parameters; its `unravel(x)` and `ravel(params)` go from one form to the other.
     """
-    from stgt.xla import jax
+    from stgt._internal.xla import jax
 
     if not callable(loss):
         raise ValueError(f"loss={loss!r}: give a function loss(params, sample) -> scalar.")
@@ -187,7 +187,7 @@ def from_loss(
 
 def _flattened(params: Any) -> tuple[np.ndarray, Callable[[Any], Any]]:
     """A pytree of numbers as one vector, and the way back, which keeps the dtype of what it is given."""
-    from stgt.xla import jax
+    from stgt._internal.xla import jax
 
     leaves, treedef = jax.tree.flatten(params)
     try:
@@ -212,7 +212,7 @@ def _padded(leaf: np.ndarray, length: int) -> np.ndarray:
 
 def _tried(loss: Any, unravel: Any, treedef: Any, p: int, data: dict[str, np.ndarray]) -> LossModel:
     """Has JAX trace the loss once, so that a loss that does not fit is said here and not in the middle of a run."""
-    from stgt.xla import jax
+    from stgt._internal.xla import jax
 
     arrays = [data[f"leaf{k}"] for k in range(treedef.num_leaves)]
     sample = jax.tree.unflatten(treedef, [jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype) for leaf in arrays])
@@ -237,7 +237,7 @@ def _tried(loss: Any, unravel: Any, treedef: Any, p: int, data: dict[str, np.nda
 
 
 def _unstack(data: Any) -> list[Any]:
-    from stgt.xla import jax
+    from stgt._internal.xla import jax
 
     leaves, treedef = jax.tree.flatten(data)
     shapes = [np.shape(leaf) for leaf in leaves]
@@ -252,7 +252,7 @@ def _unstack(data: Any) -> list[Any]:
 
 
 def _leaves(node: Any, i: int, treedef: Any) -> list[np.ndarray]:
-    from stgt.xla import jax
+    from stgt._internal.xla import jax
 
     if jax.tree.structure(node) != treedef:
         raise ValueError(f"data[{i}] has another structure than data[0]: all nodes must hold the same kind of sample.")

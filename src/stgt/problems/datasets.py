@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stgt.checks import check_choice
+from stgt._internal.checks import check_choice
 
 # Rows and columns as LIBSVM publishes them: a file cut short is noticed.
 LIBSVM = {

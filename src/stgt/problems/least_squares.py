@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_choice, check_count, check_number
+from stgt._internal.checks import check_choice, check_count, check_number
+from stgt._internal.registry import register
 from stgt.problems.base import Problem, check_array, scale_data, scale_of, scaled, weighing
 from stgt.problems.partition import given_parts, iid, in_order, needed
-from stgt.registry import register
 
 Array = Any
 SINGULAR = 1e-12  # an eigenvalue this small beside the largest counts as 0

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_count, check_number
+from stgt._internal.checks import check_count, check_number
+from stgt._internal.registry import register
 from stgt.problems.base import Problem, check_array, scale_data, scale_of, scaled, weighing
 from stgt.problems.partition import given_parts, needed
 from stgt.problems.partition import partition as split
-from stgt.registry import register
 
 Array = Any
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stgt.checks import check_choice, check_number
-from stgt.hyper import brief
+from stgt._internal.checks import check_choice, check_number
+from stgt._internal.hyper import brief
 from stgt.problems.base import NOISE_FACTOR, check_array
 
 ROUNDING = 1e-8  # of a covariance, relative to its largest eigenvalue

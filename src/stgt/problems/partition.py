@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_choice, check_count, check_number, check_seed
+from stgt._internal.checks import check_choice, check_count, check_number, check_seed
 
 DIRICHLET_TRIES = 100
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_choice, check_count, check_number, check_seed
+from stgt._internal.checks import check_choice, check_count, check_number, check_seed
+from stgt._internal.registry import register
 from stgt.problems.base import Problem, check_array
 from stgt.problems.noise import gradient_noise
-from stgt.registry import register
 
 Array = Any
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_flag, did_you_mean
-from stgt.files import is_number, read_rows, readable
+from stgt._internal.checks import check_flag, did_you_mean
+from stgt._internal.files import is_number, read_rows, readable
 
 SPARSE = (".libsvm", ".svm", ".txt", ".bz2")
 FORMATS = (".csv", ".npz", *SPARSE)

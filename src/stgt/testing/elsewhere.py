@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from stgt._internal.randomness import coin
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import begin
-from stgt.engines import simulate
 from stgt.oracles import Exact
 from stgt.problems import Problem
-from stgt.randomness import coin
+from stgt.simulator import simulate
 from stgt.testing.report import SkipError
 from stgt.topology import Topology
 

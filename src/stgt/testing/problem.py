@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from stgt.algorithms import STGT
-from stgt.engines import simulate
-from stgt.engines.drive import interrupts_as_ever
 from stgt.oracles import Exact
 from stgt.problems import Problem
+from stgt.simulator import simulate
+from stgt.simulator.drive import interrupts_as_ever
 from stgt.testing.report import Report, SkipError
 from stgt.topology import complete
 
@@ -91,7 +91,7 @@ def _slopes(problem: Problem) -> str:
 
 
 def _jax_agrees(problem: Problem) -> str:
-    from stgt.xla import jax, jnp
+    from stgt._internal.xla import jax, jnp
 
     worst = 0.0
     with jax.enable_x64(True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stgt.engines.drive import interrupts_as_ever
-from stgt.setting import check_topology_object
+from stgt.simulator.drive import interrupts_as_ever
+from stgt.simulator.setting import check_topology_object
 from stgt.testing.report import Report, SkipError
 from stgt.topology import Topology, check_matrix, period_contraction
 
@@ -93,10 +93,10 @@ def _kernels(topology: Topology) -> str:
         raise SkipError("a server's mean is a part of the method's round")
     if topology.period is None and not topology.random:
         raise SkipError("it never repeats, so that it runs on NumPy and torch only")
-    from stgt.engines.mixing import mix, push
-    from stgt.engines.program import OPS
-    from stgt.engines.simulator import as_arrays
-    from stgt.xla import jax, jnp
+    from stgt._internal.xla import jax, jnp
+    from stgt.simulator.mixing import mix, push
+    from stgt.simulator.program import OPS
+    from stgt.simulator.simulator import as_arrays
 
     v = np.random.default_rng(0).normal(size=(topology.n, 2))
     worst = 0.0

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from stgt._internal.checks import NotCovered, check_number
+from stgt._internal.progress import Progress, split_progress
 from stgt.algorithms import DSGT, LED, STGT, Algorithm
-from stgt.checks import NotCovered, check_number
-from stgt.engines.costs import floats_a_round
-from stgt.engines.drive import interrupts_as_ever
 from stgt.oracles import SAGA, SVRG, Exact, Minibatch, Noisy, Oracle, ProblemNoise
 from stgt.problems.base import Problem
-from stgt.progress import Progress, split_progress
-from stgt.setting import Setting, check_constant_stepsize, fitting
+from stgt.simulator.costs import floats_a_round
+from stgt.simulator.drive import interrupts_as_ever
+from stgt.simulator.setting import Setting, check_constant_stepsize, fitting
 from stgt.theory.assumptions import CONNECTED
 from stgt.theory.connectivity import Rho, rho
 from stgt.theory.local_model import QUADRATIC, LocalModel, local_model

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from stgt._internal.checks import NotCovered, check_count, check_number
 from stgt.algorithms import Algorithm
-from stgt.checks import NotCovered, check_count, check_number
 from stgt.problems.base import Problem, check_array
-from stgt.setting import check_problem_object, check_topology_object
+from stgt.simulator.setting import check_problem_object, check_topology_object
 from stgt.theory.connectivity import rho as connectivity
 from stgt.topology import Topology, period_contraction
 

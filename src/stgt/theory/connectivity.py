@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stgt.checks import NotCovered
+from stgt._internal.checks import NotCovered
 from stgt.topology import Rho, Topology, contraction, period_contraction
 from stgt.topology.base import check_repeats
 from stgt.topology.spectra import DENSE_PRODUCT_UP_TO, norms

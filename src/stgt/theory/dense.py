@@ -11,7 +11,7 @@ import numpy as np
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
-from stgt.hyper import Brief
+from stgt._internal.hyper import Brief
 from stgt.theory.rounds import Rounds
 
 Array = np.ndarray

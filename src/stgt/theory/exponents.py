@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
+from stgt._internal.checks import check_choice, check_count, check_number
+from stgt._internal.hyper import Brief
+from stgt._internal.statistics import mean_interval
 from stgt.algorithms import Algorithm
-from stgt.checks import check_choice, check_count, check_number
-from stgt.hyper import Brief
 from stgt.problems.base import Problem
 from stgt.problems.quadratic import ridge
-from stgt.setting import check_constant_stepsize
-from stgt.statistics import mean_interval
+from stgt.simulator.setting import check_constant_stepsize
 from stgt.theory.stability import steady_state
 from stgt.topology import Topology, from_matrix
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, gcrotmk
 
-from stgt.checks import NotCovered
+from stgt._internal.checks import NotCovered
 from stgt.theory.dense import lyapunov
 from stgt.theory.rounds import Rounds
 

@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from stgt._internal.checks import NotCovered
 from stgt.algorithms import Algorithm
-from stgt.checks import NotCovered
 from stgt.theory.node_round import NodeRound
 from stgt.topology import Topology
 from stgt.topology.structure import Moments, Sampled

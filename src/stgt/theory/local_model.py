@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from stgt.checks import NotCovered
+from stgt._internal.checks import NotCovered
 from stgt.problems.base import NOISE_FACTOR, Problem
 from stgt.problems.least_squares import LeastSquaresModel
 from stgt.problems.quadratic import Quadratic, QuadraticModel, RidgeModel
@@ -118,7 +118,7 @@ def problem_hessians(problem: Problem, x: np.ndarray, gradients: Any = None) -> 
     A node's gradients depend on its own model alone, so p directions do.
     """
     gradients = problem.model.gradients if gradients is None else gradients
-    from stgt.xla import jax, jnp
+    from stgt._internal.xla import jax, jnp
 
     with jax.enable_x64(True):
         data = {name: jnp.asarray(value) for name, value in problem.data.items()}
@@ -131,7 +131,7 @@ def problem_hessians(problem: Problem, x: np.ndarray, gradients: Any = None) -> 
 @cache
 def _derivatives(gradients: Any) -> Any:
     """The derivatives of a model's gradients in all p directions, compiled once for each model."""
-    from stgt.xla import jax, jnp
+    from stgt._internal.xla import jax, jnp
 
     def columns(data: dict[str, Array], X: Array) -> Array:
         def column(direction: Array) -> Array:

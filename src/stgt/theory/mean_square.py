@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import gcrotmk
 
-from stgt.checks import NotCovered
-from stgt.setting import Setting
+from stgt._internal.checks import NotCovered
+from stgt.simulator.setting import Setting
 from stgt.theory.known_mixing import KnownMixing
 from stgt.theory.large import by_arnoldi, operator
 from stgt.theory.laws import Law, Server, Silent, law_of, left, right

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from stgt._internal.checks import NotCovered
 from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
-from stgt.checks import NotCovered
-from stgt.setting import Setting
+from stgt.simulator.setting import Setting
 from stgt.theory.forms import Form, add_blocks, as_form, rows, symbol
 from stgt.theory.sample_noise import AFFINE, Additive, Noise, OfSamples, SampleNoise, sample_noise
 

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from stgt.checks import check_choice, check_count, check_number
-from stgt.engines.metrics import lyapunov_coefficients
+from stgt._internal.checks import check_choice, check_count, check_number
+from stgt.simulator.metrics import lyapunov_coefficients
 from stgt.theory.assumptions import Constants, Start
 
 

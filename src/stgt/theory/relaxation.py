@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
+from stgt._internal.checks import NotCovered, check_number
 from stgt.algorithms import LED, STGT, Algorithm
-from stgt.checks import NotCovered, check_number
 from stgt.theory.large import by_arnoldi
 from stgt.topology import Moments, Topology, from_matrix
 from stgt.topology.base import check_repeats

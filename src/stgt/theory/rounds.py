@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from stgt.checks import NotCovered
-from stgt.ops import NUMPY
-from stgt.setting import Setting
+from stgt._internal.checks import NotCovered
+from stgt._internal.ops import NUMPY
+from stgt.simulator.setting import Setting
 from stgt.theory.node_round import Curvature, Exchange, NodeRound, curvature, first_state, node_round
 
 Array = np.ndarray

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stgt.checks import NotCovered
+from stgt._internal.checks import NotCovered
 from stgt.problems.base import Problem
 
 Array = np.ndarray

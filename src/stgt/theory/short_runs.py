@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stgt.algorithms import Algorithm
-from stgt.engines import simulate, sweep
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
+from stgt.simulator import simulate, sweep
 from stgt.theory.stepsizes import StableStepsize
 from stgt.topology import Topology
 

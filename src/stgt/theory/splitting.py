@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from stgt.checks import NotCovered
+from stgt._internal.checks import NotCovered
 
 Array = np.ndarray
 VANISHES = 1e-9  # a power of M this small is 0: what it adds to a second moment is its square

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from stgt._internal.checks import NotCovered, check_count
 from stgt.algorithms import Algorithm
-from stgt.checks import NotCovered, check_count
-from stgt.engines.start import first_models
 from stgt.problems.base import Problem
-from stgt.setting import Setting, check_constant_stepsize, fitting
+from stgt.simulator.setting import Setting, check_constant_stepsize, fitting
+from stgt.simulator.start import first_models
 from stgt.theory.dense import RoundMap
 from stgt.theory.large import ROOM, LargeMap
 from stgt.theory.mean_square import MeanSquare

@@ -14,10 +14,10 @@ from scipy.optimize import minimize_scalar
 from scipy.sparse.linalg import ArpackError, eigs
 from threadpoolctl import threadpool_limits
 
+from stgt._internal.checks import check_number
+from stgt._internal.progress import Progress
 from stgt.algorithms import Algorithm
-from stgt.checks import check_number
 from stgt.problems.base import Problem
-from stgt.progress import Progress
 from stgt.theory.large import by_arnoldi, by_ritz_values, operator
 from stgt.theory.mean_square import MeanSquare
 from stgt.theory.node_round import NotFiniteError, curvature

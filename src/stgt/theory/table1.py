@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
+from stgt._internal.checks import check_flag, check_number
 from stgt.algorithms import Algorithm
-from stgt.checks import check_flag, check_number
 from stgt.problems.base import Problem
-from stgt.setting import check_fit
+from stgt.simulator.setting import check_fit
 from stgt.theory.assumptions import Constants, Start
 from stgt.theory.assumptions import constants as constants_of
 from stgt.theory.assumptions import start as start_of

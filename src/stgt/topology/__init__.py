@@ -1,6 +1,6 @@
 """Topologies: who hears whom at which round, with which weight."""
 
-from stgt.registry import TOPOLOGIES
+from stgt._internal.registry import TOPOLOGIES
 from stgt.topology.base import Topology, check_matrix
 from stgt.topology.base_graph import base_graph
 from stgt.topology.circulant import circulant, complete, exponential, ring

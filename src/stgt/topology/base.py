@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import NotCovered, check_count, check_seed
-from stgt.fingerprint import fingerprint
-from stgt.ops import NUMPY
+from stgt._internal.checks import NotCovered, check_count, check_seed
+from stgt._internal.fingerprint import fingerprint
+from stgt._internal.ops import NUMPY
 from stgt.topology.structure import Moments, Server, Structure
 from stgt.topology.structure.moments import DRAWS, Rounds
 from stgt.topology.structure.turns import never_repeats

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from stgt.checks import check_count
-from stgt.registry import register
+from stgt._internal.checks import check_count
+from stgt._internal.registry import register
 from stgt.topology.base import Topology
 from stgt.topology.schedules import cuboid_steps, prime_factors
 from stgt.topology.structure import check_room, gather_from_steps, structure_from_lists

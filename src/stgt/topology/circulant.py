@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 
-from stgt.checks import check_count, check_number
-from stgt.registry import register
+from stgt._internal.checks import check_count, check_number
+from stgt._internal.registry import register
 from stgt.topology.base import TOLERANCE, Topology
 from stgt.topology.structure import Average, Rolls
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt.registry import register
+from stgt._internal.registry import register
 from stgt.topology.base import Topology, check_matrix
 from stgt.topology.structure import PushPull, structure_from_matrices
 

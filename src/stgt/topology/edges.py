@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_count
-from stgt.files import is_number, read_rows, readable
-from stgt.registry import register
+from stgt._internal.checks import check_count
+from stgt._internal.files import is_number, read_rows, readable
+from stgt._internal.registry import register
 from stgt.topology.base import Topology
 from stgt.topology.graphs import RULES, lists_of, topology_of_graph
 from stgt.topology.structure import Gather, check_room, structure_from_lists

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import check_count, check_seed
-from stgt.registry import register
+from stgt._internal.checks import check_count, check_seed
+from stgt._internal.registry import register
 from stgt.topology.base import Topology, check_matrix
 from stgt.topology.edges import read_matrix
 from stgt.topology.structure import AnyOf, Computed, Turns, structure_from_matrices

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stgt.checks import check_choice, check_count, check_number, check_seed
-from stgt.registry import register
+from stgt._internal.checks import check_choice, check_count, check_number, check_seed
+from stgt._internal.registry import register
 from stgt.topology.base import Topology
 from stgt.topology.structure import Gather, check_room, structure_from_lists
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stgt.markup import FAINT, element, label, line, many, said, svg
+from stgt._internal.markup import FAINT, element, label, line, many, said, svg
 from stgt.topology.structure import Server
 
 if TYPE_CHECKING:

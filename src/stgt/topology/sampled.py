@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stgt.checks import check_count, check_number, check_seed
-from stgt.registry import register
+from stgt._internal.checks import check_count, check_number, check_seed
+from stgt._internal.registry import register
 from stgt.topology.base import Topology
 from stgt.topology.structure import Matching, Relayed, Sampled, Unreliable
 

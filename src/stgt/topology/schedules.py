@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stgt.checks import check_count
-from stgt.registry import register
+from stgt._internal.checks import check_count
+from stgt._internal.registry import register
 from stgt.topology.base import Topology
 from stgt.topology.structure import Gather, check_room, gather_from_steps, structure_from_lists
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import NotCovered, check_count, check_number
-from stgt.statistics import mean_interval
+from stgt._internal.checks import NotCovered, check_count, check_number
+from stgt._internal.statistics import mean_interval
 from stgt.topology.base import Topology, check_repeats
 from stgt.topology.structure import Moments
 from stgt.topology.structure.moments import DRAWS, Rounds

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from stgt.checks import check_choice
+from stgt._internal.checks import check_choice
 from stgt.torch.flat import wide
 
 POLICIES = ("average", "local", "none")

@@ -9,10 +9,10 @@ import numpy as np
 import torch.distributed as dist
 from torch.utils.data import Dataset, Sampler, Subset
 
-from stgt.checks import check_choice, check_count, check_seed
-from stgt.ops import NUMPY
+from stgt._internal.checks import check_choice, check_count, check_seed
+from stgt._internal.ops import NUMPY
+from stgt._internal.randomness import STREAM_LOCAL, Clock
 from stgt.problems import partition
-from stgt.randomness import STREAM_LOCAL, Clock
 
 if TYPE_CHECKING:
     from stgt.torch.optimizer import DistributedOptimizer

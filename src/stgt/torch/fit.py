@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from stgt._internal.checks import check_flag
+from stgt._internal.registry import TOPOLOGIES
 from stgt.algorithms import Algorithm
-from stgt.checks import check_flag
-from stgt.registry import TOPOLOGIES
-from stgt.setting import check_algorithm_object, check_fit, check_topology_object
+from stgt.simulator.setting import check_algorithm_object, check_fit, check_topology_object
 from stgt.topology import Topology
 from stgt.torch.early import Early
 from stgt.torch.finite import name_of

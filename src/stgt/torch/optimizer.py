@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from stgt._internal.checks import check_choice, check_count, check_flag, check_seed
+from stgt._internal.hyper import in_full
+from stgt._internal.loggers import as_logger
+from stgt._internal.randomness import coin
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import begin, divides
-from stgt.checks import check_choice, check_count, check_flag, check_seed
-from stgt.hyper import in_full
-from stgt.loggers import as_logger
-from stgt.randomness import coin
 from stgt.topology import Topology
 from stgt.torch import checkpoint, evaluation, finite, fit, state
 from stgt.torch.buffers import Buffers

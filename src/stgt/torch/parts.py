@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from stgt.files import write_atomically
+from stgt._internal.files import write_atomically
 
 FORMAT = 1
 _log = logging.getLogger("stgt")

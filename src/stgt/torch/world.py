@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore  # pyright: ignore[reportPrivateImportUsage]
 
-from stgt.checks import check_number
+from stgt._internal.checks import check_number
 from stgt.torch.notes import attempt, from_launcher, on_one_machine, open_store
 from stgt.torch.status import Wait
 from stgt.torch.watch import SAYS, LostNodeError, Watch

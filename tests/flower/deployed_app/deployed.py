@@ -9,7 +9,7 @@ from flwr.serverapp import ServerApp
 from torch.nn.functional import softplus
 
 import stgt
-from stgt.files import write_atomically
+from stgt._internal.files import write_atomically
 from stgt.flower import Strategy, Task, client_app
 
 P, TAU, LR, SAMPLES = 12, 5, 0.2, 200

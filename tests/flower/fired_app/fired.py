@@ -18,7 +18,7 @@ from flwr.serverapp import ServerApp
 from spoils import HARMLESS, SPOILS, is_whole
 
 import stgt
-from stgt.files import write_text
+from stgt._internal.files import write_text
 from stgt.flower import Strategy, Task, client_app
 
 CLIENTS, SAMPLED, P, TAU, LR, NOISE = 6, 4, 8, 4, 0.1, 0.1

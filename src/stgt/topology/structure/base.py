@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from stgt.hyper import Brief
-from stgt.ops import Ops
+from stgt._internal.hyper import Brief
+from stgt._internal.ops import Ops
 from stgt.topology.structure.moments import DRAWS, Moments, Rounds
 from stgt.topology.structure.norms import dense_norm
 
@@ -22,7 +22,7 @@ class Structure(Brief, ABC):
     """How the matrices W_0, W_1, … of a topology are laid out. A subclass is a frozen dataclass.
 
     `matrix`, `product` and `links` must be written, and then every engine runs it; the rest has a default. `seed` is
-    the run's: a random structure looks its draws up from (seed, r), see `stgt.randomness.words`. Methods that are given
+    the run's: a random structure looks its draws up from (seed, r), see `randomness.words`. Methods that are given
     `xp` (numpy or jax.numpy) or `ops` compute with these only, as a compiler may then trace r and seed.
     One with a server is a subclass of `Server`.
 

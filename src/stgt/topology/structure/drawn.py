@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stgt.checks import NotCovered
-from stgt.randomness import (
+from stgt._internal.checks import NotCovered
+from stgt._internal.randomness import (
     STREAM_ANY_OF,
     STREAM_LINKS,
     STREAM_MATCHING,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stgt.ops import NUMPY
+from stgt._internal.ops import NUMPY
 from stgt.topology.structure.moments import Moments
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt.ops import Ops
+from stgt._internal.ops import Ops
 from stgt.topology.structure.base import Array, Structure
 from stgt.topology.structure.norms import lists_norm
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stgt.ops import NUMPY
+from stgt._internal.ops import NUMPY
 
 if TYPE_CHECKING:
     from stgt.topology.structure.base import Structure

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stgt.ops import Ops
+from stgt._internal.ops import Ops
 from stgt.topology.structure.base import Array, Structure
 from stgt.topology.structure.lists import Gather, NeighbourLists, check_room, lists_from_matrices
 from stgt.topology.structure.norms import circulant_norm

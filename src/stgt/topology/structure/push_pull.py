@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stgt.ops import Ops
+from stgt._internal.ops import Ops
 from stgt.topology.structure.base import Array, Structure
 
 

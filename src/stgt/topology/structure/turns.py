@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt.ops import Ops
+from stgt._internal.ops import Ops
 from stgt.topology.structure.base import Array, Structure
 from stgt.topology.structure.lists import NeighbourLists
 from stgt.topology.structure.moments import DRAWS, Moments

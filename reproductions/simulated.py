@@ -1,0 +1,215 @@
+"""Runs of a spec, simulated and, where the exact theory reaches, predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from reproductions.outcome import finite, lost_at
+from stgt import theory
+from stgt._internal.checks import NotCovered
+from stgt._internal.progress import Progress, split_progress
+from stgt._internal.statistics import error_interval, mean_interval
+from stgt.simulator import Trace, simulate
+from stgt.simulator.drive import interrupts_as_ever, side_by_side
+from stgt.study.spec.initial_point import start
+from stgt.study.spec.runs import Made, RunSpec, make
+from stgt.theory.stability import STABLE_BELOW
+from stgt.topology import Topology
+from stgt.topology.structure import DENSE_UP_TO, Dense
+
+TIE = 1e-3
+SURE = 0.99  # the confidence with which a run is said not to have settled
+EXACTLY = "exact values"  # what a comparison may rest on
+EARLY = 20  # rounds in double precision that show how a run diverges
+AT_ONCE = 2  # runs side by side: one alone leaves a second core idle
+
+
+class Prediction(NamedTuple):
+    """What the exact theory says of a run in the long run; the errors are infinite if it is not stable."""
+
+    radius: float
+    error: float
+    consensus: float
+
+    @property
+    def stable(self) -> bool:
+        return self.radius < STABLE_BELOW
+
+
+def predict(made: Made) -> Prediction | None:
+    """The exact spectral radius, E‖x̄ − x*‖² and E‖X − 1x̄‖²; None where the exact theory does not reach."""
+    parts = made.algorithm, made.problem, as_plain(made.topology)
+    try:
+        radius = theory.spectral_radius(*parts)
+        if radius >= STABLE_BELOW:
+            return Prediction(radius, np.inf, np.inf)
+        found = theory.steady_state(*parts)
+    except NotCovered:
+        return None
+    return Prediction(radius, found.residual, found.consensus)
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedRun:
+    """A run and what it showed. Errors are E‖x̄ − x*‖² in the long run: the last quarter of the rounds."""
+
+    run: RunSpec
+    made: Made
+    trace: Trace
+    predicted: Prediction | None
+
+    @property
+    def radius(self) -> float | None:
+        """The exact spectral radius of a round, None where it is not known."""
+        return None if self.predicted is None else self.predicted.radius
+
+    @property
+    def exact(self) -> float | None:
+        """The exact steady-state error; infinite if unstable, None where it is not known."""
+        return None if self.predicted is None else self.predicted.error
+
+    @cached_property
+    def errors(self) -> np.ndarray:
+        """The simulated error of each seed; infinite if it left the finite numbers."""
+        values = self.trace.tail("residual").astype(np.float64)
+        return np.where(np.isfinite(values) & ~self.trace.diverged, values, np.inf)
+
+    @property
+    def growing(self) -> bool:
+        """Has some seed left the finite numbers, or does the exact theory say that the run grows without end?"""
+        return not np.isfinite(self.errors).all() or (self.predicted is not None and not self.predicted.stable)
+
+    @property
+    def level(self) -> float:
+        """The error in the long run: exact where that is known, infinite where it grows, else simulated."""
+        if self.growing:
+            return np.inf
+        return self.exact if self.exact is not None else float(self.errors.mean())
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Where the error in the long run lies: the exact value twice, or the ends of the simulated 95 % interval."""
+        if self.growing or self.exact is not None:
+            return self.level, self.level
+        _, low, high = error_interval(self.errors)
+        return float(low), float(high)
+
+    @property
+    def settled(self) -> bool:
+        """Has the run come to its steady state?
+
+        The 99 % interval of its last quarter holds the exact error, to 0.1 %; where that is not known, the interval of
+        what the last eighth lies above the eighth before holds 0.
+        """
+        if self.growing:
+            return False
+        if self.exact is not None:
+            mean, low, high = error_interval(self.errors, SURE)
+            return bool(low <= self.exact <= high or abs(mean - self.exact) <= TIE * self.exact)
+        values = self.trace.residual.astype(np.float64)
+        eighth = max(1, values.shape[1] // 8)
+        rise = values[:, -eighth:].mean(axis=1) - values[:, -2 * eighth : -eighth].mean(axis=1)
+        _, low, high = mean_interval(rise, SURE)
+        return bool(low <= 0 <= high)
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers that a claim quotes: mean error, its 95 % interval, the exact prediction, the spectral radius."""
+        found: dict[str, Any] = {"error": None, "low": None, "high": None}
+        if np.isfinite(self.errors).all():
+            found = dict(zip(found, map(float, error_interval(self.errors)), strict=True))
+        found |= {"diverged": int((lost_at(self.trace.residual) >= 0).sum()), "settled": self.settled}
+        if self.predicted is not None:
+            found |= {"exact": finite(self.exact), "radius": self.radius}
+        return found
+
+    def rows(self, **names: Any) -> list[dict[str, Any]]:
+        """A row for each seed."""
+        algorithm = self.made.algorithm
+        shared = {
+            "reading": self.run.reading,
+            **names,
+            "method": self.run.label,
+            "graph": self.made.topology.name,
+            "gamma": algorithm.gamma,
+            "tau": algorithm.tau,
+            "rounds": self.trace.rounds,
+        }
+        predicted = {"exact": finite(self.exact), "radius": self.radius}
+        return [
+            {**shared, "seed": seed, "error": finite(error), "diverged_at": int(at) if at >= 0 else None, **predicted}
+            for seed, error, at in zip(self.trace.seeds, self.errors, lost_at(self.trace.residual), strict=True)
+        ]
+
+    def curve_rows(self, **names: Any) -> list[dict[str, Any]]:
+        """A row for each round: the mean over seeds and its 95 % interval; empty where a seed is not finite."""
+        found = zip(*error_interval(self.trace.residual), strict=True)
+        shared = {"reading": self.run.reading, **names, "method": self.run.label}
+        return [
+            {**shared, "round": r, "mean": finite(mean), "low": finite(low), "high": finite(high)}
+            for r, (mean, low, high) in enumerate(found)
+        ]
+
+
+@interrupts_as_ever()
+def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun:
+    """Simulates a run and predicts it."""
+    made = make(run)
+    where = as_plain(made.topology)
+    options = {"metrics": ["residual"], "progress": progress, **start(run, made)}
+    trace = simulate(made.algorithm, made.problem, where, run.rounds, run.seeds, **options)
+    return SimulatedRun(run, made, replace(trace, topology=made.topology), predict(made))
+
+
+@interrupts_as_ever()
+def first_rounds(one: SimulatedRun) -> Trace:
+    """The first rounds of a run's first seed in double precision, in which a run that diverges stays finite longer."""
+    options = {"metrics": ["residual"], "dtype": "float64", **start(one.run, one.made)}
+    return simulate(one.made.algorithm, one.made.problem, as_plain(one.made.topology), EARLY, 1, **options)
+
+
+def simulate_runs(runs: Sequence[RunSpec], progress: Progress | None = None) -> list[SimulatedRun]:
+    """All runs, two at a time; runs that differ in their labels only are run once."""
+    keys = [run.model_copy(update={"label": "", "reading": ""}) for run in runs]
+    different = {key.model_dump_json(): key for key in keys}
+    work = [run.rounds * run.seed_count * run.algorithm.arguments.get("tau", 1) for run in different.values()]
+    ticks = split_progress(progress, work)
+    # One thread of linear algebra for each: more would wait for each other.
+    with threadpool_limits(1, "blas"):
+        made = side_by_side(simulate_run, different.values(), ticks, at_once=AT_ONCE)
+    found = dict(zip(different, made, strict=True))
+    return [replace(found[key.model_dump_json()], run=run) for key, run in zip(keys, runs, strict=True)]
+
+
+def lower(a: SimulatedRun, b: SimulatedRun) -> bool:
+    """Is a's steady-state error below b's, beyond the 95 % interval of the difference?
+
+    Exact errors are taken where they are known, and a lead below 0.1 % is a tie; seeds are shared where both are
+    simulated. A run that grows is above one that does not.
+    """
+    if a.growing or b.growing:
+        return b.growing and not a.growing
+    if a.exact is not None and b.exact is not None:
+        return a.exact < (1 - TIE) * b.exact
+    above, below = (one.errors if one.exact is None else np.full(len(one.errors), one.exact) for one in (b, a))
+    return bool(mean_interval(above - below)[1] > 0)
+
+
+def decided_by(*runs: SimulatedRun) -> str:
+    """What a comparison of these runs rests on."""
+    if all(one.exact is not None for one in runs):
+        return EXACTLY
+    return "runs that grow" if any(one.growing for one in runs) else "95 % intervals"
+
+
+def as_plain(topology: Topology) -> Topology:
+    """The same schedule as plain matrices, if it is small: then all graphs share one compiled program."""
+    if topology.period is None or topology.has_server or topology.n > DENSE_UP_TO:
+        return topology
+    matrices = np.stack([topology.matrix(r) for r in range(topology.period)])
+    return replace(topology, structure=Dense(matrices))

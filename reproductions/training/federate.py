@@ -1,0 +1,118 @@
+"""A training run of a spec, federated: its clients in this process, on Flower."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Context, MetricRecord
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from reproductions.images import Images
+from reproductions.training.models import make_model
+from stgt._internal.progress import Progress
+from stgt.flower.client import Task, client_app
+from stgt.flower.in_process import run_in_process
+from stgt.flower.strategy import Strategy
+from stgt.study.spec import make_algorithm, make_topology
+from stgt.torch.train.batches import Batches, normalised
+from stgt.torch.train.node_training import evaluate, make_optimizer
+from stgt.torch.train.spec import Training
+
+TRAINING_SAMPLE = 2048  # training images on which the loss is measured
+DIVERGED = "take a smaller lr"  # in every sentence of the strategy about what is not finite or went too far
+
+
+def federate(spec: Training, images: Images, clients: int, progress: Progress) -> list[dict[str, Any]]:
+    """Trains to the last round; returns the curve, a row a measurement, with the columns of `stgt train`.
+
+    A run of which a client leaves the finite numbers, or goes too far for the strategy, is a result: it ends there,
+    though the strategy could go on without that client, and its measurements are NaN from there on. So is what it sent.
+
+    Args:
+        spec: its topology is a server.
+        images: the data set, which the clients share out as `spec.data` says.
+        clients: how many.
+        progress: called with the rounds done and in all.
+    """
+    algorithm = make_algorithm(spec.algorithm)
+    strategy = Strategy(algorithm, make_topology(spec.topology.model_dump(), clients), seed=spec.seed)
+    parts = spec.data.parts(images.y_train, clients)
+    batches = [Batches(images, part, spec.batch, spec.seed, i, spec.data.augment) for i, part in enumerate(parts)]
+
+    def new_model() -> nn.Module:
+        torch.manual_seed(spec.seed)
+        return make_model(spec.model.name, images.x_train.shape, images.classes, **spec.model.arguments)
+
+    def setup(context: Context, config: dict[str, Any]) -> Task:
+        mine, first = batches[int(context.node_config["partition-id"])], (config["server-round"] - 1) * algorithm.tau
+        model = new_model()
+        return Task(model, make_optimizer(spec, model), (mine.at(first + k) for k in range(algorithm.tau)), _loss)
+
+    sample = np.random.default_rng(spec.data.seed).permutation(len(images.y_train))[:TRAINING_SAMPLE]
+    train = normalised(images.x_train[sample], images.name), torch.from_numpy(images.y_train[sample])
+    test = normalised(images.x_test, images.name), torch.from_numpy(images.y_test)
+    model, rows = new_model(), []
+
+    def look(r: int, arrays: ArrayRecord) -> MetricRecord | None:
+        progress(r, spec.rounds)
+        if r and strategy.history[-1].absent:  # without it the strategy would go on
+            raise ValueError(f"round {r}: {strategy.history[-1].absent[0]}")
+        if r % spec.evaluate_every and r != spec.rounds:
+            return
+        model.load_state_dict(arrays.to_torch_state_dict())
+        model.eval()
+        rows.append(
+            {
+                "label": spec.name,
+                "round": r,
+                "steps": r * algorithm.tau,
+                "train_loss": evaluate(model, *train)[0] / len(train[1]),
+                "test_accuracy": evaluate(model, *test)[1] / len(test[1]),
+                "consensus_error": 0.0,
+            }
+        )
+
+    arrays, app = ArrayRecord(model.state_dict()), client_app(setup)
+    try:
+        with _quiet():
+            result = run_in_process(strategy, app, arrays, num_rounds=spec.rounds, evaluate_fn=look)
+    except ValueError as error:
+        if DIVERGED not in str(error):
+            raise
+        progress(spec.rounds, spec.rounds)
+        return _to_the_end(rows, spec, algorithm.tau)
+    seen = result.train_metrics_clientapp
+    sent = [0.0, *accumulate(float(str(one["uplink-bytes"])) for _, one in sorted(seen.items()))]
+    return [row | {"bytes_sent": strategy.topology.participation * sent[row["round"]]} for row in rows]
+
+
+def _to_the_end(rows: list[dict[str, Any]], spec: Training, tau: int) -> list[dict[str, Any]]:
+    """The curve of a run that diverged after these measurements: NaN for all others, and for what was sent."""
+    rounds = [*range(0, spec.rounds, spec.evaluate_every), spec.rounds]
+    lost = dict.fromkeys(("train_loss", "test_accuracy", "consensus_error"), math.nan)
+    rows = rows + [{"label": spec.name, "round": r, "steps": r * tau, **lost} for r in rounds[len(rows) :]]
+    return [row | {"bytes_sent": math.nan} for row in rows]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Flower says what it does line by line; here a bar does, and the curve."""
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    return cross_entropy(model(batch[0]), batch[1])

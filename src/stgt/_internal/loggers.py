@@ -1,0 +1,186 @@
+"""Where measurements go as they are made: TensorBoard, Weights & Biases, MLflow, a CSV file, a function.
+
+They are known by their methods; none of them is imported here. Standard library only.
+"""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import io
+import re
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from stgt._internal.files import check_writable, write_table
+
+Log = Callable[[dict[str, float], int], object]
+ROUND = "round"  # the first column of a CSV file
+AXIS = "stgt/round"  # what W&B draws the others over
+
+
+class Logger(Protocol):
+    """What takes measurements by name; `step` is the round at whose start they were made."""
+
+    def log(self, values: Mapping[str, float], step: int) -> object: ...
+
+
+class SharedLogger:
+    """A `Logger` that several threads may use, and whose failure costs its values and not the run."""
+
+    def __init__(self, function: Log, prefix: str = "", lock: Any = None):
+        self._function, self._prefix, self._lock = function, prefix, lock or threading.Lock()
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        with self._lock:
+            try:
+                self._function({f"{self._prefix}{name}": float(value) for name, value in values.items()}, step)
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}".rstrip(". ")
+                warnings.warn(f"logger failed ({reason}): what it was given is lost, the run goes on.", stacklevel=2)
+
+    def under(self, label: str) -> SharedLogger:
+        """The same one for names that begin with a label."""
+        return SharedLogger(self._function, f"{self._prefix}{label}/", self._lock)
+
+
+def as_logger(given: Any) -> SharedLogger | None:
+    """What was given as `logger=`; a ValueError if nothing can be logged to it."""
+    return given if given is None or isinstance(given, SharedLogger) else SharedLogger(_function(given))
+
+
+def _function(given: Any) -> Log:
+    if isinstance(given, str | Path):
+        if Path(given).suffix == ".csv":
+            return CsvLogger(given).log
+    elif not isinstance(given, type):
+        if _takes(getattr(given, "add_scalar", None), "name", 0.0, 0):
+            return partial(_to_tensorboard, given)
+        if _takes(getattr(given, "log_metrics", None), {}, step=0):
+            return _mlflow(given) if hasattr(given, "active_run") else partial(_call, given.log_metrics)
+        if _takes(getattr(given, "log", None), {}, step=0):
+            return _wandb(given) if hasattr(given, "define_metric") else partial(_call, given.log)
+        if _takes(given, {}, 0):
+            return given
+    raise ValueError(
+        f"logger={given!r}: give a TensorBoard SummaryWriter, a W&B run, mlflow, a path that ends in .csv, or a "
+        "function of (values, step)."
+    )
+
+
+def _takes(function: Any, *arguments: Any, **named: Any) -> bool:
+    """Can it be called so, as far as one can know?"""
+    try:
+        inspect.signature(function).bind(*arguments, **named)
+    except TypeError:
+        return False
+    except ValueError:  # it is written in C
+        return True
+    return True
+
+
+def _call(function: Any, values: dict[str, float], step: int) -> None:
+    function(values, step=step)
+
+
+def _to_tensorboard(writer: Any, values: dict[str, float], step: int) -> None:
+    for name, value in values.items():
+        writer.add_scalar(name, value, step)
+
+
+def _wandb(run: Any) -> Log:
+    """W&B drops what is logged at a step that it has behind it: the user's own logging may count batches, and methods
+    run side by side. So each call is W&B's next step, and the round is what it draws over."""
+    run.define_metric(AXIS, hidden=True)
+    known = {AXIS}
+
+    def log(values: dict[str, float], step: int) -> None:
+        for name in values:
+            if name not in known:
+                run.define_metric(name, step_metric=AXIS)
+                known.add(name)
+        run.log({**values, AXIS: step})
+
+    return log
+
+
+def _mlflow(mlflow: Any) -> Log:
+    """Into the run that is active now, as each thread has its own; where there is none MLflow begins one, as ever."""
+    run = (mlflow.active_run() or mlflow.start_run()).info.run_id
+
+    def log(values: dict[str, float], step: int) -> None:
+        here = mlflow.active_run()
+        elsewhere = {} if here is not None and here.info.run_id == run else {"run_id": run}  # which takes longer
+        allowed = {re.sub(r"[^/\w.\- :]", "_", name): value for name, value in values.items()}
+        mlflow.log_metrics(allowed, step=step, **elsewhere)
+
+    return log
+
+
+class CsvLogger:
+    """A table with a row for each call and a column for each name, readable at any moment.
+
+    A later process goes on with it: what the file holds of the first round that is logged, and of later ones, is
+    replaced. So is what one process logs twice.
+    """
+
+    def __init__(self, path: Path | str):
+        self._path = Path(path).expanduser()
+        self._names: list[str] | None = None  # the columns, once they are known
+        self._last: dict[str, int] = {}  # the round that each of them was logged at last
+        if self._path.is_dir():
+            raise ValueError(f"logger {self._path} is a folder: give the path of a file.")
+        try:
+            check_writable(self._path.parent)
+            self._rows()
+        except OSError as error:
+            raise ValueError(f"logger {self._path} cannot be written ({error.strerror}): give another path.") from None
+        except (ValueError, csv.Error):
+            raise ValueError(f"logger {self._path} holds something else than a log: give another path.") from None
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        try:
+            if self._names is None or not all(self._last.get(name, step) < step for name in values):
+                self._put(values, step)
+            else:
+                self._append(values, step, self._names)
+        except OSError:
+            self._names = None  # a row may have been cut off: the file is looked at again
+            raise
+        self._last |= dict.fromkeys(values, step)
+
+    def _append(self, values: Mapping[str, float], step: int, names: list[str]) -> None:
+        line = io.StringIO()
+        csv.DictWriter(line, names, lineterminator="\n").writerow({ROUND: step, **values})
+        with self._path.open("r+", encoding="utf-8", newline="") as stream:
+            stream.seek(0, io.SEEK_END)
+            stream.write(line.getvalue())
+
+    def _put(self, values: Mapping[str, float], step: int) -> None:
+        """Writes the table anew: with this process's first row, with a new column, or where rounds repeat."""
+        rows = self._rows()
+        gone = set(values) if self._last else {name for row in rows for name in row if name != ROUND}
+        for row in rows:
+            if int(row[ROUND]) >= step:
+                row |= dict.fromkeys(gone & set(row), "")
+        rows = [row for row in rows if any(value for name, value in row.items() if name != ROUND)]
+        rows.append({ROUND: step, **values})
+        write_table(self._path, rows)
+        self._names = list(dict.fromkeys(name for row in rows for name in row))
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """The rows of the file, as text, without a last one that was cut off."""
+        if not self._path.exists():
+            return []
+        with self._path.open(encoding="utf-8", newline="") as stream:
+            text = stream.read()
+        table = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline=""))
+        rows = list(table)
+        known = (table.fieldnames or [""])[0] == ROUND
+        if text and not (known and all(row[ROUND].isdecimal() and None not in row for row in rows)):
+            raise ValueError(f"{self._path} has no column of rounds.")
+        return rows

@@ -1,0 +1,166 @@
+"""What is known by name: algorithms, topologies and problems, ours and a user's alike. Standard library only.
+
+`register` makes a class or a function known to spec files, the command line, `stgt list`, training and Flower. An
+installed package names its own by the entry points "stgt.algorithms", "stgt.topologies" and "stgt.problems".
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from stgt._internal.checks import did_you_mean, shown, spelt
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+Thing = TypeVar("Thing", bound=Callable[..., Any])
+
+
+class Registry:
+    """Names and what they stand for: a class, or a function that makes an object."""
+
+    def __init__(self, kind: str, group: str):
+        self.kind, self.group = kind, group
+        self._known: dict[str, Callable[..., Any]] = {}
+
+    def add(self, name: str, thing: Callable[..., Any]) -> None:
+        """Makes it known; the same definition run again, as in a notebook, takes the older one's place."""
+        known = self._known.get(name)
+        if known is not None and _origin(known) != _origin(thing):
+            raise ValueError(
+                f"{self.kind} {name!r} is registered already, by {known.__module__}: "
+                "give yours another name, by @stgt.register(name=…)."
+            )
+        self._known[name] = thing
+
+    def find(self, name: Any, argument: str, *, installed: bool = True) -> Callable[..., Any]:
+        """What the name stands for; a ValueError lists the names there are.
+
+        `installed=False` looks among what this process has registered only, and loads no package.
+        """
+        if isinstance(name, str) and name in self._known:
+            return self._known[name]
+        for entry in self._entries() if installed else ():
+            if entry.name == name:
+                self.add(entry.name, entry.load())
+                return self._known[entry.name]
+        known = self.names() if installed else list(self._known)
+        raise ValueError(
+            f"{argument}={shown(name)}: choose from {', '.join(map(repr, known))}; one of your own is known once its "
+            f"script has registered it{did_you_mean(name, known)}"
+        )
+
+    def name_of(self, thing: Callable[..., Any]) -> str:
+        """The name it is known by; a ValueError if it is not."""
+        for name, known in self._known.items():
+            if known is thing:
+                return name
+        raise ValueError(f"{thing.__name__} is not known by a name: put @stgt.register above its definition.")
+
+    def names(self) -> list[str]:
+        """All names, those of installed packages last."""
+        return list(dict.fromkeys([*self._known, *(entry.name for entry in self._entries())]))
+
+    def _entries(self) -> list[EntryPoint]:
+        from importlib.metadata import entry_points  # half of what `import stgt` would take
+
+        return list(entry_points(group=self.group))
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        return self._known[name]
+
+    def items(self) -> list[tuple[str, Callable[..., Any]]]:
+        return list(self._known.items())
+
+
+ALGORITHMS = Registry("algorithm", "stgt.algorithms")
+TOPOLOGIES = Registry("topology", "stgt.topologies")
+PROBLEMS = Registry("problem", "stgt.problems")
+_BY_RESULT = {"Topology": TOPOLOGIES, "Problem": PROBLEMS}
+
+
+@overload
+def register(thing: Thing, /) -> Thing: ...
+
+
+@overload
+def register(*, name: str) -> Callable[[Thing], Thing]: ...
+
+
+def register(thing: Any = None, /, *, name: str | None = None) -> Any:
+    """Makes an algorithm, a topology or a problem known by its name.
+
+    A class is an algorithm. A function is what its result says: `-> stgt.Topology` or `-> stgt.Problem`.
+
+    Args:
+        thing: the class or function; left out where a name is given: `@stgt.register(name="led")`.
+        name: to be known by, instead of its own.
+
+    Returns:
+        What was given, so that it serves as a decorator; an argument's name that it does not have is answered by the
+        one that may be meant.
+    """
+    if thing is None:
+        return lambda given: _register(given, name)
+    return _register(thing, name)
+
+
+def _register(thing: Any, name: str | None) -> Any:
+    if isinstance(thing, type):
+        if not callable(getattr(thing, "check_class", None)):
+            raise ValueError(f"{thing.__name__} is no algorithm: derive it from stgt.Algorithm.")
+        thing.check_class()
+        thing.__init__ = spelt(thing.__init__, thing.__name__)
+        registry = ALGORITHMS
+    else:
+        result = getattr(thing, "__annotations__", {}).get("return")
+        word = result if isinstance(result, str) else getattr(result, "__name__", "")
+        found = _BY_RESULT.get(word.strip("'\"").rsplit(".", 1)[-1])
+        if not callable(thing) or found is None:
+            raise ValueError(
+                f"register was given {getattr(thing, '__name__', thing)!r}: give a class derived from stgt.Algorithm, "
+                "or a function that says what it makes, by -> stgt.Topology or -> stgt.Problem."
+            )
+        registry, thing = found, spelt(thing)
+    registry.add(name or thing.__name__, thing)
+    return thing
+
+
+def import_script(path: Path | str) -> None:
+    """Runs a script of the user's, so that what it registers is known by name.
+
+    Its folder is searched for what it imports, as if it were run by itself.
+    """
+    given, path = path, Path(path).resolve()
+    if not path.is_file():
+        raise ValueError(f"script {given}: there is no such file; give the path of a Python script.")
+    spec = importlib.util.spec_from_file_location(f"_imported_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"script {given}: it is not Python; give a file that ends in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look their annotations up
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[spec.name]
+        if isinstance(error, ValueError):
+            raise
+        raise ValueError(f"script {given} failed ({type(error).__name__}: {error}): mend the script.") from error
+
+
+def summary(thing: Callable[..., Any]) -> str:
+    """The first sentence of a docstring, in one line; "" if there is none."""
+    import inspect
+
+    words = inspect.getdoc(thing) or ""
+    return " ".join(words.split("\n\n")[0].split()).rstrip(":")
+
+
+def _origin(thing: Callable[..., Any]) -> tuple[str, str]:
+    return thing.__module__, thing.__qualname__

@@ -1,8 +1,0 @@
-"""Pictures: what to draw, and drawing it; and pages that show whole studies."""
-
-from stgt.report.figures import curves, draw
-from stgt.report.page import write_page
-from stgt.report.panels import Figure, Line, Panel, band, long_band
-from stgt.report.study import Network, Study
-
-__all__ = ["Figure", "Line", "Network", "Panel", "Study", "band", "curves", "draw", "long_band", "write_page"]

@@ -1,0 +1,77 @@
+"""Compiled programs are kept on disk, so that the next process need not compile them again.
+
+They lie in the user's cache folder, apart for each kind of processor; STGT_CACHE=FOLDER moves them, and an empty
+STGT_CACHE= keeps none. A cache that the user has given JAX already stays what it is.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import warnings
+from hashlib import blake2b
+from pathlib import Path
+
+from stgt._internal.xla import QUIET, jax
+
+LARGEST = 2**30  # bytes; beyond, the oldest programs go
+
+
+def keep_compiled() -> None:
+    """Has JAX keep what it compiles; where the folder cannot be written, it compiles anew each time."""
+    folder, features = _folder(), _features()
+    if not QUIET and "avx512" in features:
+        return  # each program that is loaded would come with a complaint: see stgt._internal.xla
+    given = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if folder is None or given is not None:
+        return
+    folder = folder / blake2b(features.encode(), digest_size=8).hexdigest()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _prune(folder)
+    except OSError:
+        return
+    if not os.access(folder, os.W_OK):
+        return
+    # Two processes may meet at an entry that is half written: it is then compiled anew, which is no news.
+    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def _folder() -> Path | None:
+    given = os.environ.get("STGT_CACHE")
+    if given is not None:
+        return Path(given).expanduser() if given else None
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "stgt" / "compiled"
+
+
+def _features() -> str:
+    """What the processor can do: a program compiled for one that can do more would crash."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = [line for line in lines if line.startswith(("flags", "Features", "model name"))]
+    return " ".join([platform.machine(), platform.processor(), *dict.fromkeys(named)])
+
+
+def _prune(folder: Path) -> None:
+    """Removes the oldest programs where there are too many, until half of the room is free again."""
+    files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in folder.iterdir() if file.is_file())
+    total = sum(size for _, size, _ in files)
+    if total <= LARGEST:
+        return
+    for _, size, file in files:
+        file.unlink(missing_ok=True)
+        total -= size
+        if total <= LARGEST // 2:
+            return

@@ -1,0 +1,274 @@
+"""Which of several runs is best, by a rule that can be said in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import chain, count, islice
+from typing import Any
+
+import numpy as np
+
+from stgt._internal.checks import check_choice, check_flag, check_number
+from stgt._internal.hyper import Frozen, brief, other_fields
+from stgt._internal.statistics import Interval, difference_interval
+from stgt.algorithms import Algorithm
+from stgt.simulator.metrics import ERRORS, over_seeds
+from stgt.simulator.trace import Trace
+from stgt.topology import Topology
+
+COSTS = {
+    "rounds": "communication rounds",
+    "gradients": "gradients computed by all nodes",
+    "messages": "messages sent by all nodes and a server",
+    "floats": "floats sent by all nodes and a server",
+    "seconds": "seconds of this computer",
+}
+SHARE = 0.1  # of the rounds, the last ones, over which an error is taken
+SHORTEST = 30  # rounds of which a tenth says anything
+
+
+@dataclass(frozen=True)
+class Rule(Frozen):
+    """The lowest error after the budget, or the least cost to a target.
+
+    Attributes:
+        metric: what is judged.
+        target: its value to be reached; None to judge by the error after all rounds.
+        cost: what reaching the target is to cost as little of as possible.
+        largest: is a larger value better, as for an accuracy?
+    """
+
+    metric: str
+    target: float | None = None
+    cost: str = "rounds"
+    largest: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.metric, str):
+            raise ValueError(f"by={self.metric!r}: give the name of a measurement, such as 'residual'.")
+        check_choice(self.cost, "cost", COSTS)
+        check_flag(self.largest, "largest")
+        if self.target is not None:
+            self._set(target=check_number(self.target, "target"))
+        elif self.cost != "rounds":
+            raise ValueError(f"cost={self.cost!r} without a target: give target=…, a value of {self.metric} to reach.")
+
+    def __str__(self) -> str:
+        if self.target is None:
+            first = "highest" if self.largest else "lowest"
+            return f"{first} {self.metric}, a mean over the seeds and the last {SHARE:.0%} of the rounds"
+        than = "at least" if self.largest else "at most"
+        return f"fewest {COSTS[self.cost]} until the mean over the seeds of {self.metric} is {than} {self.target:g}"
+
+    def error(self, trace: Trace) -> np.ndarray:
+        """What is judged after the budget, (seeds,); not finite where a run has left the finite numbers."""
+        return np.where(trace.diverged, np.nan, trace.tail(self.metric, SHARE).astype(np.float64))
+
+    def reached(self, trace: Trace) -> int | None:
+        """The first round at whose start the mean over the seeds is at the target; None if none is."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = trace[self.metric].astype(np.float64).mean(axis=0)
+        at = mean >= self.target if self.largest else mean <= self.target
+        return int(np.argmax(at)) if at.any() else None
+
+    def price(self, trace: Trace) -> float | None:
+        """The cost of reaching the target; None if it is not reached."""
+        r = self.reached(trace)
+        return None if r is None else float(trace.spent(self.cost)[:, r].mean())
+
+    def score(self, trace: Trace) -> float:
+        """The lower the better; infinite for a run that diverges or does not reach the target."""
+        if self.target is not None:
+            price = self.price(trace)
+            return np.inf if price is None else price
+        return self.ending(trace)
+
+    def ending(self, trace: Trace) -> float:
+        """The error after the budget, the lower the better; infinite where it is not finite."""
+        with np.errstate(over="ignore"):  # a diverging run is a result
+            error = float(self.error(trace).mean())
+        return np.inf if not np.isfinite(error) else -error if self.largest else error
+
+    def failure(self, trace: Trace) -> str:
+        """Why a run's score is infinite; "" if it is not."""
+        if np.isfinite(self.score(trace)):
+            return ""
+        if trace.diverged.any():
+            return "diverges"
+        return f"{self.metric} is not finite" if self.target is None else f"does not reach {self.target:g}"
+
+    def grows(self, trace: Trace) -> bool:
+        """Does the error still rise at the end of a run whose seeds are all finite, above where it began?
+
+        Of the means over the tenths of the rounds, the last is above the start, and in every seed above the one before;
+        and it is four times all others, or the last five rise more and more. So what comes up to its floor does not
+        grow, and noise about it hardly ever seems to.
+        """
+        values = trace[self.metric].astype(np.float64)
+        if self.largest or values.shape[1] < SHORTEST or not np.isfinite(values).all():
+            return False
+        tenths = np.stack([part.mean(axis=1) for part in np.array_split(values, 10, axis=1)], axis=1)
+        mean = tenths.mean(axis=0)
+        rises = np.diff(mean[-5:])
+        goes_on = mean[-1] > 4 * mean[:-1].max() > 0 or (rises[0] > 0 and (np.diff(rises) >= 0).all())
+        return bool(goes_on and mean[-1] > values[:, 0].mean() and (tenths[:, -1] > tenths[:, -2]).all())
+
+    def interval(self, trace: Trace) -> Interval:
+        """The error after the budget: its mean over the seeds and its 95 % interval, (mean, low, high)."""
+        return over_seeds(self.metric, self.error(trace))
+
+    def order(self, traces: Mapping[str, Trace]) -> list[str]:
+        """The names of traces, the best first; those that fail last, by their errors."""
+        scores = {name: (self.score(trace), self.ending(trace)) for name, trace in traces.items()}
+        return sorted(traces, key=lambda name: scores[name])
+
+    def groups(self, traces: Mapping[str, Trace]) -> list[tuple[str, ...]]:
+        """The names in order, those together that are not told apart from the first of their group."""
+        left, found = self.order(traces), []
+        while left:
+            first, *others = left
+            group = (first, *(one for one in others if self.tied(traces[first], traces[one])))
+            found.append(group)
+            left = [one for one in others if one not in group]
+        return found
+
+    def tied(self, first: Trace, second: Trace) -> bool | None:
+        """Does the 95 % interval of the difference between two runs hold 0? None where there is no interval.
+
+        What is compared is the error after the budget or, with a target, the cost until a seed itself is there, which
+        some seed may never be. Runs of the same seeds are compared seed by seed, as these share their noise.
+        """
+        values = [self._by_seed(trace) for trace in (first, second)]
+        low, high = difference_interval(
+            *values, paired=first.seeds == second.seeds, errors=self.target is not None or self.metric in ERRORS
+        )
+        return None if np.isnan(low) else low <= 0 <= high
+
+    def _by_seed(self, trace: Trace) -> np.ndarray:
+        """What two runs are compared by, (seeds,); not finite where a seed has none."""
+        if self.target is None:
+            return self.error(trace)
+        values = trace[self.metric]
+        at = values >= self.target if self.largest else values <= self.target
+        first = at.argmax(axis=1)
+        spent = trace.spent(self.cost)[range(len(first)), first]
+        return np.where(at.any(axis=1), spent, np.nan)
+
+    def choose(self, traces: Iterable[Trace]) -> Trace:
+        """The best of them; where the rule cannot tell, as all fail, the one that is lowest at the end."""
+        traces = list(traces)
+        scores = [self.score(trace) for trace in traces]
+        if not np.isfinite(scores).any():
+            scores = [self.ending(trace) for trace in traces]
+        return traces[int(np.argmin(scores))]
+
+
+def best(
+    traces: Iterable[Trace] | Trace,
+    by: str = "residual",
+    *,
+    target: float | None = None,
+    cost: str = "rounds",
+    largest: bool = False,
+) -> dict[str, Trace]:
+    """Each method at its best: of the runs of every method in `traces`, the best one, by the method's name.
+
+    Args:
+        traces: runs of one or more methods, as `sweep` returns them.
+        by: the measurement to judge by: its mean over the seeds and the last tenth of the rounds, the lower the better.
+        target: a value to be reached instead; the run that reaches it at the least `cost` is the best one.
+        cost: "rounds" (those in which anything was sent), "gradients", "messages", "floats" or "seconds".
+        largest: is a larger value better, as for an accuracy?
+
+    Returns:
+        A trace for each method, in the order in which they came; where no run of a method is finite, or reaches the
+        target, the trace's notes say so. An interval over the seeds that chose a run is too optimistic: run it again on
+        others, as `compare` does.
+    """
+    rule, groups = Rule(by, target, cost, largest), {}
+    traces = [traces] if isinstance(traces, Trace) else list(traces)
+    if not all(isinstance(trace, Trace) for trace in traces):
+        raise ValueError("traces: give a list of traces, as sweep returns them.")
+    for label, trace in zip(labels([(one.algorithm, one.topology) for one in traces]), traces, strict=True):
+        groups.setdefault(label, []).append(trace)
+    if not groups:
+        raise ValueError("traces is empty: give the traces of at least one run.")
+    return {label: noted(rule, label, rule.choose(runs)) for label, runs in groups.items()}
+
+
+def choose(rule: Rule, runs: Mapping[str, list[Trace]]) -> dict[str, Trace]:
+    """The best run of each method."""
+    return {label: rule.choose(traces) for label, traces in runs.items()}
+
+
+def fresh_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+    """As many others, the next ones: what is chosen on some seeds looks better on these than it is."""
+    others = (seed for seed in chain(range(max(seeds) + 1, 2**32), count()) if seed not in seeds)
+    return tuple(islice(others, len(seeds)))
+
+
+def in_a_row(seeds: Sequence[int], word: str = "") -> str:
+    """ "seeds 0–4", or all of them where they are not in a row; without the word, the numbers only."""
+    row = len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds)))
+    numbers = f"{seeds[0]}–{seeds[-1]}" if row else ", ".join(map(str, seeds))
+    return f"{word}{'' if len(seeds) == 1 else 's'} {numbers}" if word else numbers
+
+
+def noted(rule: Rule, label: str, trace: Trace) -> Trace:
+    """The trace with a note if it is the best of runs that all fail."""
+    why = rule.failure(trace)
+    return replace(trace, notes=(*trace.notes, f"{label} at its best {why}.")) if why else trace
+
+
+def labels(methods: list[tuple[Algorithm, Topology]]) -> list[str]:
+    """A name for each method: its label, with the options and the topology by which those of one label differ.
+
+    Real-valued hyper-parameters do not make another method: they are what is tuned.
+    """
+    found = []
+    for algorithm, topology in methods:
+        kin = [(one, where) for one, where in methods if one.label == algorithm.label]
+        parts = []
+        for name in _shape_options(algorithm):
+            if len({repr(getattr(one, name, None)) for one, _ in kin}) > 1:
+                parts.append(f"{name}={getattr(algorithm, name)}")
+        if len({where.name for _, where in kin}) > 1:
+            parts.append(topology.name)
+        found.append(f"{algorithm.label} ({', '.join(parts)})" if parts else algorithm.label)
+    return found
+
+
+def distinct(names: list[str]) -> list[str]:
+    """The names, with a number where one occurs more than once."""
+    return [f"{name} #{i + 1}" if names.count(name) > 1 else name for i, name in enumerate(names)]
+
+
+def varied(algorithms: list[Algorithm]) -> list[str]:
+    """The hyper-parameters in which runs of a method differ."""
+    first: Any = algorithms[0]
+    names = [field.name for field in fields(first)] if is_dataclass(first) else list(first.description["options"])
+    return [name for name in names if len({str(getattr(one, name)) for one in algorithms}) > 1]
+
+
+def in_words(algorithm: Algorithm, algorithms: list[Algorithm]) -> str:
+    """What sets one of them apart, such as "gamma=0.1"."""
+    values = {name: getattr(algorithm, name) for name in varied(algorithms) or ["gamma"]}
+    words = [f"{value:g}" if isinstance(value, float) else brief(value) for value in values.values()]
+    return ", ".join(f"{name}={word}" for name, word in zip(values, words, strict=True))
+
+
+def edge(algorithm: Algorithm, algorithms: list[Algorithm]) -> str:
+    """A remark if a value at the end of its grid was chosen: a better one may lie beyond."""
+    for name in varied(algorithms):
+        values = [getattr(one, name) for one in algorithms]
+        if all(isinstance(value, float) for value in values):
+            chosen = getattr(algorithm, name)
+            if chosen in (min(values), max(values)):
+                end = "least" if chosen == min(values) else "largest"
+                return f"{end} {name} of the grid"
+    return ""
+
+
+def _shape_options(algorithm: Any) -> tuple[str, ...]:
+    return other_fields(type(algorithm)) if is_dataclass(algorithm) else ()

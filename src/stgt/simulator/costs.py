@@ -1,0 +1,65 @@
+"""What a run costs all nodes: gradients, messages, floats, and rounds in which they communicate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stgt.algorithms import Algorithm
+from stgt.simulator.setting import Setting
+from stgt.topology import Topology
+
+DRAWS = 100  # rounds of a random schedule whose links are counted
+
+
+def counts(setting: Setting, links: np.ndarray) -> dict[str, np.ndarray]:
+    """The cumulative gradients, messages and floats of runs whose rounds used `links` links, (runs, rounds)."""
+    algorithm, topology, problem = setting.algorithm, setting.topology, setting.problem
+    samples, again = setting.samples, bool(algorithm.exchanges_again)
+    calls = setting.oracle.calls(samples)
+    steps = algorithm.tau + ("anchor" in algorithm.reads)
+    a_round = np.full(links.shape, topology.sampled * steps * calls)
+    initial = problem.n * (setting.oracle.initial_calls(samples) + (algorithm.starts_warm or again) * calls)
+    cost = algorithm.cost(round(samples))
+    # Through a server a link is a worker's way up or down; half of them each.
+    vectors = (cost.up + cost.down) / 2 if topology.has_server else cost.vectors
+    return {
+        "gradients": initial + _cumulative(a_round),
+        "messages": _cumulative(links * (1 + again) * algorithm.gossips),
+        "floats": _cumulative(links * vectors * problem.p),
+    }
+
+
+def communications(links: np.ndarray) -> np.ndarray:
+    """In how many rounds so far some node sent anything, of runs whose rounds used `links` links, (runs, rounds)."""
+    return _cumulative((links > 0).astype(np.float64))
+
+
+def pushed_share(algorithm: Algorithm) -> float:
+    """The share of what is sent that is pushed."""
+    sent = (*algorithm.exchanges, *algorithm.exchanges_again)
+    return sum(one.pushed for one in sent) / len(sent)
+
+
+def links_used(algorithm: Algorithm, topology: Topology, r: int, seed: int = 0) -> float:
+    """The links of round r; where C_r has others than R_r, the mean over the vectors sent."""
+    if not topology.has_push:
+        return topology.links(r, seed)
+    share = pushed_share(algorithm)
+    return (1 - share) * topology.links(r, seed) + share * topology.links(r, seed, pushed=True)
+
+
+def floats_a_round(setting: Setting) -> tuple[float, float]:
+    """Floats that a node sends and receives in a round, on average over a period or over draws."""
+    topology, cost = setting.topology, setting.algorithm.cost(round(setting.samples))
+    rounds = topology.period or DRAWS
+    links = np.array([[links_used(setting.algorithm, topology, r) for r in range(rounds)]])
+    total = counts(setting, links)["floats"][0, -1]
+    a_node = float(total) / (rounds * topology.n) * float(setting.algorithm.talks)
+    if not topology.has_server:
+        return a_node, a_node  # what one sends another receives
+    both = cost.up + cost.down
+    return a_node * cost.up / both, a_node * cost.down / both
+
+
+def _cumulative(a_round: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros((len(a_round), 1)), np.cumsum(a_round, axis=1)], axis=1)

@@ -1,0 +1,304 @@
+"""One run as JAX traces it: a round, its local steps, the exchange, the measurements.
+
+What decides the compiled program (the algorithm's kind, tau, shapes, the graph's layout, how many runs there are) is
+static; everything else (stepsizes, data, the seeds themselves, the number of rounds) is an argument, so that another
+value does not compile again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stgt._internal.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
+from stgt._internal.xla import jax, jnp, lax
+from stgt.algorithms import Algorithm, Sent
+from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
+from stgt.oracles import Oracle
+from stgt.simulator.cache import keep_compiled
+from stgt.simulator.costs import pushed_share
+from stgt.simulator.drive import CHUNK
+from stgt.simulator.metrics import Measured, finite, measure
+from stgt.simulator.mixing import average, mix, push
+from stgt.topology.structure import Average
+
+Array = Any
+Tree = Any
+UNROLLED = 16  # turns of a short loop; longer ones stay loops, as unrolled they take long to compile
+DRAWN_AT_ONCE = 2**22  # numbers; a round that needs more draws them step by step
+
+
+class JaxOps:
+    """What generic code asks of JAX."""
+
+    xp = jnp
+
+    def erfinv(self, x: Array) -> Array:
+        return lax.erf_inv(x)
+
+    def cond(self, flag: Array, change: Any, state: Any) -> Any:
+        return lax.cond(flag, change, lambda same: same, state)
+
+    def apart(self, make: Any, shape: tuple[int, ...], dtype: Any, step: Array) -> Array:
+        # XLA would fuse the generator into what follows, run it once per use and not vectorise it (4x slower): a loop
+        # whose one turn the compiler cannot foresee keeps them apart.
+        once = jnp.minimum(jnp.ravel(jnp.asarray(step))[0].astype(np.int32), 0) + 1
+        return lax.fori_loop(0, once, lambda turn, _: make(turn.astype(np.uint32)), jnp.zeros(shape, dtype))
+
+    def put(self, table: Array, index: Array, value: Array) -> Array:
+        return table.at[jnp.arange(table.shape[0]), index].set(value)
+
+    def loop(self, count: int, step: Any, state: Any) -> Any:
+        return lax.fori_loop(0, count, step, state, unroll=count if count <= UNROLLED else 1)
+
+    def switch(self, which: Array, branches: Any, *operands: Any) -> Any:
+        return lax.switch(which, branches, *operands)
+
+
+OPS = JaxOps()
+keep_compiled()
+
+
+@dataclass(frozen=True)
+class Static:
+    """What the compiled program depends on."""
+
+    model: Any
+    measured: Measured
+    n: int
+    p: int
+    participation: float
+    batch: int
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Inputs:
+    """Arguments of the compiled program that all runs of a batch share."""
+
+    data: dict[str, Array]
+    counts: Array | None
+    structure: Any
+    topology_seed: Array
+    optimum: Array | None
+    minimum: Array | None
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Carry:
+    """What goes from one round to the next."""
+
+    state: dict[str, Array]
+    memory: dict[str, Array]  # the oracle's
+    ahead: Array | None  # the gradient at x, for methods that exchange twice
+    diverged_at: Array
+
+
+class Workers(NamedTuple):
+    """The nodes that work in a round, and their data. `rows` is None if all do."""
+
+    rows: Array | None
+    nodes: Array
+    data: dict[str, Array]
+    counts: Array | None
+
+
+class Program:
+    """One run, while JAX traces it. The algorithm's `gamma` is the stepsize of the round that is traced."""
+
+    def __init__(self, static: Static, inputs: Inputs, algorithm: Algorithm, oracle: Oracle, seed: Array):
+        self.static, self.inputs, self.seed = static, inputs, seed
+        self.algorithm, self.oracle = algorithm, oracle
+        self.graph_seed = inputs.topology_seed + seed
+        self.structure = inputs.structure
+        if self.structure.sampled == static.n:
+            self.structure = Average(static.n)  # a server that calls everybody
+        gamma: Any = algorithm.gamma
+        self.gamma: Any = gamma[:, None] if gamma.ndim else gamma
+        self.dtype = gamma.dtype
+
+    def first(self, x: Array, state0: dict[str, Array]) -> Carry:
+        """The carry before round 0."""
+        memory = self.oracle.init(OPS, self.static.model, self.inputs.data, x)
+        gradient = mean = ahead = None
+        if self.algorithm.starts_warm:
+            gradient, memory = self.evaluate(self.workers(None), memory, x, jnp.int32(0), STREAM_INITIAL)
+            mean = jnp.broadcast_to(gradient.mean(axis=0), gradient.shape)
+        state = {**begin(self.algorithm, x, gradient, mean), **state0}
+        if self.algorithm.exchanges_again:
+            ahead, memory = self.evaluate(self.workers(None), memory, x, jnp.int32(0))
+        return Carry(state, memory, ahead, jnp.int32(-1))
+
+    def workers(self, rows: Array | None) -> Workers:
+        nodes = jnp.arange(self.static.n) if rows is None else rows
+        return Workers(rows, nodes, _take(self.inputs.data, rows), _take(self.inputs.counts, rows))
+
+    def draw(self, workers: Workers, step: Array, stream: int = STREAM_LOCAL) -> Tree:
+        clock = Clock(OPS, self.dtype, self.seed, workers.nodes, step, stream)
+        return self.oracle.draw(clock, self.static.p, workers.counts)
+
+    def evaluate(
+        self, workers: Workers, memory: Tree, x: Array, step: Array, stream: int = STREAM_LOCAL, drawn: Tree = None
+    ) -> tuple[Array, Tree]:
+        """The gradients of the workers at x, with the samples of `step`."""
+        drawn = self.draw(workers, step, stream) if drawn is None else drawn
+        return self.oracle.gradient(OPS, self.static.model, workers.data, memory, x, drawn)
+
+    def local_steps(self, workers: Workers, state: Tree, memory: Tree, ahead: Array | None, r: Array) -> Any:
+        """tau steps of the workers, and what the algorithm asks to know of them."""
+        algorithm, reads, tau = self.algorithm, self.algorithm.reads, self.algorithm.tau
+        gamma = self.gamma if jnp.ndim(self.gamma) == 0 else _take(self.gamma, workers.rows)
+        start, steps, kept = state["x"], r * tau + jnp.arange(tau), readable(algorithm, state)
+        anchor = None
+        if "anchor" in reads:
+            anchor, memory = self.evaluate(workers, memory, start, steps[0], STREAM_ANCHOR)
+
+        size = self.static.batch * tau * len(start) * self.oracle.width(self.static.p)
+        drawn = self.draw(workers, steps) if size <= DRAWN_AT_ONCE else None
+        # A step that returns its gradient costs a copy, so only methods that ask for the last one pay it.
+        keep = "last" in reads
+
+        def move(x: Array, g: Array) -> Array:
+            return x - gamma * (g + algorithm.correction(kept, x))
+
+        def step(carry: Tree, t: Tree) -> tuple[Tree, None]:
+            x, memory, _ = carry
+            g, memory = self.evaluate(workers, memory, x, t[0], drawn=t[1])
+            return (move(x, g), memory, g if keep else None), None
+
+        first = None
+        carry, begun = (start, memory, jnp.zeros_like(start) if keep else None), 0
+        if ahead is not None or "first" in reads:
+            first = ahead
+            if first is None:
+                first, memory = self.evaluate(workers, memory, start, steps[0], drawn=_at(drawn, 0))
+            carry, begun = (move(start, first), memory, first if keep else None), 1
+        if tau > begun:
+            carry, _ = lax.scan(step, carry, (steps[begun:], _at(drawn, slice(begun, None))))
+        end, memory, last = carry
+        local = after_steps(
+            algorithm,
+            start=start,
+            end=end,
+            gamma=gamma,
+            round=r,
+            participation=self.static.participation,
+            first=first,
+            last=last,
+            anchor=anchor,
+        )
+        return local, memory
+
+    def exchange(
+        self, rows: Array | None, r: Array, message: dict[str, Array], declared: tuple[Sent, ...]
+    ) -> dict[str, Array]:
+        """What the nodes `rows` hear of a message."""
+        if rows is not None:
+            return {name: average(value) for name, value in message.items()}
+        mixed = {**message}
+        for sent in declared:
+            for _ in range(self.algorithm.gossips):
+                mixed[sent.name] = self.mix(r, mixed[sent.name], sent)
+        return mixed
+
+    def mix(self, r: Array, value: Array, sent: Sent) -> Array:
+        pushing = self.structure.pushing
+        if pushing is not self.structure and (sent.pushed or sent.transposed):
+            way = pushing if sent.pushed else self.structure
+            return push(OPS, way, self.graph_seed, r, value, sent.transposed)
+        return mix(OPS, self.structure, self.graph_seed, r, value, sent.transposed)
+
+    def links(self, r: Array) -> Array:
+        structure = self.inputs.structure
+        used = structure.links(OPS, self.graph_seed, r)
+        if structure.pushing is structure:
+            return used
+        share = pushed_share(self.algorithm)
+        return (1 - share) * used + share * structure.pushing.links(OPS, self.graph_seed, r)
+
+    def round(self, carry: Carry, r: Array) -> tuple[Carry, Array]:
+        """One round; returns also the number of links it used."""
+        algorithm, structure = self.algorithm, self.structure
+        rows = structure.active(jnp, self.graph_seed, r)
+        workers, old = self.workers(rows), _take(carry.state, rows)
+        local, memory = self.local_steps(workers, old, _take(carry.memory, rows), _take(carry.ahead, rows), r)
+        kept = readable(algorithm, old)
+        message = say(algorithm, kept, local)
+        new = hear(algorithm, kept, local, self.exchange(rows, r, message, algorithm.exchanges))
+        used = self.links(r)
+        if algorithm.coin:
+            talk = coin(jnp, self.seed, r, algorithm.talks, self.dtype)
+            new = jax.tree.map(partial(jnp.where, talk), new, {**old, "x": local.end})
+            used = jnp.where(talk, used, 0.0)
+        ahead = carry.ahead
+        if ahead is not None:
+            gradient, memory = self.evaluate(workers, memory, new["x"], (r + 1) * algorithm.tau)
+            mixed = self.exchange(rows, r, say_again(algorithm, new, gradient), algorithm.exchanges_again)
+            new = hear_again(algorithm, new, gradient, mixed)
+            ahead = _put(ahead, rows, gradient)
+        state = {name: _put(carry.state[name], rows, value) for name, value in new.items()}
+        if rows is not None:
+            state |= self.held(state, new, hear(algorithm, kept, local, message), rows, r)
+        return Carry(state, _put(carry.memory, rows, memory), ahead, carry.diverged_at), used
+
+    def held(self, state: Tree, heard: Tree, kept: Tree, rows: Array, r: Array) -> dict[str, Array]:
+        """Where the fields that a server holds go: to everybody, or by relay to the workers of the next round."""
+        names = self.algorithm.held
+        following = self.structure.listening(jnp, self.graph_seed, r)
+        if following is None:
+            return {name: jnp.broadcast_to(heard[name][0], state[name].shape) for name in names}
+        return {name: state[name].at[rows].set(kept[name]).at[following].set(heard[name]) for name in names}
+
+    def measure(self, state: Tree) -> dict[str, Array]:
+        inputs, static = self.inputs, self.static
+        return measure(
+            jnp,
+            static.measured,
+            self.algorithm,
+            static.model,
+            inputs.data,
+            state,
+            inputs.optimum,
+            inputs.minimum,
+            static.participation,
+        )
+
+    def at(self, gamma: Array) -> Program:
+        """The same run in a round with this stepsize."""
+        return Program(self.static, self.inputs, at_stepsize(self.algorithm, gamma), self.oracle, self.seed)
+
+    def rounds(self, carry: Carry, start: Array, count: Array, gammas: Array) -> tuple[Carry, dict[str, Array]]:
+        """`count` ≤ CHUNK rounds from round `start` with stepsizes `gammas`; also what was measured at their starts."""
+
+        def body(i: Array, both: Any) -> Any:
+            carry, records = both
+            r, program = start + i, self.at(gammas[i])
+            values = program.measure(carry.state)
+            carry = program.watch(carry, r, values)
+            carry, values["links"] = program.round(carry, r)
+            return carry, {name: records[name].at[i].set(value) for name, value in values.items()}
+
+        records = {name: jnp.zeros(CHUNK, self.dtype) for name in (*self.static.measured.all_names, "links")}
+        return lax.fori_loop(0, count, body, (carry, records))
+
+    def watch(self, carry: Carry, r: Array, values: dict[str, Array]) -> Carry:
+        """Notes the first round at whose start a model, or what was measured of it, is not finite."""
+        whole = jnp.isfinite(carry.state["x"]).all() & finite(jnp, self.static.measured, values)
+        lost = ~whole & (carry.diverged_at < 0)
+        return Carry(carry.state, carry.memory, carry.ahead, jnp.where(lost, r, carry.diverged_at).astype(np.int32))
+
+
+def _take(tree: Tree, rows: Array | None) -> Tree:
+    return tree if rows is None else jax.tree.map(lambda leaf: leaf[rows], tree)
+
+
+def _put(tree: Tree, rows: Array | None, values: Tree) -> Tree:
+    return values if rows is None else jax.tree.map(lambda leaf, value: leaf.at[rows].set(value), tree, values)
+
+
+def _at(tree: Tree, position: Any) -> Tree:
+    return jax.tree.map(lambda leaf: leaf[position], tree)

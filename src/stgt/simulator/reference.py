@@ -1,0 +1,222 @@
+"""The reference: plain NumPy, one round after the other, to be read beside the paper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stgt._internal.ops import NUMPY as OPS
+from stgt._internal.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
+from stgt.algorithms import Algorithm, Local, Sent
+from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
+from stgt.algorithms.schedules import is_schedule, stepsize
+from stgt.simulator.costs import links_used
+from stgt.simulator.job import Job
+from stgt.simulator.metrics import finite, measure
+from stgt.simulator.standing import Standing
+
+
+class Run:
+    """One algorithm with one seed. All nodes are rows of (n, p) arrays. It begins, or goes on from where it stands."""
+
+    def __init__(self, job: Job, algorithm: Algorithm, seed: int, standing: Standing | None = None):
+        self.job, self.given, self.seed = job, algorithm, seed
+        self.dtype = np.dtype(job.dtype)
+        self.data = {name: _cast(leaf, self.dtype) for name, leaf in job.problem.data.items()}
+        self.diverged_at = -1
+        self.ahead: np.ndarray | None = None
+        self._set_stepsize(job.known_from)
+        if standing is None:
+            self._begin()
+        else:
+            self._go_on(standing)
+
+    def _begin(self) -> None:
+        job, algorithm = self.job, self.algorithm
+        x = job.x0.astype(self.dtype)
+        self.memory = job.oracle.init(OPS, job.problem.model, self.data, x)
+        gradient = mean = None
+        if algorithm.starts_warm:
+            gradient, self.memory = self.evaluate(x, 0, STREAM_INITIAL)
+            mean = np.broadcast_to(gradient.mean(axis=0), gradient.shape)
+        self.state = begin(algorithm, x, gradient, mean)
+        self.state |= {name: value.astype(self.dtype) for name, value in job.state0.items()}
+        if algorithm.exchanges_again:
+            self.ahead, self.memory = self.evaluate(x, 0)
+
+    def _go_on(self, standing: Standing) -> None:
+        """`standing` is of this run alone."""
+        self.state = {name: value[0].copy() for name, value in standing.state.items()}
+        self.memory = {name: value[0].copy() for name, value in standing.memory.items()}
+        self.ahead = None if standing.ahead is None else standing.ahead[0].copy()
+        self.diverged_at = int(standing.diverged_at[0])
+
+    def _set_stepsize(self, r: int) -> None:
+        """γ_r, a number or (n, 1): the algorithm's own, or what its schedule says."""
+        gamma: Any = self.given.gamma
+        if isinstance(gamma, tuple):
+            self.gamma: Any = np.array(gamma, dtype=self.dtype)[:, None]
+        else:
+            self.gamma = stepsize(gamma, r) if is_schedule(gamma) else gamma
+        self.algorithm = at_stepsize(self.given, self.gamma)
+
+    def evaluate(
+        self, x: np.ndarray, step: int, stream: int = STREAM_LOCAL
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Every node's stochastic gradient at its own x, with the samples of `step`."""
+        problem, oracle = self.job.problem, self.job.oracle
+        clock = Clock(OPS, self.dtype, self.seed, np.arange(problem.n), step, stream)
+        drawn = oracle.draw(clock, problem.p, problem.counts)
+        g, memory = oracle.gradient(OPS, problem.model, self.data, self.memory, x, drawn)
+        return g.astype(self.dtype, copy=False), memory
+
+    def local_steps(self, r: int, active: np.ndarray) -> Local:
+        """tau times x ← x − γ(g + correction), at the active nodes."""
+        algorithm, tau = self.algorithm, self.algorithm.tau
+        state = readable(algorithm, self.state)
+        anchor = first = last = None
+        x = start = self.state["x"]
+        if "anchor" in algorithm.reads:
+            anchor, memory = self.evaluate(start, r * tau, STREAM_ANCHOR)
+            self.memory = _where(active, memory, self.memory)
+        for t in range(tau):
+            if t == 0 and self.ahead is not None:
+                last = self.ahead
+            else:
+                last, memory = self.evaluate(x, r * tau + t)
+                self.memory = _where(active, memory, self.memory)
+            first = last if t == 0 else first
+            x = x - self.gamma * (last + algorithm.correction(state, x))
+        return after_steps(
+            algorithm,
+            start=start,
+            end=x,
+            gamma=self.gamma,
+            round=r,
+            participation=self.job.topology.participation,
+            first=first,
+            last=last,
+            anchor=anchor,
+        )
+
+    def mix(self, r: int, message: dict[str, np.ndarray], declared: tuple[Sent, ...]) -> dict[str, np.ndarray]:
+        """W_r times each field of a message; W_rᵀ for one that travels against the edges, C_r for a pushed one."""
+        mixed = {}
+        for sent in declared:
+            held = sent.name in self.algorithm.held
+            W = self.job.topology.matrix(r, self.seed, held=held, pushed=sent.pushed).astype(self.dtype)
+            mixed[sent.name] = message[sent.name]
+            for _ in range(self.algorithm.gossips):
+                mixed[sent.name] = (W.T if sent.transposed else W) @ mixed[sent.name]
+        return mixed
+
+    def round(self, r: int) -> float:
+        """One round; returns the number of links it used."""
+        self._set_stepsize(r)
+        algorithm, topology = self.algorithm, self.job.topology
+        active, listening = topology.active(r, self.seed), topology.listening(r, self.seed)
+        local = self.local_steps(r, active)
+        if algorithm.coin and not coin(np, self.seed, r, algorithm.talks, self.dtype):
+            self.state["x"] = np.where(active[:, None], local.end, self.state["x"])
+            return 0.0
+        state = readable(algorithm, self.state)
+        mixed = self.mix(r, say(algorithm, state, local), algorithm.exchanges)
+        for name, value in hear(algorithm, state, local, mixed).items():
+            hears = listening | active if name in algorithm.held else active
+            self.state[name] = np.where(hears[:, None], value, self.state[name])
+        if self.ahead is not None:
+            gradient, memory = self.evaluate(self.state["x"], (r + 1) * algorithm.tau)
+            self.memory = _where(active, memory, self.memory)
+            self.ahead = np.where(active[:, None], gradient, self.ahead)
+            mixed = self.mix(r, say_again(algorithm, self.state, self.ahead), algorithm.exchanges_again)
+            self.state = _where(active, hear_again(algorithm, self.state, self.ahead, mixed), self.state)
+        return links_used(algorithm, topology, r, self.seed)
+
+    def measure(self, r: int) -> dict[str, Any]:
+        """What is measured now, with the stepsize of round r."""
+        self._set_stepsize(r)
+        optimum = self.job.optimum
+        return measure(
+            np,
+            self.job.measured,
+            self.algorithm,
+            self.job.problem.model,
+            self.data,
+            self.state,
+            None if optimum is None else optimum.astype(self.dtype),
+            self.job.minimum,
+            self.job.topology.participation,
+        )
+
+    def watch(self, r: int, values: dict[str, Any]) -> None:
+        """Notes the first round at whose start a model, or what was measured of it, is not finite."""
+        if self.diverged_at < 0 and not (np.isfinite(self.state["x"]).all() and finite(np, self.job.measured, values)):
+            self.diverged_at = r
+
+
+def _where(active: np.ndarray, new: dict[str, np.ndarray], old: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    if active.all():
+        return dict(new)
+    return {name: np.where(active.reshape(-1, *[1] * (new[name].ndim - 1)), new[name], old[name]) for name in new}
+
+
+def _cast(leaf: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return leaf.astype(dtype) if np.issubdtype(leaf.dtype, np.floating) else leaf
+
+
+class Reference:
+    """The runs of a job, one after the other; an `Engine`."""
+
+    def __init__(self, job: Job):
+        self.job = job
+        pairs = [(setting.algorithm, seed) for setting in job.settings for seed in job.seeds]
+        with _diverging():
+            self.runs = [
+                Run(job, *pair, None if job.standing is None else job.standing.of(slice(i, i + 1)))
+                for i, pair in enumerate(pairs)
+            ]
+
+    def advance(self, first: int, count: int) -> dict[str, np.ndarray]:
+        found = []
+        with _diverging():
+            for run in self.runs:
+                rows = []
+                for r in range(first, first + count):
+                    values = run.measure(r)
+                    run.watch(r, values)
+                    rows.append({**values, "links": run.round(r)})
+                found.append(rows)
+        names = (*self.job.measured.all_names, "links")
+        return {name: np.array([[row[name] for row in rows] for rows in found]) for name in names}
+
+    def measure(self, r: int) -> dict[str, np.ndarray]:
+        with _diverging():
+            found = [run.measure(max(0, r - 1)) for run in self.runs]
+            for run, values in zip(self.runs, found, strict=True):
+                run.watch(r, values)
+        return {name: np.array([one[name] for one in found]) for name in self.job.measured.all_names}
+
+    @property
+    def diverged_at(self) -> np.ndarray:
+        return np.array([run.diverged_at for run in self.runs])
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        return {name: np.stack([run.state[name] for run in self.runs]) for name in self.runs[0].state}
+
+    def standing(self, rounds: int, links: np.ndarray) -> Standing:
+        first = self.runs[0]
+        return Standing(
+            rounds=rounds,
+            state=self.state,
+            memory={name: np.stack([run.memory[name] for run in self.runs]) for name in first.memory},
+            ahead=None if first.ahead is None else np.stack([np.asarray(run.ahead) for run in self.runs]),
+            diverged_at=self.diverged_at,
+            links=links,
+        )
+
+
+def _diverging() -> np.errstate:
+    """A diverging run is a result."""
+    return np.errstate(over="ignore", invalid="ignore")

@@ -1,0 +1,298 @@
+"""The way in: `simulate` and `sweep`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stgt._internal.checks import check_choice, check_count, spelt
+from stgt._internal.hyper import other_fields, real_fields
+from stgt._internal.loggers import as_logger
+from stgt._internal.progress import Progress, shown, split_progress
+from stgt.algorithms import Algorithm
+from stgt.oracles import Oracle
+from stgt.problems.base import Problem
+from stgt.simulator.checkpoint import Checkpoint, as_checkpoint, found_at
+from stgt.simulator.choice import in_words, varied
+from stgt.simulator.costs import counts
+from stgt.simulator.drive import Engine, Interrupt, Result, drive, interrupts
+from stgt.simulator.job import Callback, Job, prepare
+from stgt.simulator.resume import (
+    as_traces,
+    check_measured_again,
+    check_parts_again,
+    check_seeds_again,
+    going_on,
+    longer,
+    resumed_options,
+)
+from stgt.simulator.trace import Trace
+from stgt.topology import Topology
+
+OPTIONS = (
+    "x0", "state0", "oracle", "metrics", "dtype", "engine", "resume", "checkpoint", "callback", "every", "logger",
+    "progress",
+)  # fmt: skip
+ENGINES = {"jax": "jax", "numpy": "numpy", "simulator": "jax", "reference": "numpy"}
+
+
+@spelt
+def simulate(
+    algorithm: Algorithm,
+    problem: Problem,
+    topology: Topology,
+    rounds: int,
+    seeds: int | Iterable[int] = 1,
+    *,
+    x0: Any = None,
+    state0: Mapping[str, Any] | None = None,
+    oracle: Oracle | None = None,
+    metrics: Any = None,
+    dtype: str | None = None,
+    engine: str | None = None,
+    resume: Trace | None = None,
+    checkpoint: Path | str | None = None,
+    callback: Callback | None = None,
+    every: int | None = None,
+    logger: Any = None,
+    progress: Progress | bool | None = None,
+) -> Trace:
+    """Runs an algorithm on a problem over a topology, and measures it at the start of each round.
+
+    Args:
+        algorithm: such as `stgt.STGT(gamma=0.1, tau=10)`.
+        problem: from `stgt.problems`.
+        topology: from `stgt.topology`, with as many nodes as the problem.
+        rounds: how many to make; each has `algorithm.tau` local steps and an exchange, which ProxSkip's coin may skip.
+        seeds: how many runs (seeds 0, 1, …), or the list of their seeds. A run's seed decides its gradient noise or
+            samples and, together with the topology's own, its random graphs.
+        x0: the first model, (p,), or one for each node, (n, p), or a pytree like the problem's parameters; if left out,
+            the parameters that the problem was made with, or 0.
+        state0: first values of the algorithm's other fields by name, such as {"c": …}; refused if they break what the
+            algorithm conserves.
+        oracle: where gradients come from; the problem's own if left out.
+        metrics: names to measure, to save time, all that there are if left out; {"accuracy": f} measures f(mean model)
+            beside them, `stgt.of_state(f)` f of all nodes' state; a list may hold names and such dicts.
+        dtype: "float32" or "float64"; if left out, float32 for the simulator and float64 for the reference.
+        engine: "jax" (or "simulator"), compiled, if left out, or "numpy" (or "reference"), plain.
+        resume: a trace to go on from, for `rounds` more rounds: all its seeds, to the same bits as in one go.
+        checkpoint: a file to save the run to as it goes; the same call goes on from it, up to `rounds` rounds.
+        callback: called with (round, state) every so many rounds, `state` being a dict of arrays (seeds, n, p).
+        every: how many rounds lie between two callbacks (1 if left out) and checkpoints (about 30 seconds if left out).
+        logger: where the mean over the seeds of each measurement goes as it is made, by its name, with the round as the
+            step: a TensorBoard `SummaryWriter`, a W&B run, `mlflow`, a path that ends in .csv, or a function of
+            (values, step). If it fails there is a warning, and the run goes on.
+        progress: True for a bar with rounds a second and the present error; or a function, called with (done, total).
+
+    Returns:
+        A `Trace`. A run that diverges is a result: `trace.diverged_at` says at which round. Ctrl-C ends a run early:
+        its trace so far is returned, marked as `interrupted`, and `resume` goes on from it.
+
+    Example:
+        >>> import stgt
+        >>> problem = stgt.problems.ridge(n=8, p=2, noise=0.0)
+        >>> trace = stgt.simulate(stgt.STGT(gamma=0.1, tau=5), problem, stgt.topology.ring(8), rounds=300)
+        >>> bool(trace.residual[0, -1] < 1e-8)
+        True
+    """
+    options = {name: value for name, value in locals().items() if name in OPTIONS}
+    return sweep(algorithm, problem, topology, rounds, seeds, grid={}, **options)[0]
+
+
+@partial(spelt, also=OPTIONS)
+def sweep(
+    algorithm: Algorithm,
+    problem: Problem,
+    topology: Topology,
+    rounds: int,
+    seeds: int | Iterable[int] = 1,
+    *,
+    grid: Mapping[str, Iterable[Any]],
+    **options: Any,
+) -> list[Trace]:
+    """`simulate` for every combination of the hyper-parameters in `grid`, those that share a program in one batch.
+
+    Args:
+        grid: values by name, such as {"gamma": [0.1, 0.2, 0.4]}; stepsizes may be functions of the round. The last name
+            varies fastest. An option that shapes the program, such as tau, makes a batch for each of its values.
+        options: those of `simulate`; `resume` takes the list of traces that a sweep returned, `callback` is given the
+            runs of all combinations, one after the other, and `logger` their values as "gamma=0.1/residual", of several
+            batches as "tau=5/gamma=0.1/residual". `callback` and `checkpoint` are for one batch.
+
+    Returns:
+        A trace for each combination; `trace.algorithm` has its values.
+    """
+    algorithms = combinations(algorithm, grid)
+    words = getattr(algorithm, "label", "rounds")
+    with shown(options.pop("progress", None), words) as progress, interrupts() as interrupt:
+        return run_all(algorithms, problem, topology, rounds, seeds, interrupt, progress=progress, **options)
+
+
+def run_all(
+    algorithms: list[Algorithm],
+    problem: Problem,
+    topology: Topology,
+    rounds: int,
+    seeds: Any,
+    interrupt: Interrupt,
+    *,
+    progress: Progress | None = None,
+    logger: Any = None,
+    resume: Any = None,
+    **options: Any,
+) -> list[Trace]:
+    """Runs algorithms of one kind, those together that share a program; a trace for each, in their order."""
+    groups = sharing(algorithms)
+    if len(groups) == 1:
+        given = {"progress": progress, "logger": logger, "resume": resume, **options}
+        return run_together(algorithms, problem, topology, rounds, seeds, interrupt, **given)
+    firsts = [algorithms[group[0]] for group in groups]
+    for name in ("checkpoint", "callback"):
+        if options.get(name) is not None:
+            shapes = ", ".join(varied(firsts))
+            raise ValueError(f"{name} was given, but {shapes} in the grid makes several programs: leave one out.")
+    before = None if resume is None else as_traces(resume, len(algorithms))
+    ticks = split_progress(progress, [sum(algorithms[i].tau for i in group) for group in groups])
+    logger, found = as_logger(logger), dict[int, Trace]()
+    for group, first, tick in zip(groups, firsts, ticks, strict=True):
+        own = {
+            "progress": tick,
+            "logger": None if logger is None else logger.under(in_words(first, firsts)),
+            "resume": None if before is None else [before[i] for i in group],
+        }
+        members = [algorithms[i] for i in group]
+        traces = run_together(members, problem, topology, rounds, seeds, interrupt, **own, **options)
+        found |= zip(group, traces, strict=True)
+    return [found[i] for i in range(len(algorithms))]
+
+
+def sharing(algorithms: list[Algorithm]) -> list[list[int]]:
+    """The places of those that share a compiled program: they differ in real-valued hyper-parameters only."""
+    if len(algorithms) == 1:
+        return [[0]]
+    found: dict[Any, list[int]] = {}
+    for place, one in enumerate(algorithms):
+        found.setdefault(tuple(getattr(one, name) for name in other_fields(type(one))), []).append(place)
+    return list(found.values())
+
+
+def run_together(
+    algorithms: list[Algorithm],
+    problem: Problem,
+    topology: Topology,
+    rounds: int,
+    seeds: Any,
+    interrupt: Interrupt,
+    *,
+    engine: str | None = None,
+    resume: Any = None,
+    checkpoint: Path | str | Checkpoint | None = None,
+    **options: Any,
+) -> list[Trace]:
+    """Runs algorithms that share a compiled program, until all rounds are made or `interrupt` is asked for."""
+    if engine is not None:
+        engine = ENGINES[check_choice(engine, "engine", ENGINES)]
+    before = None if resume is None else as_traces(resume, len(algorithms))
+    rounds = check_count(rounds, "rounds", 0) + (before[0].rounds if before else 0)
+    kept = as_checkpoint(checkpoint)
+    if kept is not None and kept.path.exists():
+        before = found_at(kept.path, len(algorithms), rounds, before)
+    again = resume is None
+    if before:
+        check_parts_again(algorithms, problem, topology, before)
+        engine = engine or before[0].engine
+        insists = getattr(algorithms[0], "oracle", None) is not None
+        options, seeds = resumed_options(options, before[0], insists, again), check_seeds_again(seeds, before[0], again)
+    engine = engine or "jax"
+    options["dtype"] = options.get("dtype") or ("float32" if engine == "jax" else "float64")
+    job = prepare(algorithms, problem, topology, rounds, seeds, **options)
+    if before:
+        job = going_on(job, engine, before, rounds - before[0].rounds, again)
+    made = _engine(engine)(job)
+    if before:
+        check_measured_again(job, made, before)
+
+    def finished(results: list[Result]) -> list[Trace]:
+        found = [_trace(job, engine, which, result) for which, result in enumerate(results)]
+        return [longer(*pair) for pair in zip(before, found, strict=True)] if before else found
+
+    if kept is None:
+        return finished(drive(job, made, interrupt))
+    traces = finished(drive(job, made, interrupt, lambda results: kept.keep(finished(results)), kept.interval))
+    kept.keep(traces)
+    return traces
+
+
+def _trace(job: Job, engine: str, which: int, result: Result) -> Trace:
+    setting = job.settings[which]
+    notes = _notes(setting.algorithm, setting.topology)
+    if result.interrupted:
+        end = job.first + job.rounds
+        notes += (f"{setting.algorithm.label} was interrupted after {result.standing.rounds} of {end} rounds.",)
+    return Trace(
+        algorithm=setting.algorithm,
+        problem=setting.problem,
+        topology=setting.topology,
+        oracle=setting.oracle,
+        seeds=job.seeds,
+        values={**result.values, **counts(setting, result.standing.links)},
+        seconds=result.seconds,
+        origin=job.origin,
+        standing=result.standing,
+        measured=job.measured,
+        engine=engine,
+        dtype=job.dtype,
+        interrupted=result.interrupted,
+        absent=job.absent,
+        notes=notes,
+    )
+
+
+def _notes(algorithm: Algorithm, topology: Topology) -> tuple[str, ...]:
+    other = algorithm.same_as(topology.has_server)
+    if not other:
+        return ()
+    where = "" if algorithm.same_as(not topology.has_server) == other else " without a server"
+    return (f"{algorithm.label} as given{where} is {other}: their curves coincide.",)
+
+
+def _engine(name: str) -> Callable[[Job], Engine]:
+    # Imported late: JAX takes a second to load, and the reference does without.
+    if name == "numpy":
+        from stgt.simulator.reference import Reference
+
+        return Reference
+    from stgt.simulator.simulator import Simulator
+
+    return Simulator
+
+
+def combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[Any]]) -> list[Algorithm]:
+    """The algorithm with every combination of the values in `grid`."""
+    if not isinstance(grid, Mapping):
+        raise ValueError(f"grid={grid!r}: give a dict of lists of values by name.")
+    if not isinstance(algorithm, Algorithm) or not grid:
+        return [algorithm]
+    names = {field.name for field in fields(algorithm)}
+    chosen: dict[str, list[Any]] = {}
+    for name, values in grid.items():
+        if name not in names:
+            raise ValueError(f"grid has {name!r}: {algorithm.label} has {', '.join(sorted(names))}.")
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise ValueError(f"grid[{name!r}]={values!r}: give a list of values.")
+        chosen[name] = list(values)
+        if not chosen[name]:
+            raise ValueError(f"grid[{name!r}] is empty: give at least one value.")
+    made = [
+        replace(algorithm, **dict(zip(chosen, values, strict=True))) for values in itertools.product(*chosen.values())
+    ]
+    for name in chosen:
+        if name in real_fields(type(algorithm)) and len({np.shape(getattr(one, name)) for one in made}) > 1:
+            raise ValueError(f"grid[{name!r}] mixes one value and one for each node: give all in one form.")
+    return made

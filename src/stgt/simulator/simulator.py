@@ -1,0 +1,215 @@
+"""The simulator: runs compiled by JAX, seeds and hyper-parameters in one batch."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from stgt._internal.closures import Traced
+from stgt._internal.xla import jax, jnp
+from stgt.algorithms import Algorithm
+from stgt.algorithms.calls import at_stepsize
+from stgt.oracles import Oracle
+from stgt.simulator.drive import CHUNK
+from stgt.simulator.job import Job
+from stgt.simulator.metrics import Measured, OfState, own_value
+from stgt.simulator.mixing import as_pytree
+from stgt.simulator.program import Carry, Inputs, Program, Static
+from stgt.simulator.setting import Setting
+from stgt.simulator.standing import Standing
+from stgt.simulator.traced import single, stacked
+from stgt.topology import Structure
+
+Array = Any
+Tree = Any
+NOTHING = Measured()
+
+
+@partial(jax.jit, static_argnames="static")
+def _begin(
+    static: Static,
+    inputs: Inputs,
+    algorithms: Algorithm,
+    oracle: Oracle,
+    seeds: Array,
+    gammas: Array,
+    x: Array,
+    state0: Tree,
+) -> Carry:
+    def one(algorithm: Algorithm, seed: Array, gamma: Array) -> Carry:
+        return Program(static, inputs, at_stepsize(algorithm, gamma), oracle, seed).first(x, state0)
+
+    return jax.vmap(one)(algorithms, seeds, gammas)
+
+
+@partial(jax.jit, static_argnames="static", donate_argnames="carry")
+def _advance(
+    static: Static,
+    inputs: Inputs,
+    algorithms: Algorithm,
+    oracle: Oracle,
+    seeds: Array,
+    gammas: Array,
+    carry: Carry,
+    start: Array,
+    count: Array,
+) -> tuple[Carry, dict[str, Array]]:
+    def one(algorithm: Algorithm, seed: Array, gammas: Array, c: Carry) -> Any:
+        program = Program(static, inputs, at_stepsize(algorithm, gammas[0]), oracle, seed)
+        return program.rounds(c, start, count, gammas)
+
+    return jax.vmap(one)(algorithms, seeds, gammas, carry)
+
+
+@partial(jax.jit, static_argnames="static")
+def _finish(
+    static: Static,
+    inputs: Inputs,
+    algorithms: Algorithm,
+    oracle: Oracle,
+    seeds: Array,
+    gammas: Array,
+    carry: Carry,
+    r: Array,
+) -> tuple[Array, dict[str, Array]]:
+    def one(algorithm: Algorithm, seed: Array, gamma: Array, c: Carry) -> Any:
+        program = Program(static, inputs, at_stepsize(algorithm, gamma), oracle, seed)
+        values = program.measure(c.state)
+        return program.watch(c, r, values).diverged_at, values
+
+    return jax.vmap(one)(algorithms, seeds, gammas, carry)
+
+
+class Simulator:
+    """All runs of a job in one batch; an `Engine`."""
+
+    def __init__(self, job: Job):
+        self.job, self.dtype = job, np.dtype(job.dtype)
+        runs = [(setting, seed) for setting in job.settings for seed in job.seeds]
+        with self._precision():
+            options = {"measured": job.measured, "optimum": job.optimum, "minimum": job.minimum, "batch": len(runs)}
+            static, inputs, oracle = assemble(job.settings[0], self.dtype, **options)
+            # The stepsize of each round comes as an argument: a schedule, or another one, is the same program.
+            algorithms = stacked([at_stepsize(setting.algorithm, None) for setting, _ in runs], self.dtype)
+            seeds = jnp.asarray([seed for _, seed in runs], np.uint32)
+            self._shared = (static, inputs, algorithms, oracle, seeds)
+            self._carry = self._first() if job.standing is None else self._continued(job.standing)
+            if job.rounds:
+                self._advance(job.first, 0)  # compiles it, so that it is not counted with the rounds
+        self._diverged_at = np.asarray(self._carry.diverged_at)
+
+    def advance(self, first: int, count: int) -> dict[str, np.ndarray]:
+        with self._precision():
+            records = self._advance(first, count)
+        self._diverged_at = np.asarray(self._carry.diverged_at)
+        # Copies: a view would keep all of the padded record.
+        return {name: np.asarray(values)[:, :count].copy() for name, values in records.items()}
+
+    def measure(self, r: int) -> dict[str, np.ndarray]:
+        with self._precision():
+            gammas = self._gammas(max(r - 1, 0), 1)[:, 0]
+            diverged_at, values = _finish(*self._shared, gammas, self._carry, jnp.int32(r))
+        self._diverged_at = np.asarray(diverged_at)
+        return {name: np.asarray(value, self.dtype) for name, value in values.items()}
+
+    @property
+    def diverged_at(self) -> np.ndarray:
+        return self._diverged_at
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        return {name: np.array(value) for name, value in self._carry.state.items()}
+
+    def standing(self, rounds: int, links: np.ndarray) -> Standing:
+        carry = self._carry
+        return Standing(
+            rounds=rounds,
+            state=self.state,
+            memory={name: np.array(value) for name, value in carry.memory.items()},
+            ahead=None if carry.ahead is None else np.array(carry.ahead),
+            diverged_at=self._diverged_at,
+            links=links,
+        )
+
+    def _advance(self, first: int, count: int) -> dict[str, Array]:
+        gammas = self._gammas(first, count)
+        self._carry, records = _advance(*self._shared, gammas, self._carry, jnp.int32(first), jnp.int32(count))
+        return records
+
+    def _gammas(self, first: int, count: int) -> Array:
+        """The stepsizes of the next rounds, (runs, CHUNK) or (runs, CHUNK, n), filled up where fewer are asked for."""
+        start = first - self.job.known_from
+        found = [gammas[start : start + max(count, 1)] for gammas in self.job.gammas for _ in self.job.seeds]
+        padding = [(0, CHUNK - len(found[0]))] + [(0, 0)] * (found[0].ndim - 1)
+        return jnp.asarray(np.stack([np.pad(one, padding, mode="edge") for one in found]), self.dtype)
+
+    def _first(self) -> Carry:
+        x, state0 = jnp.asarray(self.job.x0, self.dtype), _cast(self.job.state0, self.dtype)
+        return _begin(*self._shared, self._gammas(self.job.first, 1)[:, 0], x, state0)
+
+    def _continued(self, standing: Standing) -> Carry:
+        state, memory = _cast(standing.state, self.dtype), _cast(standing.memory, self.dtype)
+        ahead = None if standing.ahead is None else jnp.asarray(standing.ahead, self.dtype)
+        return Carry(state, memory, ahead, jnp.asarray(standing.diverged_at, np.int32))
+
+    def _precision(self) -> ExitStack:
+        stack = ExitStack()
+        stack.enter_context(jax.enable_x64(self.job.dtype == "float64"))
+        stack.enter_context(jax.default_matmul_precision("highest"))
+        return stack
+
+
+def assemble(
+    setting: Setting,
+    dtype: np.dtype,
+    *,
+    measured: Measured = NOTHING,
+    optimum: np.ndarray | None = None,
+    minimum: float | None = None,
+    batch: int = 1,
+) -> tuple[Static, Inputs, Oracle]:
+    """The arguments of a compiled program that all its runs share."""
+    problem, topology = setting.problem, setting.topology
+    static = Static(
+        model=problem.model,
+        measured=Measured(measured.names, tuple((name, _keyed(name, f, setting, dtype)) for name, f in measured.own)),
+        n=problem.n,
+        p=problem.p,
+        participation=topology.participation,
+        batch=batch,
+    )
+    inputs = Inputs(
+        data=_cast(problem.data, dtype),
+        counts=None if problem.counts is None else jnp.asarray(problem.counts, np.int32),
+        structure=as_arrays(topology.structure, dtype),
+        topology_seed=jnp.asarray(topology.seed, np.uint32),
+        optimum=None if optimum is None else jnp.asarray(optimum, dtype),
+        minimum=None if minimum is None else jnp.asarray(minimum, dtype),
+    )
+    return static, inputs, single(setting.oracle, dtype)
+
+
+def as_arrays(structure: Structure, dtype: np.dtype) -> Structure:
+    """The structure with its numbers as JAX arrays."""
+    return _cast(as_pytree(structure), dtype)
+
+
+def _keyed(name: str, function: Any, setting: Setting, dtype: np.dtype) -> Any:
+    """A user's metric as a part of the compiled program's key."""
+    n, p = setting.problem.n, setting.problem.p
+    one = partial(own_value, jnp, name, function)
+    if not isinstance(function, OfState):
+        return Traced(one, jax.ShapeDtypeStruct((p,), dtype))
+    state = {field: jax.ShapeDtypeStruct((n, p), dtype) for field in setting.algorithm.state_fields}
+    return OfState(Traced(one, state))
+
+
+def _cast(tree: Tree, dtype: np.dtype) -> Tree:
+    def leaf(value: Any) -> Array:
+        value = np.asarray(value)
+        return jnp.asarray(value, dtype if np.issubdtype(value.dtype, np.floating) else None)
+
+    return jax.tree.map(leaf, tree)

@@ -1,0 +1,282 @@
+"""The result of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from stgt._internal.checks import NotCovered
+from stgt._internal.files import write_table, writing
+from stgt._internal.hyper import brief
+from stgt._internal.markup import many
+from stgt.algorithms import Algorithm
+from stgt.oracles import Oracle
+from stgt.problems.base import Problem
+from stgt.simulator.costs import communications
+from stgt.simulator.description import Saved
+from stgt.simulator.metrics import LYAPUNOV_PARTS, Measured, lyapunov_coefficients
+from stgt.simulator.standing import Standing
+from stgt.topology import Topology, contraction
+
+if TYPE_CHECKING:
+    import pandas
+
+MEANING = {
+    "residual": "‖x̄ − x*‖²",
+    "loss": "f(x̄) − f*",
+    "gradient_norm": "‖∇f(x̄)‖²",
+    "consensus": "‖X − 1x̄‖²",
+    "tracking": "‖Υ‖²",
+    "sum_c": "‖Σ c_i‖",
+    "lyapunov": "V, Eq_Lyapunov",
+    "communications": "rounds so far in which some node sent anything",
+    "gradients": "gradients computed by all nodes so far",
+    "messages": "messages sent so far, by all nodes and a server",
+    "floats": "floats sent so far, by all nodes and a server",
+    "seconds": "seconds of this computer, for all runs of the batch together",
+}
+_RHO: WeakKeyDictionary[Topology, float | None] = WeakKeyDictionary()  # worked out once, not at each checkpoint
+
+
+def as_frame(table: Any) -> pandas.DataFrame:
+    """A table of pandas, of columns or of rows; a ValueError where there is no pandas."""
+    try:
+        import pandas
+    except ImportError:
+        raise ValueError("pandas is not installed: pip install pandas, or use trace.to_csv(path).") from None
+    return pandas.DataFrame(table)
+
+
+class Best(NamedTuple):
+    """The best mean over the seeds that a run reached, and the round at whose start it did."""
+
+    value: float
+    round: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace:
+    """What a run measured, at the start of each round and after the last: arrays (seeds, rounds + 1).
+
+    Once every run of a batch has left the finite numbers no more rounds are made, and NaN stands for what is left out.
+    A round in which nobody sends anything, as of ProxSkip's coin or where every link fails, is a row too:
+    `trace["communications"]` counts the others, and wherever rounds are a cost or an axis they are these.
+
+    Attributes:
+        algorithm, problem, topology, oracle: what was run. Of a trace that was loaded from a file, the problem and the
+            topology have only the words and numbers that stand there (name, n, …).
+        seeds: the numbers of the runs.
+        values: the measurements by name; `trace["consensus"]` is the usual way to them.
+        seconds: of this computer since the first round, (rounds + 1,), compiling not counted.
+        origin: a checksum of the models, and of what else was given, that the runs began at.
+        standing: where the runs stand, all that they need to go on: `simulate(…, resume=trace)`.
+        measured: what is measured at each round's start.
+        engine, dtype: where it ran, and in which precision.
+        interrupted: did it end before the last round that was asked for?
+        absent: why a measurement is not there, by name.
+        notes: what a reader of the numbers must know, such as that the method is another one under these options.
+    """
+
+    algorithm: Algorithm
+    problem: Problem
+    topology: Topology
+    oracle: Oracle
+    seeds: tuple[int, ...]
+    values: dict[str, np.ndarray]
+    seconds: np.ndarray
+    origin: str
+    standing: Standing
+    measured: Measured
+    engine: str
+    dtype: str
+    interrupted: bool = False
+    absent: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def residual(self) -> np.ndarray:
+        """‖x̄ − x*‖² at the start of each round, (seeds, rounds + 1)."""
+        return self["residual"]
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        """The last state by field, (seeds, n, p)."""
+        return self.standing.state
+
+    @property
+    def x(self) -> np.ndarray:
+        """The last models, (seeds, n, p)."""
+        return self.state["x"]
+
+    @property
+    def params(self) -> list[Any]:
+        """The mean over the nodes of the last models, for each seed, in the form that the problem's loss takes."""
+        mean = self.x.mean(axis=1)
+        if isinstance(self.problem, Saved):
+            if self.problem.pytree:
+                raise ValueError(
+                    "the form of the parameters is not in a file: make the problem again, and give "
+                    "problem.unravel(trace.x[seed].mean(axis=0))."
+                )
+            return list(mean)
+        return list(mean) if self.problem.unravel is None else [self.problem.unravel(one) for one in mean]
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were made, whether anything was sent in them or not."""
+        return self.standing.rounds
+
+    @property
+    def diverged_at(self) -> np.ndarray:
+        """(seeds,) the first round at whose start some model, or a built-in measurement of it, was not finite; −1 if
+        all stayed finite. A model of 1e200 is finite, and its square is not. Metrics of one's own do not count."""
+        return self.standing.diverged_at
+
+    @property
+    def diverged(self) -> np.ndarray:
+        """Which runs left the finite numbers, (seeds,) booleans."""
+        return self.diverged_at >= 0
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name == "lyapunov":
+            return self._lyapunov()
+        if name == "seconds":
+            return np.broadcast_to(self.seconds, (len(self.seeds), len(self.seconds)))
+        if name == "communications":
+            return communications(self.standing.links)
+        if name in self.values:
+            return self.values[name]
+        if name in self.absent:
+            raise KeyError(f"{name!r} was not measured: {self.absent[name]}.")
+        raise KeyError(f"{name!r} is not a measurement: choose from {', '.join(self)}.")
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of what was measured and counted; "lyapunov", "communications" and "seconds" are there beside."""
+        return iter(self.values)
+
+    def __contains__(self, name: object) -> bool:
+        if name != "lyapunov":
+            return name in self.values or name in ("communications", "seconds")
+        try:
+            self._lyapunov()
+        except KeyError:
+            return False
+        return True
+
+    def spent(self, cost: str) -> np.ndarray:
+        """What the runs had cost at the start of each round, (seeds, rounds + 1): "gradients", "messages", "floats",
+        "seconds", or "rounds", of which those count in which some node sent anything."""
+        return self["communications" if cost == "rounds" else cost]
+
+    def tail(self, name: str = "residual", share: float = 0.25) -> np.ndarray:
+        """The mean of a measurement over the last `share` of the rounds, (seeds,): its steady state."""
+        values = self[name]
+        with np.errstate(over="ignore", invalid="ignore"):  # a diverging run is a result
+            return values[:, -max(1, round(share * values.shape[1])) :].mean(axis=1)
+
+    def best(self, name: str = "residual", *, largest: bool = False) -> Best:
+        """The lowest mean over the seeds that a measurement reached, or the `largest`, and when; rounds at which a seed
+        is not finite do not count."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = self[name].astype(np.float64).mean(axis=0)
+        if not np.isfinite(mean).any():
+            raise ValueError(f"{name} of {self.algorithm.label} is finite at no round: there is no best one.")
+        at = int(np.nanargmax(np.where(np.isfinite(mean), mean if largest else -mean, np.nan)))
+        return Best(float(mean[at]), at)
+
+    def save(self, path: Path | str) -> Path:
+        """Writes it to a file, whole or not at all, from which `Trace.load` and `simulate(…, resume=…)` go on.
+
+        The file holds numbers and words only, nothing that could be executed; the problem and the topology are named
+        with a checksum, and functions of one's own are not in it.
+        """
+        from stgt.simulator.store import save
+
+        return save([self], Path(path).expanduser())
+
+    @staticmethod
+    def load(path: Path | str) -> Trace:
+        """Reads what `save` wrote, or a checkpoint; a ValueError if the file is damaged or something else."""
+        from stgt.simulator.store import load
+
+        found = load(Path(path).expanduser())
+        if len(found) > 1:
+            raise ValueError(f"{path} holds the {len(found)} runs of a sweep: give it to sweep(…, checkpoint=…).")
+        return found[0]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row for each seed and round: what was run, and each measurement as a column."""
+        return as_frame(self._columns())
+
+    def to_csv(self, path: Path | str) -> Path:
+        """Writes the table of `to_pandas` as a CSV file; needs no pandas."""
+        columns = self._columns()
+        rows = zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True)
+        with writing(Path(path)):
+            return write_table(Path(path).expanduser(), [dict(zip(columns, row, strict=True)) for row in rows])
+
+    def _columns(self) -> dict[str, Any]:
+        seeds, length = len(self.seeds), self.rounds + 1
+        gamma = self.algorithm.gamma
+        same = {
+            "method": self.algorithm.label,
+            "topology": self.topology.name,
+            "gamma": gamma if isinstance(gamma, float) else brief(gamma),
+            "tau": self.algorithm.tau,
+        }
+        names = [name for name in (*self, "communications", "lyapunov", "seconds") if name in self]
+        return {
+            **{name: [value] * (seeds * length) for name, value in same.items()},
+            "seed": np.repeat(self.seeds, length),
+            "round": np.tile(np.arange(length), seeds),
+            **{name: self[name].ravel() for name in names},
+        }
+
+    @cached_property
+    def rho(self) -> float | None:
+        """ρ of Theorem 1, the largest ‖E[W_rᵀW_r] − J‖ of any round of its topology; None where it is not known."""
+        if isinstance(self.topology, Saved):
+            return self.topology.rho
+        if self.topology not in _RHO:
+            try:
+                _RHO[self.topology] = contraction(self.topology).worst
+            except NotCovered:
+                _RHO[self.topology] = None
+        return _RHO[self.topology]
+
+    def _lyapunov(self) -> np.ndarray:
+        """V = ‖x̄ − x*‖² + c_x‖X − 1x̄‖² + c_y‖Υ‖² with c_x, c_y of Eq_Lya_coff."""
+        gamma, tau, n, L = self.algorithm.gamma, self.algorithm.tau, self.problem.n, self.problem.L
+        if L is None or not isinstance(gamma, float):
+            raise KeyError(
+                "'lyapunov' was not measured: it needs the problem's L, and one stepsize for all nodes and rounds."
+            )
+        parts = [self[name] for name in LYAPUNOV_PARTS]
+        if self.topology.participation < 1:
+            raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: some nodes sit rounds out there.")
+        if self.rho is None:
+            raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: its ρ is not known.")
+        if self.rho >= 1 - 1e-12:
+            raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: ρ is not below 1 there.")
+        c_x, c_y = lyapunov_coefficients(gamma, tau, L, n, self.rho)
+        with np.errstate(over="ignore", invalid="ignore"):  # a diverging run is a result
+            return parts[0] + c_x * parts[1] + c_y * parts[2]
+
+    def __repr__(self) -> str:
+        lost = int(self.diverged.sum())
+        note = f", {lost} diverged" if lost else ""
+        note += ", interrupted" if self.interrupted else ""
+        note += f"; {' '.join(self.notes)}" if self.notes else ""
+        seeds, rounds = many(len(self.seeds), "seed"), many(self.rounds, "round")
+        return f"Trace({self.algorithm.label}, {self.topology.name}, {seeds}, {rounds}{note})"
+
+    def _repr_html_(self) -> str:
+        from stgt.simulator.html import trace_html
+
+        return trace_html(self)

@@ -1,0 +1,67 @@
+"""Studies: spec files, comparisons, runs that are kept in a folder, and the page that shows them."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stgt.study.comparison import Comparison, compare
+    from stgt.study.execution import Elsewhere, LostWorkersError, execute
+    from stgt.study.plans import KINDS, Batch, Plan, plan
+    from stgt.study.result import load_comparison, load_study, write_results
+    from stgt.study.run_folder import Folder, list_folders
+    from stgt.study.spec.load import spec_text
+    from stgt.study.spec.runs import RunSpec, Spec, load_spec, make, make_all
+
+# Loaded when they are first asked for: all of them take half a second.
+_MODULES = {
+    "Batch": "plans",
+    "Comparison": "comparison",
+    "Elsewhere": "execution",
+    "Folder": "run_folder",
+    "KINDS": "plans",
+    "LostWorkersError": "execution",
+    "Plan": "plans",
+    "RunSpec": "spec.runs",
+    "Spec": "spec.runs",
+    "compare": "comparison",
+    "execute": "execution",
+    "list_folders": "run_folder",
+    "load_comparison": "result",
+    "load_spec": "spec.runs",
+    "load_study": "result",
+    "make": "spec.runs",
+    "make_all": "spec.runs",
+    "plan": "plans",
+    "spec_text": "spec.load",
+    "write_results": "result",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"stgt.study.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'stgt.study' has no attribute {name!r}")
+
+
+__all__ = [
+    "Batch",
+    "Comparison",
+    "Elsewhere",
+    "Folder",
+    "KINDS",
+    "LostWorkersError",
+    "Plan",
+    "RunSpec",
+    "Spec",
+    "compare",
+    "execute",
+    "list_folders",
+    "load_comparison",
+    "load_spec",
+    "load_study",
+    "make",
+    "make_all",
+    "plan",
+    "spec_text",
+    "write_results",
+]

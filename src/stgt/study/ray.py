@@ -1,0 +1,175 @@
+"""The batches of a study on a Ray cluster: tasks that send back their states, and go on elsewhere when one is lost."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stgt._internal.files import write_atomically
+from stgt._internal.progress import Bar, Progress
+from stgt._internal.registry import import_script
+from stgt.simulator.checkpoint import Checkpoint
+from stgt.simulator.drive import Interrupt
+from stgt.simulator.store import load
+from stgt.study.execution import INTERVAL, Kept, LostWorkersError, run_batch
+from stgt.study.plans import Batch
+
+TICK = 0.5  # seconds between two words of a task on how far it is
+LOSSES = 3  # of workers in a row, without a round made in between, after which a study is given up
+WAIT = 30  # seconds for a cluster to answer
+
+
+class RayCluster:
+    """A cluster to make batches on. Its workers need the same versions of the libraries, and no files of this machine.
+
+    Args:
+        address: of the cluster, "auto" for the one that this machine belongs to, "local" to start one here.
+        say: told of what a user should hear.
+        scripts: of the user's, which the workers import too.
+    """
+
+    def __init__(self, address: str, say: Callable[[str], object], scripts: Sequence[Path] = ()):
+        self._ray, self._say = _connected(address), say
+        self._scripts = [(path.name, path.read_text(encoding="utf-8"), str(path.resolve())) for path in scripts]
+        self._task = self._ray.remote(num_cpus=1, max_retries=0)(_work)
+        self.workers = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def make(self, batch: Batch, state: Path, kept: Kept, interrupt: Interrupt, progress: Progress) -> None:
+        """Makes a batch on a worker; `Elsewhere` says what is promised."""
+        exceptions, packed = self._ray.exceptions, self._ray.put(self._ray.cloudpickle.dumps(batch))
+        lost = made = 0
+        while True:
+            begun = state.read_bytes() if state.exists() else None
+            stream = self._task.remote(packed, begun, self._scripts)
+            try:
+                for reference in stream:
+                    rounds = self._take(self._ray.get(reference), state, kept, progress)
+                    lost, made = (0, rounds) if rounds > made else (lost, made)
+                    if interrupt.asked:
+                        self._ray.cancel(stream, force=False)
+                        interrupt.cut = True
+                        return
+                return
+            except exceptions.RayTaskError as error:
+                raise error.cause if isinstance(error.cause, ValueError) else error from None
+            except (exceptions.RayError, ConnectionError) as error:
+                lost += 1
+                if lost > LOSSES or not self._ray.is_initialized():
+                    raise LostWorkersError(
+                        f"{batch.method} lost {lost} workers in a row ({type(error).__name__}), the last after {made} "
+                        "rounds; what was made is kept."
+                    ) from None
+                self._say(f"{batch.method}: a worker was lost; another goes on from round {made}.")
+
+    @staticmethod
+    def _take(message: Any, state: Path, kept: Kept, progress: Progress) -> int:
+        """What a task has sent: its state, or how far it is; returns the rounds that are kept now, 0 if none is new."""
+        if isinstance(message, bytes):
+            write_atomically(state, lambda file: file.write_bytes(message), durable=True)
+            traces = load(state)
+            kept(traces)
+            return traces[0].rounds
+        done, total, pace, latest = message
+        progress(done, total)
+        if latest and isinstance(progress, Bar):
+            progress.say(pace, latest)
+        return 0
+
+
+def _connected(address: str) -> Any:
+    try:
+        for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
+            os.environ.setdefault(name, "0")
+        import ray
+    except ImportError:
+        raise ValueError("ray is not installed: pip install 'stgt[ray]', or leave ray out.") from None
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if ray.is_initialized():
+        return ray
+    if address == "local":
+        ray.init(address="local", num_cpus=os.cpu_count(), include_dashboard=False, **quiet)
+        return ray
+    answer: queue.Queue[BaseException | None] = queue.Queue()
+
+    def connect() -> None:
+        try:
+            _check_listening(address)
+            ray.init(address=address, **quiet)
+            answer.put(None)
+        except BaseException as error:
+            answer.put(error)
+
+    threading.Thread(target=connect, daemon=True).start()
+    try:
+        error = answer.get(timeout=WAIT)
+    except queue.Empty:
+        error = TimeoutError(f"no answer within {WAIT} s")
+    if error is not None:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
+        raise ValueError(
+            f"ray={address!r} cannot be reached ({reason}): start a cluster with `ray start --head`, and give its "
+            "address, auto, or local to start one here."
+        ) from None
+    return ray
+
+
+def _check_listening(address: str) -> None:
+    """An OSError if nobody listens at an address, of which Ray would complain every second."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=5).close()
+
+
+class _Teller(Bar):
+    """Puts how far a task is into a queue, now and then."""
+
+    def __init__(self, messages: queue.Queue[Any]):
+        self._messages, self._said = messages, 0.0
+        self._pace, self._latest = 0.0, dict[str, float]()
+
+    def __call__(self, done: float, total: float) -> None:
+        if done >= total or time.monotonic() - self._said > TICK:
+            self._said = time.monotonic()
+            self._messages.put((done, total, self._pace, self._latest))
+
+    def say(self, pace: float, latest: Mapping[str, float]) -> None:
+        self._pace, self._latest = pace, dict(latest)
+
+
+def _work(packed: bytes, state: bytes | None, scripts: list[tuple[str, str, str]]) -> Iterator[Any]:
+    """The task: makes a batch, and yields its states as bytes and how far it is as (done, total, pace, latest)."""
+    from ray import cloudpickle
+
+    messages: queue.Queue[Any] = queue.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, source, original in scripts:
+            here = Path(original)
+            if not (here.is_file() and here.read_text(encoding="utf-8") == source):
+                here = Path(folder) / name
+                here.write_text(source, encoding="utf-8")
+            import_script(here)
+        batch: Batch = cloudpickle.loads(packed)
+        path = Path(folder) / "state.stgt"
+        if state is not None:
+            path.write_bytes(state)
+        checkpoint = Checkpoint(path, INTERVAL, lambda traces: messages.put(path.read_bytes()))
+
+        def make() -> None:
+            try:
+                run_batch(batch, checkpoint, Interrupt(), _Teller(messages))
+                messages.put(None)
+            except BaseException as error:
+                messages.put(error)
+
+        threading.Thread(target=make, daemon=True).start()
+        while (message := messages.get()) is not None:
+            if isinstance(message, BaseException):
+                raise message
+            yield message

@@ -1,0 +1,150 @@
+"""Traces as numbers for a page: means and intervals over the seeds, at few enough rounds to be drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from stgt._internal.statistics import Interval
+from stgt.simulator import Trace
+from stgt.simulator.choice import SHARE, varied
+from stgt.simulator.metrics import over_seeds
+from stgt.study.report.study import Study
+
+POINTS = 1000  # of a curve, at most
+MOST_CURVES = 20  # of a sweep whose every run is drawn
+DIGITS = 5  # of a number in the page
+
+
+def curves(study: Study) -> list[dict[str, Any]]:
+    """A curve for the best run of each method; of a sweep with few runs, for each run."""
+    every = study.kind == "sweep" and sum(map(len, study.runs.values())) <= MOST_CURVES
+    chosen = study.runs if every else {method: [study.best[method]] for method in study.ranking}
+    found = []
+    for method, traces in chosen.items():
+        for trace in traces:
+            setting = study.setting(method, trace) if study.kind != "run" else ""
+            drawn = curve(f"{method}, {setting}" if setting else method, trace, study.metrics)
+            found.append({**drawn, "best": is_best(study, method, trace)})
+    return found
+
+
+def is_best(study: Study, method: str, trace: Trace) -> bool:
+    """Is it the method's best run, which may have a note more, or the one that was chosen?"""
+    best = (study.best[method], study.chosen.get(method, study.best[method]))
+    return any(trace.standing is one.standing for one in best)
+
+
+def curve(name: str, trace: Trace, metrics: Iterable[str]) -> dict[str, Any]:
+    """What a page draws of a trace: at some rounds, what was measured, and what it had cost all nodes until then."""
+    rounds = drawn_rounds(trace)
+    values = {}
+    for metric in metrics:
+        if metric in trace:
+            mean, low, high = interval(metric, trace[metric][:, rounds])
+            known = not np.isnan(low).all()
+            values[metric] = [plain(mean), *((plain(low), plain(high)) if known else (None, None))]
+    talks = trace["communications"][:, rounds].mean(axis=0)
+    return {
+        "name": name,
+        "rounds": rounds.tolist(),
+        "gradients": plain(trace["gradients"][:, rounds].mean(axis=0)),
+        "floats": plain(trace["floats"][:, rounds].mean(axis=0)),
+        "talks": None if (talks == rounds).all() else plain(talks),
+        "steps": steps(trace),
+        "bytes": itemsize(trace),
+        "working": working(trace),
+        "values": values,
+    }
+
+
+def drawn_rounds(trace: Trace) -> np.ndarray:
+    """Every k-th round, the last one, and the last at which every seed is finite."""
+    last = trace.rounds
+    every = stride(last)
+    lost = trace.diverged_at[trace.diverged]
+    ends = [last, *([max(0, int(lost.min()) - 1)] if len(lost) else [])]
+    return np.unique(np.concatenate([np.arange(0, last + 1, every), ends]).astype(int))
+
+
+def stride(rounds: int) -> int:
+    """How many rounds lie between two that are drawn."""
+    return max(1, math.ceil(rounds / (POINTS - 3)))
+
+
+def interval(metric: str, values: np.ndarray) -> Interval:
+    """The mean and the ends of its interval, NaN wherever a seed is not finite."""
+    values = values.astype(np.float64)
+    finite = np.isfinite(values).all(axis=0)
+    return over_seeds(metric, np.where(finite, values, np.nan))
+
+
+def steps(trace: Trace) -> int:
+    """Gradients that a node which works computes in a round, one after another."""
+    algorithm: Any = trace.algorithm
+    return algorithm.tau + ("anchor" in getattr(algorithm, "reads", ()))
+
+
+def itemsize(trace: Trace) -> int:
+    return 8 if trace.dtype == "float64" else 4
+
+
+def working(trace: Trace) -> float:
+    """How many nodes work in a round."""
+    return trace.topology.participation * trace.topology.n
+
+
+def modelled_seconds(study: Study, trace: Trace, at: int) -> float:
+    """What the network of the study would have taken until the start of round `at`."""
+    network, bits = study.network, 8 * itemsize(trace) * float(trace["floats"][:, at].mean()) / working(trace)
+    busy = at * steps(trace) * network.gradient + float(trace["communications"][:, at].mean()) * network.latency
+    return busy + bits / network.bandwidth
+
+
+def points(study: Study) -> list[dict[str, Any]]:
+    """The end of every run, for methods that have several, with the numbers by which these differ."""
+    found = []
+    for style, method in enumerate(study.ranking):
+        runs = study.runs[method]
+        names = varied([run.algorithm for run in runs]) if len(runs) > 1 else []
+        for run in runs:
+            given = {name: getattr(run.algorithm, name) for name in names}
+            numbers = {name: value for name, value in given.items() if _is_number(value)}
+            if numbers:
+                found.append(
+                    {
+                        "method": method,
+                        "style": style,
+                        "setting": study.setting(method, run),
+                        "parameters": numbers,
+                        "ends": {name: _ending(run, name) for name in study.metrics if name in run},
+                        "lost": int(run.diverged.sum()),
+                        "best": is_best(study, method, run),
+                    }
+                )
+    return found
+
+
+def _ending(trace: Trace, metric: str) -> list[float | None]:
+    found = interval(metric, np.where(trace.diverged, np.nan, trace.tail(metric, SHARE))[:, None])
+    return [one for part in found for one in plain(part)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def plain(values: np.ndarray) -> list[float | None]:
+    """As JSON has it: a few digits, whole numbers as such, null for what is not finite."""
+    return [_short(value) for value in np.asarray(values, dtype=np.float64).tolist()]
+
+
+def _short(value: float) -> float | None:
+    if not math.isfinite(value):
+        return None
+    if value == round(value) and abs(value) < 1e15:
+        return int(value)
+    return float(f"{value:.{DIGITS}g}")

@@ -1,0 +1,281 @@
+"""Pictures, for the screen and for print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stgt._internal.checks import check_choice
+from stgt._internal.files import write_atomically, writing
+from stgt._internal.hyper import brief
+from stgt.simulator.choice import distinct, labels
+from stgt.simulator.description import Saved
+from stgt.simulator.trace import MEANING, Trace
+from stgt.study.report.panels import Figure, Line, Panel, band
+
+# Okabe and Ito's palette, told apart with any colour vision; dashes and marks tell the curves apart without colour.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (8, 2)), "-")
+MARKS = ("o", "s", "^", "x", "D", "v", "P")
+OVER = {
+    "gradients": "gradients computed",
+    "messages": "messages sent",
+    "floats": "floats sent",
+    "seconds": "seconds of this computer, all seeds together",
+}
+ENDINGS = (".png", ".pdf")
+WIDTH, HEIGHT = 3.5, 2.9  # inches of one panel
+HIGHEST = 1e280  # on a logarithmic axis
+BELOW = "0 and below have no place on this axis: bands end at its bottom"
+MANY_DECADES = 100  # on an axis, whose ticks stand at every fiftieth then
+
+
+def curves(
+    traces: Mapping[str, Trace] | Iterable[Trace],
+    path: Path | str,
+    *,
+    metric: str = "residual",
+    x: str = "rounds",
+    per_node: bool = False,
+    title: str = "",
+) -> list[Path]:
+    """Draws a measurement, a curve for each trace: the mean over its seeds and its 95 % interval.
+
+    What the traces note, such as that a method is another one under its options, stands below the axes.
+
+    Args:
+        traces: by the name to stand in the legend; in a list, they are called by their methods.
+        path: of the picture, if it ends in .png or .pdf; without an ending, of both.
+        metric: a measurement's name.
+        x: what it is drawn over: "rounds" (those in which anything was sent), "gradients", "messages", "floats" or
+            "seconds".
+        per_node: a node's share of the gradients, messages or floats, instead of the whole network's.
+        title: above the axes.
+
+    Returns:
+        The files written.
+    """
+    check_choice(x, "x", ("rounds", *OVER))
+    named = _named(traces)
+    lines = tuple(band(label, trace, metric, over=x, per_node=per_node) for label, trace in named.items())
+    panel = Panel(
+        title, _over(x, per_node), meaning(metric, named.values()), lines, ylog=_is_logarithmic(metric, lines)
+    )
+    notes = tuple(dict.fromkeys(note for trace in named.values() for note in trace.notes))
+    return draw(Figure(Path(path).name, (panel,), columns=1, notes=notes), path, size=(5.6, 3.6 + 0.15 * len(notes)))
+
+
+def _named(traces: Any) -> dict[str, Trace]:
+    """Traces by a name of their own each."""
+    if isinstance(traces, Mapping):
+        named = dict(traces)
+    else:
+        listed = [traces] if isinstance(traces, Trace) else list(traces)
+        if not all(isinstance(one, Trace) for one in listed):
+            raise ValueError("traces: give a dict of traces by name, or a list of traces.")
+        names = labels([(trace.algorithm, trace.topology) for trace in listed])
+        several = {name for name in names if names.count(name) > 1}
+        names = [
+            f"{name}, gamma={brief(trace.algorithm.gamma)}" if name in several else name
+            for name, trace in zip(names, listed, strict=True)
+        ]
+        named = dict(zip(distinct(names), listed, strict=True))
+    if not named:
+        raise ValueError("traces is empty: give at least one.")
+    return named
+
+
+def meaning(metric: str, traces: Iterable[Trace]) -> str:
+    """Of a loss whose minimum nobody knows, it is the loss itself."""
+    known = [one.problem.solved if isinstance(one.problem, Saved) else one.problem.solve is not None for one in traces]
+    return "f(x̄)" if metric == "loss" and not all(known) else MEANING.get(metric, metric)
+
+
+def _over(x: str, per_node: bool) -> str:
+    if x == "rounds":
+        return "communication round"
+    whose = "a node" if per_node else "network total"
+    return OVER[x] if x == "seconds" else f"{OVER[x]} ({whose})"
+
+
+def _is_logarithmic(metric: str, lines: tuple[Line, ...]) -> bool:
+    """The library's errors are, and so is what is positive and spans two decades; an accuracy is not."""
+    values = np.concatenate([line.y for line in lines]) if lines else np.ones(1)
+    if metric in MEANING:
+        return metric != "loss" or bool((values > 0).all())
+    return bool(len(values) and values.min() > 0 and values.max() > 100 * values.min())
+
+
+def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = None) -> list[Path]:
+    """Draws panels side by side, with one legend, as PNG and PDF, or as the one that the path ends in.
+
+    Returns the files written.
+    """
+    import matplotlib
+
+    paths = picture_paths(path)
+    with matplotlib.rc_context(STYLE):
+        from matplotlib.figure import Figure as Canvas
+
+        columns = min(figure.columns, len(figure.panels))
+        rows = -(-len(figure.panels) // columns)
+        canvas = Canvas(
+            figsize=size or (WIDTH * columns, HEIGHT * rows + 0.6 + 0.13 * len(figure.notes)), layout="constrained"
+        )
+        grid = canvas.subplots(rows, columns, squeeze=False, sharey="row" if figure.shared else False)
+        for axes, panel in zip(grid.flat, figure.panels, strict=False):
+            _panel(axes, panel)
+        for axes in grid.flat[len(figure.panels) :]:
+            axes.set_visible(False)
+        if figure.shared:
+            for axes in grid[:, 1:].flat:
+                axes.set_ylabel("")
+        _legend(canvas, grid, figure)
+        if figure.title:
+            canvas.suptitle(figure.title, fontsize=9)
+        return save_pictures(canvas, paths)
+
+
+def picture_paths(path: Path | str) -> list[Path]:
+    """The PNG and the PDF of that name, or the one of them that it ends in; a ValueError at another ending.
+
+    The end of a number, as in "gamma=0.05", is none.
+    """
+    given = Path(path).expanduser()
+    if given.suffix.lower() in ENDINGS:
+        return [given]
+    if given.suffix[1:].isalpha():
+        raise ValueError(f"path {path} ends in {given.suffix}: end it in .png or .pdf, or leave that out for both.")
+    return [given.with_name(given.name + ending) for ending in ENDINGS]
+
+
+def save_pictures(canvas: Any, paths: list[Path]) -> list[Path]:
+    """Writes them; a ValueError if they cannot be written."""
+    with writing(paths[0]):
+        return [write_atomically(one, lambda file: save_canvas(canvas, file)) for one in paths]
+
+
+def save_canvas(canvas: Any, path: Path) -> None:
+    """A PNG of few colours is a third of the size."""
+    canvas.savefig(path, dpi=160)
+    if path.suffix == ".png":
+        from PIL import Image
+
+        with Image.open(path) as picture:
+            picture.convert("RGB").quantize(128).save(path, optimize=True)
+
+
+def _panel(axes: Any, panel: Panel) -> None:
+    floor = _floor(panel) if panel.ylog else None
+    for i, line in enumerate(panel.lines):
+        _line(axes, line, i if line.style is None else line.style, floor)
+    for name, level in panel.levels.items():
+        axes.axhline(level, color="black", linewidth=0.9, linestyle=(0, (1, 2)), zorder=3, label=name)
+    if not any(len(line.x) for line in panel.lines):
+        axes.text(0.5, 0.5, "no run is finite after one round", transform=axes.transAxes, ha="center")
+        axes.set_xticks([])
+        axes.set_yticks([])
+    elif panel.ylog:
+        values = np.concatenate([line.y for line in panel.lines])
+        if values.max(initial=0.0) > HIGHEST:  # margins above it would leave the numbers
+            axes.set_ylim(values[values > 0].min(), HIGHEST)
+        axes.set_yscale("log", nonpositive="mask")
+        low, high = np.log10(axes.get_ylim())
+        if high - low > MANY_DECADES:
+            axes.set_yticks(10.0 ** np.arange(0, high, MANY_DECADES / 2))
+            axes.minorticks_off()
+        if floor is not None:
+            axes.set_ylim(bottom=floor)
+            axes.text(0.01, 0.01, BELOW, transform=axes.transAxes, fontsize=6, color="0.35")
+    if panel.ymax is not None and panel.lines:
+        axes.set_ylim(top=min(panel.ymax, axes.get_ylim()[1]))
+    if panel.xlog and any(len(line.x) for line in panel.lines):
+        _logarithmic(axes, np.concatenate([line.x for line in panel.lines]))
+    elif any(line.marked for line in panel.lines) and all((line.x == np.round(line.x)).all() for line in panel.lines):
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    if panel.ticks:
+        axes.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=35, ha="right", rotation_mode="anchor")
+    axes.set_xlabel(panel.xlabel)
+    axes.set_ylabel(panel.ylabel)
+    axes.set_title(panel.title)
+    if not any(line.marked for line in panel.lines):
+        axes.margins(x=0)
+    axes.grid(True, which="major", alpha=0.3)
+
+
+def _logarithmic(axes: Any, x: np.ndarray) -> None:
+    """A logarithmic x axis; where a curve begins at 0, that has a place to the left of the least other one."""
+    if (x > 0).all():
+        axes.set_xscale("log")
+        return
+    from matplotlib.ticker import FuncFormatter
+
+    least = x[x > 0].min() if (x > 0).any() else 1.0
+    axes.set_xscale("symlog", linthresh=least, linscale=0.3)
+    decades = np.arange(np.ceil(np.log10(least)), np.floor(np.log10(max(x.max(), least))) + 1)
+    axes.set_xticks([0, *10**decades])
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:,.0f}" if value < 1e4 else f"$10^{{{np.log10(value):.0f}}}$")
+    )
+
+
+def _floor(panel: Panel) -> float | None:
+    """Half of the least that a logarithmic axis shows, where bands end that reach 0 or below; None if nothing does."""
+    parts = [part for line in panel.lines for part in (line.y, line.low) if part is not None]
+    values = np.concatenate([part[np.isfinite(part)] for part in parts]) if parts else np.ones(1)
+    positive = values[values > 0]
+    return float(positive.min()) / 2 if len(positive) < len(values) and len(positive) else None
+
+
+def _line(axes: Any, line: Line, style: int, floor: float | None) -> None:
+    colour, dash = COLOURS[style % len(COLOURS)], DASHES[(style + style // len(COLOURS)) % len(DASHES)]
+    if line.backdrop:
+        axes.plot(line.x, line.y, color="0.75", linewidth=4, zorder=1, label=line.label)
+        return
+    if line.thin:
+        axes.plot(line.x, line.y, color=colour, linewidth=1, linestyle=(0, (1, 2)), zorder=3, label=line.label)
+        return
+    mark = {"marker": MARKS[style % len(MARKS)], "markersize": 4} if line.marked else {}
+    axes.plot(line.x, line.y, color=colour, linestyle=dash if line.joined else "none", label=line.label, **mark)
+    if line.low is None or line.high is None or not np.isfinite(line.low).any():
+        return
+    low = line.low if floor is None else np.maximum(line.low, floor)
+    if line.marked:
+        axes.errorbar(
+            line.x, line.y, (np.maximum(line.y - low, 0.0), line.high - line.y), fmt="none", ecolor=colour, capsize=2
+        )
+    else:
+        axes.fill_between(line.x, low, line.high, color=colour, alpha=0.25, linewidth=0)
+
+
+def _legend(canvas: Any, grid: Any, figure: Figure) -> None:
+    """One legend, inside the axes of a single panel, below several, and the notes."""
+    found: dict[str, Any] = {}
+    for axes in grid.flat:
+        handles, labels = axes.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    notes = "\n".join(figure.notes)
+    if len(figure.panels) == 1:
+        grid.flat[0].legend(found.values(), found.keys(), frameon=False)
+        if notes:
+            canvas.supxlabel(notes, fontsize=7, color="0.35")
+    elif found:
+        entry = 0.6 + 0.06 * max(map(len, found))  # inches
+        columns = max(1, min(len(found), 5, int(canvas.get_figwidth() / entry)))
+        where = {"loc": "outside lower center", "ncols": columns, "frameon": False}
+        below = canvas.legend(found.values(), found.keys(), title=notes, title_fontsize=7, **where)
+        below.get_title().set(color="0.35", multialignment="center")
+
+
+STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "pdf.fonttype": 42,
+}

@@ -1,0 +1,167 @@
+"""A topology in numbers: how much it sends, its eigenvalues, and how quickly its nodes agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stgt._internal.checks import NotCovered, check_count
+from stgt.study.report.layout import Sketch, sketch
+from stgt.topology import Rho, Topology, contraction
+from stgt.topology.base import check_repeats
+from stgt.topology.spectra import norms
+from stgt.topology.structure import Average, Rolls
+
+DENSE_UP_TO = 400  # nodes whose matrices are multiplied round by round
+EIGENVALUES_UP_TO = 1000  # nodes of a dense matrix
+LINKS_UP_TO = 256  # rounds whose links are counted
+FEWEST, MOST = 12, 64  # rounds of a schedule that are looked at unless it is said how many
+STATIC, RANDOM = 64, 24  # and those of others
+ROUNDING = 1e-14  # a norm below it, times the nodes, is 0
+
+
+@dataclass(frozen=True, eq=False)
+class Portrait:
+    """What is known of a topology.
+
+    Attributes:
+        topology: the one.
+        rounds: how many were looked at, from round 0 on.
+        messages: links that carry a message in a round, on average over a period or over these rounds.
+        rho: ‖E[WᵀW] − J‖, how much of the disagreement a round leaves at worst; None where it is not known.
+        gap: 1 − |λ₂|; None where it is not known.
+        period_rho: the same as rho of a whole period of a schedule; None where there is none, or it is not known.
+        eigenvalues: by the name of their matrix.
+        distances: ‖W_{r−1} ⋯ W_0 − J‖ after r = 0, 1, … rounds, or of (I − J) W_{r−1} ⋯ W_0 where W is not doubly
+            stochastic; None where it is not known.
+        drawing: its nodes and links, ready to be drawn; None where there are too many.
+        unknown: why something is not known, by name.
+    """
+
+    topology: Topology
+    rounds: int
+    messages: float
+    rho: Rho | None
+    gap: float | None
+    period_rho: float | None
+    eigenvalues: dict[str, np.ndarray]
+    distances: np.ndarray | None
+    drawing: Sketch | None
+    unknown: dict[str, str]
+
+    @property
+    def agreed_after(self) -> int | None:
+        """The first round after which all nodes agree exactly; None if they do not within those looked at."""
+        if self.distances is None or self.distances[-1] > 0:
+            return None
+        return int(np.argmax(self.distances == 0))
+
+    @property
+    def changes(self) -> bool:
+        """Do its rounds differ?"""
+        return self.topology.period != 1
+
+
+def portrait(topology: Topology, rounds: int | None = None) -> Portrait:
+    """Computes what can be had of a topology; what cannot, as it is too large, is said in `unknown`.
+
+    Args:
+        topology: any.
+        rounds: to look at; three periods if left out, at least 12 and at most 64, and 24 of a random one, which are
+            drawn by its seed.
+    """
+    from stgt.theory import period_contraction, spectral_gap
+
+    if rounds is None:
+        period = topology.period
+        rounds = RANDOM if period is None else STATIC if period == 1 else min(max(3 * period, FEWEST), MOST)
+    rounds, unknown = check_count(rounds, "rounds"), {}
+
+    def known(name: str, compute: Any) -> Any:
+        try:
+            return compute()
+        except NotCovered as reason:
+            unknown[name] = str(reason).rstrip(".")
+            return None
+
+    def whole_period() -> float:
+        square = float(period_contraction(topology))
+        return square if square > (ROUNDING * topology.n) ** 2 else 0.0
+
+    counted = topology.period if topology.period and topology.period <= LINKS_UP_TO else min(rounds, LINKS_UP_TO)
+    several = topology.period is not None and topology.period > 1
+    return Portrait(
+        topology=topology,
+        rounds=rounds,
+        messages=float(np.mean([topology.links(r) for r in range(counted)])),
+        rho=known("ρ", lambda: contraction(topology)),
+        gap=known("spectral gap", lambda: float(spectral_gap(topology))),
+        period_rho=known("ρ of a period", whole_period) if several else None,
+        eigenvalues=known("eigenvalues", lambda: _eigenvalues(topology)) or {},
+        distances=known("distance to agreement", lambda: _distances(topology, rounds)),
+        drawing=known("picture of the links", lambda: sketch(topology, min(rounds, MOST))),
+        unknown=unknown,
+    )
+
+
+def _eigenvalues(topology: Topology) -> dict[str, np.ndarray]:
+    """Of W; of the product over a period, and of its factors; or of E[W]."""
+    match topology.structure:
+        case Average(n):
+            return {"W": np.eye(1, n)[0]}
+        case Rolls(n, hops, weights):
+            row = np.zeros(n)
+            np.add.at(row, np.array(hops) % n, weights)
+            found = np.fft.fft(row)
+            return {"W": found.real if topology.symmetric else found}
+    check_repeats(topology)
+    if topology.n > EIGENVALUES_UP_TO:
+        raise NotCovered(
+            f"they need a dense matrix, for which {topology.n:,} nodes are more than {EIGENVALUES_UP_TO:,}"
+        )
+    if topology.period is None:
+        law = topology.moments(0)
+        if not law.exact or topology.structure.phases > 1:
+            raise NotCovered("it is random, and E[W] is not known in closed form for all rounds together")
+        return {"E[W]": _spectrum(law.mean, topology.symmetric)}
+    matrices = [topology.matrix(r) for r in range(topology.period)]
+    if len(matrices) == 1:
+        return {"W": _spectrum(matrices[0], topology.symmetric)}
+    product = matrices[0]
+    for W in matrices[1:]:
+        product = W @ product
+    return {"W of round 0": _spectrum(matrices[0], topology.symmetric), "a period's product": _spectrum(product, False)}
+
+
+def _spectrum(W: np.ndarray, symmetric: bool) -> np.ndarray:
+    if symmetric:
+        return np.linalg.eigvalsh(W)
+    found = np.linalg.eigvals(W)
+    return found.real if np.abs(found.imag).max(initial=0.0) < 1e-9 else found
+
+
+def _distances(topology: Topology, rounds: int) -> np.ndarray:
+    n = topology.n
+    if isinstance(topology.structure, Average | Rolls) or (topology.period == 1 and topology.symmetric):
+        return float(norms(topology, 1)[0]) ** np.arange(rounds + 1)  # W is normal
+    if n > DENSE_UP_TO:
+        raise NotCovered(f"dense matrices of {n:,} nodes would have to be multiplied, more than {DENSE_UP_TO}")
+    product = np.eye(n)
+    found = [1.0 if n > 1 else 0.0]
+    for r in range(rounds):
+        product = topology.matrix(r) @ product
+        apart = float(np.linalg.norm(product - product.mean(axis=0), 2))  # W 1 = 1: J W = J where columns sum to 1
+        found.append(apart if apart > ROUNDING * n else 0.0)
+    return np.array(found)
+
+
+def messages(found: Portrait) -> str:
+    """How many a round, whole or to a tenth."""
+    return f"{found.messages:,.0f}" if found.messages == round(found.messages) else f"{found.messages:,.1f}"
+
+
+def near_one(value: float) -> str:
+    """To four digits; what these would make 1 by what it lacks."""
+    return f"1 − {1 - value:.3g}" if ROUNDING < 1 - value < 1e-4 else f"{value:.4g}"

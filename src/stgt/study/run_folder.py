@@ -1,0 +1,316 @@
+"""A study on disk: what was asked for, how far it is, and the states and measurements of its batches.
+
+Every file is written whole or not at all, but for metrics.csv, to which rows are added: its last one may be cut off if
+the process is killed. All that is needed to go on lies in run.json and the state.stgt of each batch.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from hashlib import file_digest
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from stgt._internal.files import output_folder, write_text
+from stgt.simulator import Rule
+from stgt.simulator.store import load
+from stgt.simulator.trace import Trace
+from stgt.study.plans import KINDS, Batch, Plan
+from stgt.study.spec import spec_text
+from stgt.study.spec.runs import Spec
+
+RECORD, SPEC, LOCK = "run.json", "spec.toml", ".lock"
+STATE, METRICS = "state.stgt", "metrics.csv"
+RESULTS = ("summary.csv", "curves.png", "curves.pdf", "report.html")
+FORMAT = 1
+VERSIONS = ("stgt", "numpy", "scipy", "jax", "jaxlib")
+BATCH = re.compile(r"\d{2,}-[a-z0-9][a-z0-9-]*(\.\d+)?")  # the folder of a batch: never one outside of the study's
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A study's folder, with what its run.json says."""
+
+    path: Path
+    record: dict[str, Any]
+
+    @staticmethod
+    def create(path: Path, plan: Plan, *, force: bool, scripts: Sequence[Path] = (), data_dir: Path | None) -> Folder:
+        """A new one, still empty; a ValueError if there is something that must not be overwritten."""
+        if (path / RECORD).is_file():
+            _make_room(path, force)
+        output_folder(path, force)
+        record = {
+            "format": FORMAT,
+            "kind": plan.kind,
+            "name": plan.spec.name or path.resolve().name,
+            "started": _now(),
+            "versions": _versions(),
+            "seeds": sorted({seed for batch in plan.batches for seed in _seeds(batch.seeds)}),
+            "rule": asdict(plan.rule),
+            "network": {} if plan.spec.network is None else plan.spec.network.model_dump(exclude_none=True),
+            "data": _checksums(plan.spec),
+            "scripts": [str(script.resolve()) for script in scripts],
+            "data_dir": None if data_dir is None else str(data_dir.resolve()),
+        }
+        return Folder(path, record)
+
+    def begin(self, plan: Plan) -> None:
+        """Writes down what is to be run, and that it is being run; whoever calls it has the folder for himself."""
+        known = {entry["folder"]: entry["settings"] for entry in self.record.get("batches", ())}
+        batches = [_entry(one) for one in plan.batches]
+        batches += [_entry(one) | {"settings": known.get(one.folder, [])} for one in plan.fresh]
+        spec = plan.spec.model_dump(mode="json", exclude_none=True)
+        (self.path / SPEC).unlink(missing_ok=True)  # never beside a record that says something else
+        self._write(status="running", batches=batches, spec=spec)
+        write_text(self.path / SPEC, spec_text(plan.spec, in_full=True))
+
+    def choose(self, fresh: Sequence[Batch]) -> None:
+        """Writes down which settings were chosen; what is kept of another one, as of fewer rounds, is removed."""
+        batches = {entry["folder"]: entry for entry in self.record["batches"]}
+        for batch in fresh:
+            if batches[batch.folder]["settings"] != list(batch.settings):
+                shutil.rmtree(self.batch(batch.folder), ignore_errors=True)
+                batches[batch.folder] = _entry(batch)
+        self._write(batches=list(batches.values()))
+
+    @staticmethod
+    def open(path: Path) -> Folder:
+        """One that is there; a ValueError if it is none, or is damaged."""
+        file, record = path / RECORD, {}
+        try:
+            record = json.loads(file.read_text(encoding="utf-8"))
+            known = record["kind"] in KINDS and isinstance(record["format"], int)
+            known = known and (record["format"] > FORMAT or _is_whole(record))
+        except OSError as error:
+            raise ValueError(
+                f"{path} is no run ({RECORD} cannot be read: {error.strerror}): give a folder that `stgt run`, `stgt "
+                "sweep` or `stgt compare` wrote."
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            known = False
+        if not known:
+            raise ValueError(f"{file} is damaged: take another copy of the folder, or run it anew into another one.")
+        if record["format"] > FORMAT:
+            raise ValueError(
+                f"{file} has format {record['format']}, and this version of stgt reads up to {FORMAT}: use a newer one."
+            )
+        return Folder(path, record)
+
+    @property
+    def kind(self) -> str:
+        return self.record["kind"]
+
+    @property
+    def name(self) -> str:
+        return self.record["name"]
+
+    @property
+    def methods(self) -> list[str]:
+        """What its methods are called."""
+        return list(dict.fromkeys(str(entry["method"]) for entry in self.record["batches"]))
+
+    @property
+    def finished(self) -> bool:
+        return self.record["status"] == "finished"
+
+    @property
+    def spec(self) -> Spec:
+        return Spec.model_validate(self.record["spec"])
+
+    def longer_spec(self, sets: Sequence[str]) -> Spec:
+        """The spec, with more rounds if `sets` asks for them as rounds=…; nothing else may change."""
+        spec, file = self.spec, self.path / SPEC
+        if file.exists() and _entries(file.read_text(encoding="utf-8")) != _entries(spec_text(spec, in_full=True)):
+            raise ValueError(
+                f"{file} was edited, and a run that goes on is what it was: undo that, or remove the file, which is "
+                "written again; set rounds=… makes it longer, and another folder is for another run."
+            )
+        for entry in sets:
+            key, _, value = entry.partition("=")
+            if key.strip() != "rounds" or not value.strip().isdecimal():
+                raise ValueError(
+                    f"set {entry}: a run that goes on is what it was; only rounds=… may be given, for more."
+                )
+            rounds = int(value)
+            most = max(run.rounds for run in spec.runs)
+            if rounds < most:
+                raise ValueError(f"set rounds={rounds}: the run is of {most} rounds already; give more.")
+            spec = spec.model_copy(
+                update={"runs": tuple(run.model_copy(update={"rounds": rounds}) for run in spec.runs)}
+            )
+        return spec
+
+    def batch(self, name: str) -> Path:
+        """Where a batch is kept."""
+        return self.path / name
+
+    def states(self) -> Iterator[tuple[dict[str, Any], list[Trace]]]:
+        """What is kept of each batch, with its entry in run.json; none of those that were not begun."""
+        for entry in self.record["batches"]:
+            file = self.batch(entry["folder"]) / STATE
+            if file.exists():
+                yield entry, load(file)
+
+    def runs(self) -> dict[str, list[Trace]]:
+        """What is kept of each method's settings, in their order."""
+        found = dict[str, list[Trace]]()
+        for entry, traces in self.states():
+            if not entry["fresh"]:
+                found.setdefault(entry["method"], []).extend(traces)
+        return found
+
+    def fresh(self) -> dict[str, Trace] | None:
+        """Each method's chosen setting on fresh seeds; None if that is not all there."""
+        wanted = [entry for entry in self.record["batches"] if entry["fresh"]]
+        found = {entry["method"]: traces[0] for entry, traces in self.states() if entry["fresh"]}
+        whole = all(
+            entry["method"] in found
+            and found[entry["method"]].rounds == entry["rounds"]
+            and not found[entry["method"]].interrupted
+            for entry in wanted
+        )
+        return found if wanted and whole else None
+
+    def _write(self, **changes: Any) -> None:
+        """Writes run.json, with the changes."""
+        self.record.update(changes)
+        write_text(self.path / RECORD, json.dumps(self.record, indent=1, ensure_ascii=False) + "\n")
+
+    def end(self, finished: bool) -> None:
+        """Says how it ended."""
+        self._write(status="finished" if finished else "interrupted", ended=_now())
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While it lasts no other process may write into the folder; a ValueError if one does."""
+        with (self.path / LOCK).open("a") as stream:
+            if not _lock(stream):
+                raise ValueError(
+                    f"{self.path} is being written by another process: wait for it, or give another folder."
+                )
+            yield
+
+    @property
+    def state(self) -> str:
+        """How it stands, in a word or two: a process that was killed could not say so itself."""
+        if self.record["status"] != "running":
+            return self.record["status"]
+        try:
+            with (self.path / LOCK).open() as stream:  # which may be a folder that nobody can write into
+                return "killed" if _lock(stream) else "running"
+        except OSError:
+            return "killed"
+
+
+def list_folders(below: Path) -> list[Folder]:
+    """The studies in a folder and its folders, the newest first; those that cannot be read are left out."""
+    found = []
+    for file in below.glob(f"**/{RECORD}"):
+        try:
+            found.append(Folder.open(file.parent))
+        except ValueError:
+            continue
+    return sorted(found, key=lambda one: one.record.get("started", ""), reverse=True)
+
+
+def _entry(batch: Batch) -> dict[str, Any]:
+    """A batch in run.json."""
+    found = {name: getattr(batch, name) for name in ("folder", "run", "method", "rounds", "fresh")}
+    return found | {"settings": list(batch.settings)}
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Has it all that is read of it? An error, or no, if it has not."""
+    Rule(**record["rule"])
+    spec = Spec.model_validate(record["spec"])
+    words = (record["name"], record["status"], *(entry["method"] for entry in record["batches"]))
+    return all(isinstance(word, str) for word in words) and all(
+        BATCH.fullmatch(entry["folder"])
+        and entry["run"] in range(len(spec.runs))
+        and isinstance(entry["rounds"], int)
+        and isinstance(entry["settings"], list)
+        and isinstance(entry["fresh"], bool)
+        for entry in record["batches"]
+    )
+
+
+def _make_room(path: Path, force: bool) -> None:
+    """Removes an older study, if it may: its batches first, so that what is left can still be told."""
+    old = Folder.open(path)
+    if not force:
+        state = "finished" if old.finished else "unfinished"
+        go_on = "" if old.finished else f", resume={path} to go on with it"
+        raise ValueError(
+            f"out {path} holds a run that is {state}: give another folder{go_on}, or force=True for a new one."
+        )
+    with old.alone():
+        for entry in old.record["batches"]:
+            shutil.rmtree(old.batch(entry["folder"]), ignore_errors=True)
+        for name in (*RESULTS, SPEC):
+            (path / name).unlink(missing_ok=True)
+
+
+def _entries(text: str) -> Any:
+    """What a spec file says, whatever its comments and order; its words if it cannot be read."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _lock(stream: Any) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # Windows, where a folder is not guarded
+        return True
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    for name in VERSIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _seeds(seeds: int | Sequence[int]) -> Sequence[int]:
+    return range(seeds) if isinstance(seeds, int) else seeds
+
+
+def _checksums(spec: Spec) -> dict[str, str]:
+    """SHA-256 of the files of the user's that the spec names."""
+    words = {
+        value
+        for run in spec.runs
+        for table in (run.problem, run.topology)
+        for value in table.arguments.values()
+        if isinstance(value, str)
+    }
+    files = sorted(Path(word) for word in words if len(word) < 4096 and "\0" not in word and Path(word).is_file())
+    return {str(file): _checksum(file) for file in files}
+
+
+def _checksum(file: Path) -> str:
+    with file.open("rb") as stream:
+        return file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,114 @@
+"""The problem that a spec names, with data from the user's files or from LIBSVM's."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stgt import problems
+from stgt._internal.checks import check_choice, check_count, check_flag
+from stgt.problems.base import Problem
+from stgt.problems.datasets import LIBSVM
+from stgt.problems.tables import DataTable, is_file, load_table, prepared
+from stgt.study.spec import EntryError, Named, make_problem
+from stgt.study.spec.build import about_argument, find_problem, unknown_argument
+
+OF_FILES = ("label", "node")
+OF_DATA = ("standardise", "intercept")
+
+
+def problem_of(given: Named, data_dir: Path | None = None) -> Problem:
+    """The problem that a table names; one that takes `features` and `labels` may be given `data` instead.
+
+    Beside `data` stand the options of `stgt.problems.load_table`, and `rows` of a set that is known by name.
+    """
+    arguments = given.model_dump()
+    return _problem(json.dumps(arguments, sort_keys=True), data_dir, _stamp(arguments.get("data")))
+
+
+def _stamp(data: Any) -> tuple[int, int] | None:
+    """By what a file that has changed is known."""
+    try:
+        found = Path(data).stat() if is_file(data) else None
+    except (OSError, ValueError):
+        return None
+    return None if found is None else (found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=8)
+def _problem(text: str, data_dir: Path | None, stamp: tuple[int, int] | None) -> Problem:
+    arguments = json.loads(text)
+    name = arguments.pop("name")
+    taken = inspect.signature(find_problem(name)).parameters
+    if {"features", "labels"} <= set(taken) and "data" not in taken and "features" not in arguments:
+        arguments = _with_data(name, arguments, taken, data_dir)
+    try:
+        return make_problem(name, arguments)
+    except EntryError as error:
+        if error.entry[-1] not in ("features", "labels") or "data" not in json.loads(text):
+            raise
+        raise EntryError(("problem", "data"), f": {error.entry[-1]}{error.words}") from None
+
+
+def _with_data(name: str, arguments: dict[str, Any], taken: Any, data_dir: Path | None) -> dict[str, Any]:
+    """The arguments with features and labels in the place of what says where they come from."""
+    options = {key: arguments.pop(key) for key in (*OF_FILES, *OF_DATA) if key in arguments and key not in taken}
+    data = arguments.pop("data", None)
+    if not isinstance(data, str):
+        words = f" was left out: {name} needs" if data is None else f"={data!r}: give"
+        raise EntryError(("problem", "data"), f"{words} a file, such as data = 'own.csv', or a set, data = 'a9a'.")
+    for key in arguments:
+        if key not in (*taken, "rows"):
+            known = ["data", *OF_FILES, *OF_DATA, "rows", *(one for one in taken if one not in ("features", "labels"))]
+            raise unknown_argument(("problem",), key, name, known)
+    try:
+        if is_file(data):
+            if "rows" in arguments:
+                raise ValueError("rows: it is for the sets that are known by name; leave it out.")
+            table = load_table(data, **options)
+        else:
+            table = _known_set(data, arguments.pop("rows", None), data_dir, **options)
+    except ValueError as error:
+        raise about_argument(error, ("problem",), ("data", "rows", *OF_FILES, *OF_DATA)) or error from None
+    if table.parts is not None:
+        if "partition" in arguments or "partition" not in taken:
+            raise EntryError(("problem", "partition"), f": node = {options['node']!r} says it; leave it out.")
+        if arguments.pop("n", len(table.parts)) != len(table.parts):
+            raise EntryError(
+                ("problem", "n"), f": node = {options['node']!r} names {len(table.parts)} nodes; leave n out."
+            )
+        arguments["partition"] = table.parts
+    return {"features": table.features, "labels": table.labels, **arguments}
+
+
+def _known_set(
+    data: str, rows: Any, data_dir: Path | None, standardise: bool = False, intercept: bool = False, **columns: Any
+) -> DataTable:
+    """One of LIBSVM's sets, or `rows` of its rows."""
+    check_choice(data, "data", LIBSVM)
+    for key in columns:
+        raise ValueError(f"{key}: only a file of your own has columns to choose from; leave it out.")
+    rows = None if rows is None else check_count(rows, "rows", 2)
+    features, labels = _data(data, rows, data_dir)
+    table = DataTable(features, labels, tuple(str(column + 1) for column in range(features.shape[1])))
+    return prepared(table, data, check_flag(standardise, "standardise"), check_flag(intercept, "intercept"))
+
+
+@lru_cache(maxsize=4)
+def _data(name: str, rows: int | None, data_dir: Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """A data set, or `rows` of its rows: half of each label, drawn at random, always the same."""
+    features, labels = problems.load_libsvm(name, data_dir)
+    if rows is None:
+        return features, labels
+    half, rng = rows // 2, np.random.default_rng(0)
+    members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    fewest = min(len(member) for member in members)
+    if half > fewest:
+        raise ValueError(f"rows={rows}: {name} has {fewest} rows of its rarer label; give at most {2 * fewest}.")
+    chosen = np.sort(np.concatenate([rng.choice(member, half, replace=False) for member in members]))
+    return features[chosen], labels[chosen]

@@ -1,0 +1,154 @@
+"""torchrun --nproc-per-node 8 -m stgt.torch.train --spec SPEC.toml --data-dir DATA --out RUNS"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import torch.distributed as dist
+import typer
+from reproductions.images import Images, load_images
+from rich.markup import escape
+from typer.main import get_command
+
+from stgt._internal.files import write_text
+from stgt._internal.registry import import_script
+from stgt.cli.flags import in_flags
+from stgt.torch import LostNodeError, NonFiniteError, init
+from stgt.torch.train.failure_report import LOST, MENDABLE, NONFINITE, SAYS, SAYS_OF_ANOTHER
+from stgt.torch.train.node_training import NodeTraining
+from stgt.torch.train.pictures import draw_runs
+from stgt.torch.train.preflight import check_ready
+from stgt.torch.train.record import left_out
+from stgt.torch.train.run_folder import MODEL, NOT_FINITE, PROGRESS, Claim, claim_folder, not_finite
+from stgt.torch.train.spec import TrainingSpec, load_training
+from stgt.torch.train.stability import cautions
+from stgt.torch.world import failed, leave
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def train(
+    spec: Annotated[Path, typer.Option(help=escape("TOML file with one run, or several as [[runs]]."))],
+    out: Annotated[Path, typer.Option(help="Folder for curves, checkpoints and models; an unfinished one goes on.")],
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set.")] = None,
+    download: Annotated[bool, typer.Option(help="Fetch the data set into --data-dir if it is not there.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds without progress after which a node counts as lost.")] = 300.0,
+    scripts: Annotated[
+        list[Path] | None,
+        typer.Option("--import", help="Python script that registers methods or topologies; repeat for more."),
+    ] = None,
+) -> None:
+    """Train image classifiers over the processes that torchrun started."""
+    for script in scripts or ():
+        import_script(script)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)  # several processes share this machine's cores
+    runs = load_training(spec)
+    first = os.environ.get("LOCAL_RANK", "0") == "0"  # the one process of this host that fetches, checks and claims
+    images = load_sets(runs, data_dir, download) if first or not download else {}
+    claim = Claim(out, new=False)
+    if first:
+        check_ready(runs, int(os.environ.get("WORLD_SIZE", "1")), images)
+        claim = claim_folder(out, runs)
+    world = World(runs, out)
+    try:
+        world.join(timeout)
+        if download:
+            dist.barrier()  # one process of each host has fetched what the others now read
+            images = images or load_sets(runs, data_dir)
+        world.train(images)
+    finally:
+        if not world.began:
+            claim.give_back()
+
+
+def load_sets(runs: TrainingSpec, data_dir: Path | None, download: bool = False) -> dict[str, Images]:
+    """The data sets of all runs, by name."""
+    return {name: load_images(name, data_dir, download) for name in {run.data.name for run in runs.runs}}
+
+
+class World:
+    """The processes that make the runs of a spec, one after the other."""
+
+    def __init__(self, runs: TrainingSpec, out: Path):
+        self.runs, self.out = runs, out
+        self.began = False  # has this process ended a round?
+        self._before = 0  # rounds of the runs before
+
+    def join(self, timeout: float) -> None:
+        """Waits for the other processes; rank 0 says what there is to be careful about."""
+        self.rank = init(timeout=timeout)
+        for sentence in (*cautions(self.runs), *left_out()) if self.rank == 0 else ():
+            print(f"warning: {sentence}", file=sys.stderr, flush=True)
+        nccl = dist.get_backend() == "nccl"
+        self.device = torch.device("cuda", torch.cuda.current_device()) if nccl else torch.device("cpu")
+
+    def train(self, images: dict[str, Images]) -> None:
+        """Makes all runs that are not over; a NonFiniteError in the end if one of them left the finite numbers."""
+        for run in self.runs.runs:
+            folder = self.out / run.folder
+            if not self._anywhere((folder / MODEL).exists() or (folder / NOT_FINITE).exists()):
+                try:
+                    NodeTraining(run, images[run.data.name], self.device).train(folder, self._tick, self._say)
+                except NonFiniteError as error:
+                    write_text(folder / NOT_FINITE, f"{error}\n")
+                    raise
+            self._before += run.rounds
+        if self.rank == 0 and len(self.runs.runs) > 1:
+            draw_runs(self.runs, dist.get_world_size(), self.out)
+        diverged = not_finite(self.out, self.runs)
+        diverged_anywhere = self._anywhere(bool(diverged))
+        dist.barrier()
+        dist.destroy_process_group()
+        if diverged_anywhere:
+            raise NonFiniteError("; ".join(diverged.values()) or "a run left the finite numbers on another host")
+
+    def _tick(self, r: int) -> None:
+        self.began = True
+        if self.rank == 0:
+            total = sum(run.rounds for run in self.runs.runs)
+            write_text(self.out / PROGRESS, json.dumps({"done": self._before + r, "total": total}))
+
+    def _say(self, line: str) -> None:
+        print(line, flush=True)
+
+    def _anywhere(self, here: bool) -> bool:
+        """Does it hold at some node? Hosts may have a folder of their own each."""
+        flag = torch.tensor([int(here)], device=self.device)
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+        return bool(flag)
+
+
+def main() -> None:
+    """What ends a training early is one sentence and an exit code: see `stgt.torch.train.failure_report`."""
+    rank = os.environ.get("RANK", "0")
+    try:
+        app()
+    except ValueError as error:
+        failed(error)
+        # All processes of a host find the same fault before they have joined: one of them says it.
+        if dist.is_initialized() or os.environ.get("LOCAL_RANK", "0") == "0":
+            print(f"{SAYS}{in_flags(str(error), get_command(app))}", file=sys.stderr, flush=True)
+        sys.exit(MENDABLE)
+    except NonFiniteError as error:
+        failed(error)
+        print(f"{SAYS}{error}", file=sys.stderr, flush=True)
+        sys.exit(NONFINITE)
+    except LostNodeError as error:
+        print(f"{SAYS_OF_ANOTHER}{error}", file=sys.stderr, flush=True)
+        leave()
+        os._exit(LOST)  # the backend's connections are broken: leaving in good order could wait for them
+    except Exception as error:
+        failed(error)
+        print(f"{SAYS}rank {rank} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        raise
+
+
+if __name__ == "__main__":
+    main()

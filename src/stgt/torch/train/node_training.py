@@ -1,0 +1,179 @@
+"""A training run as one node makes it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from reproductions.images import Images
+from reproductions.training.models import make_model
+from safetensors.torch import save_file
+from torch.nn.functional import cross_entropy
+
+from stgt._internal.files import write_atomically
+from stgt.study.spec import call, make_algorithm, make_topology
+from stgt.torch import DistributedOptimizer, NonFiniteError
+from stgt.torch.train.batches import Batches, normalised
+from stgt.torch.train.record import Record
+from stgt.torch.train.run_folder import MODEL
+from stgt.torch.train.spec import Training
+
+TRAINING_SAMPLE = 512  # images of each node on which the training loss is measured
+EVALUATION_BATCH = 250
+
+
+class NodeTraining:
+    """One node's part of a run: its model, data and optimiser."""
+
+    def __init__(self, spec: Training, images: Images, device: torch.device):
+        self.spec, self.device = spec, device
+        self.rank, self.nodes = dist.get_rank(), dist.get_world_size()
+        mine = spec.data.parts(images.y_train, self.nodes)[self.rank]
+        self.batches = Batches(images, mine, spec.batch, spec.seed, self.rank, spec.data.augment)
+        sample = np.random.default_rng(spec.data.seed).permutation(mine)[:TRAINING_SAMPLE]
+        self.sample = self._ready(images.x_train[sample]), torch.from_numpy(images.y_train[sample])
+        self.test = (
+            self._ready(images.x_test[self.rank :: self.nodes]),
+            torch.from_numpy(images.y_test[self.rank :: self.nodes]),
+        )
+        torch.manual_seed(spec.seed)
+        model = make_model(spec.model.name, images.x_train.shape, images.classes, **spec.model.arguments)
+        self.model: torch.nn.Module = model.to(device, memory_format=torch.channels_last)  # pyright: ignore
+        self.opt = DistributedOptimizer(
+            make_optimizer(spec, self.model),
+            make_algorithm(spec.algorithm),
+            make_topology(spec.topology.model_dump(), self.nodes),
+            model=self.model,
+            buffers=spec.buffers,
+            seed=spec.seed,
+            message_dtype=spec.message_dtype,
+            on_nonfinite=spec.on_nonfinite,
+            early=spec.early,
+        )
+        self.rows: list[dict[str, Any]] = []
+        self._record: Record | None = None
+
+    def train(self, folder: Path, tick: Callable[[int], None], say: Callable[[str], None]) -> list[dict[str, Any]]:
+        """Trains to the last round, from the last checkpoint if there is one; returns the curve, a row a measurement.
+
+        Rank 0 writes the curve into the folder and says a line at each measurement; at the end it draws the curve and
+        writes the averaged model. Raises a NonFiniteError if the training loss is not finite.
+
+        Args:
+            folder: of the run.
+            tick: called with the number of rounds done.
+            say: called with the lines.
+        """
+        spec, opt, checkpoints = self.spec, self.opt, folder / "checkpoints"
+        found = opt.load(checkpoints) if spec.checkpoint_every else None
+        if found is not None:
+            self.rows = found["extra"]["rows"]
+        if self.rank == 0:
+            self._record = Record(spec, self.nodes, folder, self.rows)
+        if found is None:
+            self._measure(say)
+            if opt.algorithm.starts_warm:
+                self._backward()
+                opt.warm_start()
+        began = time.monotonic() - self.rows[-1]["seconds"]
+        while opt.round < spec.rounds:
+            before = opt.round
+            if opt.active:  # a worker that the server has not called computes nothing
+                self._backward()
+            opt.step()
+            if opt.round == before:
+                continue
+            tick(opt.round)
+            last = opt.round == spec.rounds
+            if last or opt.round % spec.evaluate_every == 0:
+                self._measure(say, time.monotonic() - began)
+            if spec.checkpoint_every and (last or opt.round % spec.checkpoint_every == 0):
+                opt.save(checkpoints, extra={"rows": self.rows})
+        self._finish(folder)
+        return self.rows
+
+    def _backward(self) -> None:
+        x, y = self.batches.at(self.opt.steps_taken)
+        self.opt.zero_grad()
+        cross_entropy(self.model(self._placed(x)), y.to(self.device)).backward()
+
+    def _measure(self, say: Callable[[str], None], seconds: float = 0.0) -> None:
+        """A row of the curve: the averaged model on all nodes' samples of training data and on the test set."""
+        opt = self.opt
+        self.model.eval()
+        with opt.averaged():
+            loss, _ = evaluate(self.model, *self.sample)
+            _, correct = evaluate(self.model, *self.test)
+        self.model.train()
+        metrics = opt.metrics()
+        numbers = [loss / len(self.sample[1]), correct, len(self.test[1]), metrics["bytes_sent"]]
+        loss, correct, count, sent = self._summed(numbers)
+        if not math.isfinite(loss):
+            raise NonFiniteError(f"round {opt.round}: the training loss is not finite: give a smaller optimizer.lr.")
+        self.rows.append(
+            {
+                "label": self.spec.name,
+                "round": opt.round,
+                "steps": opt.steps_taken,
+                "train_loss": loss / self.nodes,
+                "test_accuracy": correct / count,
+                "bytes_sent": sent / self.nodes,
+                "consensus_error": metrics["consensus_error"],
+                "seconds": seconds,
+            }
+        )
+        if self._record is not None:
+            self._record.add(self.rows, say)
+
+    def _finish(self, folder: Path) -> None:
+        """Each node's own accuracy on the share of the test set it has, the curve, and last the averaged model."""
+        self.model.eval()
+        _, correct = evaluate(self.model, *self.test)
+        (own,) = self._summed([correct / len(self.test[1])])
+        self.rows[-1]["own_accuracy"] = own / self.nodes
+        with self.opt.averaged():
+            tensors = {name: value.contiguous().cpu() for name, value in self.model.state_dict().items()}
+        self.model.train()
+        if self._record is not None:
+            self._record.finish(self.rows)
+            write_atomically(folder / MODEL, lambda path: save_file(tensors, str(path)))
+
+    def _summed(self, numbers: list[float]) -> list[float]:
+        """The sums over all nodes."""
+        total = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        dist.all_reduce(total)
+        return total.tolist()
+
+    def _ready(self, images: np.ndarray) -> torch.Tensor:
+        return normalised(images, self.spec.data.name).contiguous(memory_format=torch.channels_last)
+
+    def _placed(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(self.device, memory_format=torch.channels_last)
+
+
+@torch.inference_mode()
+def evaluate(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[float, int]:
+    """The summed loss and the number of right answers."""
+    loss, correct, device = 0.0, 0, next(model.parameters()).device
+    for images, labels in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
+        scores, labels = model(images.to(device)), labels.to(device)
+        loss += cross_entropy(scores, labels, reduction="sum").item()
+        correct += int((scores.argmax(dim=1) == labels).sum())
+    return loss, correct
+
+
+def make_optimizer(spec: Training, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """The optimiser that the spec names, over the model's parameters."""
+    name = spec.optimizer.name
+    kind = getattr(torch.optim, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:
+        raise ValueError(f"optimizer.name={name!r}: give a class of torch.optim, such as 'SGD' or 'AdamW'.")
+    if "lr" not in spec.optimizer.arguments:
+        raise ValueError("optimizer.lr was left out: give the stepsize, such as lr = 0.05.")
+    return call(kind, {"params": model.parameters(), **spec.optimizer.arguments}, "optimizer", name)
