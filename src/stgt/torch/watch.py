@@ -275,7 +275,7 @@ class Watch:
         if self._report is None:
             self._notes.put(f"status/{self.rank}", asdict(self._status(None)) | {"left": True})
         began = time.monotonic()
-        alive = {other: (0, began) for other in self.others}  # by node: its last heartbeat, and when that was seen
+        alive = dict.fromkeys(self.others, (0, began))  # by node: its last heartbeat, and when that was seen
         while self._keeps_store and time.monotonic() - began < self.timeout:
             statuses, now = self._statuses(), time.monotonic()
             for other, status in statuses.items():
