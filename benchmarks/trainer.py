@@ -20,13 +20,13 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
 import torch.distributed as dist
-from reproductions.training.models import resnet18
 from rich.console import Console
 from rich.table import Table
 from torch import nn
 
 import stgt
 import stgt.torch
+from reproductions.training.models import resnet18
 from stgt.torch.finite import before_sending
 
 LARGE, MODEL, SMALL = 100_000_000, 10_000_000, 1_000_000

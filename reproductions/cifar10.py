@@ -30,8 +30,8 @@ from reproductions.training.comparison import (
 from stgt._internal.checks import check_choice
 from stgt._internal.progress import Progress
 from stgt.study.spec import Named
+from stgt.study.spec.training import Data, Training, TrainingSpec
 from stgt.torch.train.pictures import figure_of_readings
-from stgt.torch.train.spec import Data, Training, TrainingSpec
 
 NODES, TAU = 8, 25
 METHODS = {  # in the order in which the paper's figure has them, the best first

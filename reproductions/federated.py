@@ -21,8 +21,8 @@ from stgt._internal.progress import Progress, split_progress
 from stgt._internal.statistics import mean_interval
 from stgt.study.report import Figure, Line, Panel
 from stgt.study.spec import Named
+from stgt.study.spec.training import Data, Training, TrainingSpec
 from stgt.torch.train.run_folder import claim_folder
-from stgt.torch.train.spec import Data, Training, TrainingSpec
 
 CLIENTS, CALLED, TAU, BATCH, ROUNDS, EVERY = 20, 4, 20, 32, 100, 4
 PLUS, SCAFFOLD, FEDAVG = "Scaffold⁺", "Scaffold", "FedAvg"

@@ -15,7 +15,7 @@ from reproductions.training.comparison import Curves, last, trained, written
 from stgt._internal.checks import check_choice
 from stgt._internal.progress import Progress
 from stgt.study.spec import Named
-from stgt.torch.train.spec import Data, Training
+from stgt.study.spec.training import Data, Training
 
 NODES, TAU, BATCH = 8, 5, 32
 CENTRAL = "centralised"

@@ -14,7 +14,7 @@ from stgt._internal.markup import many
 from stgt.study.report import Figure, draw
 from stgt.study.spec import spec_text
 from stgt.study.spec.runs import Spec
-from stgt.torch.train.spec import TrainingSpec
+from stgt.study.spec.training import TrainingSpec
 
 TableRow = dict[str, Any]  # a row of a table, by the names of its columns
 RATES = ("gamma", "lr")

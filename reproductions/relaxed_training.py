@@ -19,7 +19,7 @@ from reproductions.training.comparison import Curves, at_bytes, at_end, by_seed,
 from stgt._internal.checks import check_choice
 from stgt._internal.progress import Progress
 from stgt.study.spec import Named
-from stgt.torch.train.spec import Data, Training
+from stgt.study.spec.training import Data, Training
 
 NODES = 8
 TRIAL_SEED = 3  # of the trial runs; the reported ones have 0, 1, …

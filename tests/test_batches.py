@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from reproductions.images import Images
 
+from reproductions.images import Images
 from stgt._internal.randomness import STREAM_AUGMENT, Clock
 from stgt.simulator.reference import OPS
 from stgt.torch.train.batches import Batches, normalised

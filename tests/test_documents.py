@@ -18,7 +18,7 @@ from stgt import comparison
 from stgt._internal.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES
 from stgt.simulator import metrics, run
 from stgt.study import load_spec
-from stgt.torch.train.spec import load_training
+from stgt.study.spec.training import load_training
 
 QUICK = {"docs/relaxed.md", "docs/theorems.md", "docs/theory.md"}  # the others are thorough
 STGT = "import sys; from stgt.cli import main; sys.argv = ['stgt', *sys.argv[1:]]; main()"

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from reproductions.training.models import MODELS, make_model, mlp, resnet18
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from reproductions.images import Images, load_images
-from reproductions.training.models import make_model
 from torch import nn
 
 import stgt
+from reproductions.images import Images, load_images
+from reproductions.training.models import make_model
 from stgt._internal.checks import check_choice
 from stgt.problems import partition
 from stgt.torch.train.batches import normalised

@@ -14,11 +14,11 @@ from stgt._internal.files import read_table
 from stgt._internal.progress import Progress
 from stgt._internal.statistics import error_interval, mean_interval
 from stgt.study.spec import make_algorithm
+from stgt.study.spec.training import Training, TrainingSpec
 from stgt.torch.train.failure_report import NONFINITE, StoppedTrainingError
 from stgt.torch.train.launch import launch
 from stgt.torch.train.pictures import Curves, figure
 from stgt.torch.train.run_folder import CURVE
-from stgt.torch.train.spec import Training, TrainingSpec
 
 Claims = Callable[[dict[str, Curves]], list[Claim]]
 

@@ -22,9 +22,9 @@ from stgt.flower.client import Task, client_app
 from stgt.flower.in_process import run_in_process
 from stgt.flower.strategy import Strategy
 from stgt.study.spec import make_algorithm, make_topology
+from stgt.study.spec.training import Training
 from stgt.torch.train.batches import Batches, normalised
 from stgt.torch.train.node_training import evaluate, make_optimizer
-from stgt.torch.train.spec import Training
 
 TRAINING_SAMPLE = 2048  # training images on which the loss is measured
 DIVERGED = "take a smaller lr"  # in every sentence of the strategy about what is not finite or went too far

@@ -49,8 +49,7 @@ from stgt.algorithms import (
 
 if TYPE_CHECKING:
     from stgt import oracles, problems, study, testing, theory, topology
-    from stgt._internal import loggers
-    from stgt.algorithms import schedules
+    from stgt._internal import loggers, schedules
     from stgt.problems import Problem, list_problems
     from stgt.simulator import Trace, best, of_state, simulate, sweep
     from stgt.study import report
@@ -65,7 +64,7 @@ _MODULES = {
     "oracles": "stgt.oracles",
     "problems": "stgt.problems",
     "report": "stgt.study.report",
-    "schedules": "stgt.algorithms.schedules",
+    "schedules": "stgt._internal.schedules",
     "study": "stgt.study",
     "testing": "stgt.testing",
     "theory": "stgt.theory",

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import stgt
 from stgt import cli, train
+from stgt._internal.flags import in_flags
 from stgt.cli import app
-from stgt.cli.flags import in_flags
 from stgt.study import demo as ridge_demo
 from stgt.study.report import curves
 

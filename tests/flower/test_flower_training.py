@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
+
 from reproductions.images import Images
 from reproductions.training.federate import federate
 from reproductions.training.models import make_model
-from torch.nn.functional import cross_entropy
-
+from stgt.study.spec.training import Training
 from stgt.torch.train.batches import Batches, normalised
-from stgt.torch.train.spec import Training
 
 CLIENTS, ROUNDS = 3, 4
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from reproductions.directed import directed, widest_angle
-from reproductions.outcome import write_outcome
-from reproductions.simulated import Prediction
 
 import stgt
 from reproductions import directed as experiment
+from reproductions.directed import directed, widest_angle
+from reproductions.outcome import write_outcome
+from reproductions.simulated import Prediction
 
 PROBLEM = stgt.problems.ridge(n=8, p=1, mu=0.1)
 GAMMA = 30 / (50 * PROBLEM.L)

@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
+
+from reproductions import federated as experiment
 from reproductions.federated import CALLED, CLIENTS, FEDAVG, GRID, PLUS, SCAFFOLD, SCALES, _judged, _run
 from reproductions.images import Images
 from reproductions.outcome import divergences, write_outcome
 from reproductions.training import federate
-
-from reproductions import federated as experiment
 from stgt.study.spec import make_algorithm
 
 LOW, HIGH = 0.05, 0.1  # effective lrs

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from reproductions.frontier import METHODS, SERVER, Probe, errors_at, lower_left, ratio_at_equal_rate
 
 from reproductions import frontier, write_outcome
+from reproductions.frontier import METHODS, SERVER, Probe, errors_at, lower_left, ratio_at_equal_rate
 from stgt import NotCovered
 from stgt.study import RunSpec, load_spec, make
 from stgt.theory import SteadyState

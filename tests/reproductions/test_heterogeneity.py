@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from reproductions.cell import Cell
-from reproductions.heterogeneity import APART, METHODS, PARTITIONS, heterogeneity
-from reproductions.outcome import write_outcome
 
 import stgt
 from reproductions import heterogeneity as package
+from reproductions.cell import Cell
+from reproductions.heterogeneity import APART, METHODS, PARTITIONS, heterogeneity
+from reproductions.outcome import write_outcome
 from stgt.study import load_spec
 
 ROWS = 1000

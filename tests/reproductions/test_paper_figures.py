@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from reproductions import paper_figures, readings
 from reproductions.paper_claims import METHODS, convergence_claims
 from reproductions.paper_figures import TAUS, convergence, local_updates
 from reproductions.readings import READINGS, choose_readings
 from reproductions.simulated import Prediction, SimulatedRun, simulate_run
-
-from reproductions import paper_figures, readings
 from stgt.study.report import Figure, Line, Panel, draw, long_band
 from stgt.study.spec import Named
 

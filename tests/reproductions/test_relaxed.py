@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from reproductions.catalogue import EXPERIMENTS, prepared
-from reproductions.relaxed import exact_figures, relaxed
-from reproductions.relaxed_a9a import METHODS, Grid
-from reproductions.relaxed_exact import GRAPHS, Graph, Point
 from typer.testing import CliRunner
 
 import stgt
 from reproductions import relaxed_a9a as data
 from reproductions import relaxed_exact as exact
+from reproductions.catalogue import EXPERIMENTS, prepared
+from reproductions.relaxed import exact_figures, relaxed
+from reproductions.relaxed_a9a import METHODS, Grid
+from reproductions.relaxed_exact import GRAPHS, Graph, Point
 from stgt.cli import app
 
 ROWS = 320

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from reproductions.simulated import lower, simulate_run, simulate_runs
 
 import stgt
+from reproductions.simulated import lower, simulate_run, simulate_runs
 from stgt.study.spec.runs import RunSpec
 
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from reproductions.outcome import write_outcome
-from reproductions.simulated import Prediction, SimulatedRun
-from reproductions.topology_study import GRAPHS, METHODS, mixing_rounds, topology
 
 import stgt
 from reproductions import topology_study
+from reproductions.outcome import write_outcome
+from reproductions.simulated import Prediction, SimulatedRun
+from reproductions.topology_study import GRAPHS, METHODS, mixing_rounds, topology
 from stgt.study import load_spec, spec_text
 from stgt.study.spec.runs import make
 

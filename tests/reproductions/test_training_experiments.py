@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from reproductions.cifar10 import CHOSEN, GRID, READINGS, SHARED, _claims, _judged, _rates, _run
 from reproductions.mnist import CENTRAL, METHODS
 from reproductions.mnist import _claims as mnist_claims
 from reproductions.outcome import Outcome, divergences, write_outcome
 from reproductions.training import comparison
-
 from stgt.study.spec import make_algorithm, make_topology
-from stgt.torch.train.spec import TrainingSpec
+from stgt.study.spec.training import TrainingSpec
 
 STGT = Path(sys.executable).with_name("stgt")
 

@@ -12,7 +12,7 @@ from stgt.simulator.run import ENGINES
 from stgt.study import load_spec, make, make_all, spec_text
 from stgt.study.spec import EntryError, Named, make_algorithm, make_oracle
 from stgt.study.spec.runs import RunSpec, Spec
-from stgt.torch.train.spec import load_training
+from stgt.study.spec.training import load_training
 
 ROOT = Path(__file__).parents[2]
 SEVERAL = """

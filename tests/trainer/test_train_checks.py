@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reproductions.images import Images
 
+from reproductions.images import Images
+from stgt.study.spec.training import TrainingSpec, load_training
 from stgt.torch.train import launch as launching
 from stgt.torch.train.run_folder import claim_folder
-from stgt.torch.train.spec import TrainingSpec, load_training
 from stgt.torch.train.stability import SEEN, cautions
 
 ROOT = Path(__file__).parents[2]

@@ -131,7 +131,7 @@ def test_a_method_of_a_script_trains(digits, tmp_path):
 
 
 def test_the_example_specs_are_valid():
-    from stgt.torch.train.spec import load_training
+    from stgt.study.spec.training import load_training
 
     for path in (ROOT / "examples").glob("*.toml"):
         if path.stem != "own_method":  # a spec for `stgt check`

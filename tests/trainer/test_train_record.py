@@ -6,10 +6,10 @@ import matplotlib.image
 import numpy as np
 import pytest
 import torch
-from reproductions.training.comparison import _curve
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_train_checks import digits, spec
 
+from reproductions.training.comparison import _curve
 from stgt._internal.files import read_table, write_table
 from stgt.torch import NonFiniteError
 from stgt.torch.train.lines import Lines, line

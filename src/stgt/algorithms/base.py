@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 
 from stgt._internal.checks import check_count, check_flag, check_number
 from stgt._internal.hyper import Brief, Frozen, real_fields
+from stgt._internal.schedules import Stepsize, stepsize
 from stgt.algorithms.declare import PARTS, Kept, Local, Sent, State, Vector
-from stgt.algorithms.schedules import Stepsize, stepsize
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from stgt.cli.flags import in_flags
+from stgt._internal.flags import in_flags
 
 if TYPE_CHECKING:
     from click import Context
@@ -97,11 +99,22 @@ def complete_topologies(incomplete: str) -> list[str]:
     return [name for name in list_topologies() if name.startswith(incomplete)]
 
 
+def reproductions() -> Any:
+    """The package of the paper's experiments, which is beside `src` in a clone; a ValueError where there is none."""
+    clone = Path(__file__).parents[3]
+    for folder in (clone, Path.cwd()):
+        if (folder / "reproductions" / "catalogue.py").exists():
+            sys.path.insert(0, str(folder))
+            return import_module("reproductions")
+    raise ValueError("the experiments are not part of the installed package: run this in a clone of the repository.")
+
+
 def complete_reproductions(incomplete: str) -> list[str]:
     """The experiments whose names begin so, for the shell."""
-    from reproductions import EXPERIMENTS
-
-    return [name for name in EXPERIMENTS if name.startswith(incomplete)]
+    try:
+        return [name for name in reproductions().EXPERIMENTS if name.startswith(incomplete)]
+    except ValueError:
+        return []
 
 
 def say(line: str) -> None:

@@ -12,7 +12,7 @@ from typer.core import TyperArgument, TyperCommand
 
 from stgt._internal.markup import interval
 from stgt._internal.progress import bar
-from stgt.cli.common import app, complete_reproductions, console
+from stgt.cli.common import app, complete_reproductions, console, reproductions
 
 if TYPE_CHECKING:
     from click import Context, HelpFormatter
@@ -87,20 +87,18 @@ def reproduce(
         stgt reproduce convergence --reading printed --out figure-1
         stgt reproduce mnist --data-dir DATA --scale small
     """
-    from reproductions.catalogue import prepared, works_in
-
-    from reproductions import divergences, write_outcome
     from stgt._internal.files import output_folder
 
-    experiment = prepared(name, readings, data_dir, scale=scale, rounds=rounds, batch=batch)
+    package = reproductions()
+    experiment = package.prepared(name, readings, data_dir, scale=scale, rounds=rounds, batch=batch)
     folder = output_folder(out or Path(name), force)
     with bar(name, console) as tick:
-        outcome = experiment(progress=tick, **works_in(name, folder / "runs"))
+        outcome = experiment(progress=tick, **package.works_in(name, folder / "runs"))
     table = Table("claim", "reading", "holds", "what")
     for claim in outcome.claims:
         table.add_row(claim.id, claim.reading, "yes" if claim.holds else "NO", claim.claim)
     console.print(table)
-    for path in write_outcome(outcome, folder):
+    for path in package.write_outcome(outcome, folder):
         console.print(f"wrote {path}")
-    for sentence in divergences(outcome):
+    for sentence in package.divergences(outcome):
         console.print(f"warning: {sentence}", style="bold")

@@ -33,10 +33,10 @@ def train(
     The same line again goes on where it was stopped.
     """
     from stgt._internal.files import read_table
+    from stgt.study.spec.training import load_training
     from stgt.torch.train.failure_report import StoppedTrainingError
     from stgt.torch.train.launch import launch
     from stgt.torch.train.record import left_out
-    from stgt.torch.train.spec import load_training
     from stgt.torch.train.stability import cautions
 
     import_scripts(scripts)

@@ -11,8 +11,8 @@ import numpy as np
 from stgt._internal.fingerprint import fingerprint
 from stgt._internal.hyper import brief
 from stgt._internal.registry import ALGORITHMS
+from stgt._internal.schedules import KINDS, Schedule, stepsizes
 from stgt.algorithms import Algorithm
-from stgt.algorithms.schedules import KINDS, Schedule, stepsizes
 from stgt.oracles import SAGA, SVRG, Exact, Minibatch, Noisy, Oracle, ProblemNoise
 from stgt.problems.base import Problem
 from stgt.topology import Topology

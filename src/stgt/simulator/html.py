@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stgt._internal.markup import count, element, interval, label, line, many, number, said, svg, table
-from stgt.algorithms.schedules import Schedule
+from stgt._internal.schedules import Schedule
 from stgt.simulator.metrics import COUNTED, MEASURED, over_seeds
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from stgt._internal.checks import check_choice, check_count, check_seed, first_r
 from stgt._internal.fingerprint import fingerprint
 from stgt._internal.loggers import Logger, as_logger
 from stgt._internal.progress import Progress
+from stgt._internal.schedules import stepsizes
 from stgt.algorithms import Algorithm
-from stgt.algorithms.schedules import stepsizes
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.simulator.metrics import Measured, choose_metrics

@@ -8,9 +8,9 @@ import numpy as np
 
 from stgt._internal.ops import NUMPY as OPS
 from stgt._internal.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
+from stgt._internal.schedules import is_schedule, stepsize
 from stgt.algorithms import Algorithm, Local, Sent
 from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
-from stgt.algorithms.schedules import is_schedule, stepsize
 from stgt.simulator.costs import links_used
 from stgt.simulator.job import Job
 from stgt.simulator.metrics import finite, measure

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reproductions.outcome import lost_at
-
 from stgt import problems, topology
 from stgt._internal.progress import Progress, split_progress
 from stgt._internal.statistics import error_interval

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from reproductions.counting_problem import Counting
 
+from reproductions.counting_problem import Counting
 from stgt.algorithms import Algorithm
 from stgt.oracles import Exact
 from stgt.problems import Problem, Quadratic, logistic

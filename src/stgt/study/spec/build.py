@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from stgt._internal import schedules
 from stgt._internal.checks import check_choice, did_you_mean
 from stgt._internal.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES, Registry
-from stgt.algorithms import Algorithm, schedules
+from stgt.algorithms import Algorithm
 from stgt.oracles import NAMED_ORACLES, Oracle
 from stgt.problems import Problem
 from stgt.study.spec.paths import EntryError

@@ -21,8 +21,8 @@ from stgt.problems import load_table
 from stgt.study.spec.build import SCHEDULES, TAKES_OBJECTS
 from stgt.study.spec.load import run_model
 from stgt.study.spec.runs import Spec
+from stgt.study.spec.training import TrainingSpec
 from stgt.topology import Topology
-from stgt.torch.train.spec import TrainingSpec
 
 Schema = dict[str, Any]
 PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean"}

@@ -11,13 +11,14 @@ from typing import Annotated
 import torch
 import torch.distributed as dist
 import typer
-from reproductions.images import Images, load_images
 from rich.markup import escape
 from typer.main import get_command
 
+from reproductions.images import Images, load_images
 from stgt._internal.files import write_text
+from stgt._internal.flags import in_flags
 from stgt._internal.registry import import_script
-from stgt.cli.flags import in_flags
+from stgt.study.spec.training import TrainingSpec, load_training
 from stgt.torch import LostNodeError, NonFiniteError, init
 from stgt.torch.train.failure_report import LOST, MENDABLE, NONFINITE, SAYS, SAYS_OF_ANOTHER
 from stgt.torch.train.node_training import NodeTraining
@@ -25,7 +26,6 @@ from stgt.torch.train.pictures import draw_runs
 from stgt.torch.train.preflight import check_ready
 from stgt.torch.train.record import left_out
 from stgt.torch.train.run_folder import MODEL, NOT_FINITE, PROGRESS, Claim, claim_folder, not_finite
-from stgt.torch.train.spec import TrainingSpec, load_training
 from stgt.torch.train.stability import cautions
 from stgt.torch.world import failed, leave
 

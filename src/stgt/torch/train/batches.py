@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from reproductions.images import Images
 
+from reproductions.images import Images
 from stgt._internal.checks import check_choice, check_count, check_flag, check_seed
 from stgt._internal.randomness import STREAM_AUGMENT, STREAM_LOCAL
 from stgt.torch.data import drawn

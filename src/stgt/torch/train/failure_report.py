@@ -8,8 +8,8 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from stgt.study.spec.training import Training, TrainingSpec
 from stgt.torch.train.run_folder import not_finite, unfinished
-from stgt.torch.train.spec import Training, TrainingSpec
 
 # Exit codes, of each process and of `stgt train`.
 FAILED, MENDABLE, LOST, NONFINITE = 1, 2, 3, 4

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from reproductions.images import load_images
-
 from stgt._internal.progress import Progress
+from stgt.study.spec.training import TrainingSpec
 from stgt.torch.train.failure_report import MENDABLE, why
 from stgt.torch.train.lines import Lines
 from stgt.torch.train.run_folder import PROGRESS, claim_folder, not_finite, unfinished
-from stgt.torch.train.spec import TrainingSpec
 
 
 def launch(

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from stgt._internal.files import read_table
+from stgt.study.spec.training import Training, TrainingSpec
 from stgt.torch.train.run_folder import CURVE
-from stgt.torch.train.spec import Training, TrainingSpec
 
 
 def line(run: Training, row: Mapping[str, Any]) -> str:

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from reproductions.images import Images
-from reproductions.training.models import make_model
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 
+from reproductions.images import Images
+from reproductions.training.models import make_model
 from stgt._internal.files import write_atomically
 from stgt.study.spec import call, make_algorithm, make_topology
+from stgt.study.spec.training import Training
 from stgt.torch import DistributedOptimizer, NonFiniteError
 from stgt.torch.train.batches import Batches, normalised
 from stgt.torch.train.record import Record
 from stgt.torch.train.run_folder import MODEL
-from stgt.torch.train.spec import Training
 
 TRAINING_SAMPLE = 512  # images of each node on which the training loss is measured
 EVALUATION_BATCH = 250

@@ -11,8 +11,8 @@ import numpy as np
 
 from stgt._internal.files import read_table
 from stgt.study.report import Figure, Line, Panel, draw
+from stgt.study.spec.training import Training, TrainingSpec
 from stgt.torch.train.run_folder import CURVE
-from stgt.torch.train.spec import Training, TrainingSpec
 
 Curves = dict[str, np.ndarray]  # a column of the curves by name, (seeds, measurements)
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 from reproductions.images import Images
 from reproductions.training.models import make_model
-
 from stgt.study.spec import make_algorithm, make_topology
+from stgt.study.spec.training import Training, TrainingSpec
 from stgt.torch import fit
 from stgt.torch.train.node_training import make_optimizer
-from stgt.torch.train.spec import Training, TrainingSpec
 
 
 def check_ready(runs: TrainingSpec, nodes: int, images: Mapping[str, Images]) -> None:

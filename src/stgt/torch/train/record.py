@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from stgt._internal.files import write_table
+from stgt.study.spec.training import Training
 from stgt.torch.train.lines import line
 from stgt.torch.train.pictures import draw_run
 from stgt.torch.train.run_folder import CURVE, EVENTS
-from stgt.torch.train.spec import Training
 
 
 def has_tensorboard() -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stgt._internal.files import write_text
 from stgt.study.spec import spec_text
-from stgt.torch.train.spec import Training, TrainingSpec
+from stgt.study.spec.training import Training, TrainingSpec
 
 PROGRESS = "progress.json"  # rounds done and in all, from the first round on
 CURVE = "curve.csv"

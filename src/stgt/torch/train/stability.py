@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from stgt.algorithms import OuterStep
 from stgt.study.spec import make_algorithm
-from stgt.torch.train.spec import Training, TrainingSpec
+from stgt.study.spec.training import Training, TrainingSpec
 
 
 class Seen(NamedTuple):
