@@ -13,9 +13,7 @@ from stgt.algorithms.diffusion import EXTRA, LED, ExactDiffusion
 from stgt.algorithms.federated import FedAvg, FedDyn, FedProx, Scaffold, ScaffoldPlus
 from stgt.algorithms.gossip import DPSGD, ProxSkip
 from stgt.algorithms.momentum import GTAdam, MomentumTracking
-from stgt.algorithms.outer import DiLoCo, FedAvgM, NoLoCo, Outer
-from stgt.algorithms.outer_adaptive import Adaptive, FedAdam, FedYogi
-from stgt.algorithms.outer_step import OuterStep
+from stgt.algorithms.outer import Adaptive, DiLoCo, FedAdam, FedAvgM, FedYogi, NoLoCo, Outer, OuterStep
 from stgt.algorithms.sequential import LUGT, AugDGM
 
 

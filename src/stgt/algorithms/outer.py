@@ -1,15 +1,141 @@
-"""Outer momentum: a method that wraps another. Known ones by their names: DiLoCo, NoLoCo and FedAvgM."""
+"""A step on what a whole round did, around any method: momentum (Outer) and adaptive steps (Adaptive).
+
+Known ones by their names: DiLoCo, NoLoCo, FedAvgM, FedAdam and FedYogi.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
-from stgt._internal.checks import check_number
+from stgt._internal.checks import check_choice, check_number
 from stgt._internal.registry import register
-from stgt.algorithms.base import Algorithm
-from stgt.algorithms.declare import State, Vector
+from stgt.algorithms.base import Algorithm, Cost
+from stgt.algorithms.declare import Kept, Local, Sent, State, Vector
 from stgt.algorithms.federated import FedAvg
-from stgt.algorithms.outer_step import OuterStep
+
+RULES = ("adam", "yogi", "adagrad")
+
+
+def _handed_on(name: str) -> Any:
+    """What the method inside says."""
+    return property(lambda outer: getattr(outer.inner, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OuterStep(Algorithm):
+    """Any method with an optimiser's step in the place of its round: with a the round's start and x⁺ what the method's
+    merge gives, x is what `step` makes of both and of the vectors that it `remembers`.
+
+    The method's corrections are kept as they were, so a tracker inside stays one and what it conserves stays conserved.
+    A `step` that stays where x⁺ = a, once what it remembers of older rounds has died away, has the method's own fixed
+    points. Where a server holds the model, what is remembered lives there too, and is not sent.
+
+    A class of this kind gives `step`, and `init` where what it remembers does not begin at 0.
+    """
+
+    method: Algorithm = field(kw_only=False)
+    tau: int = 0  # the method's, if left out
+
+    remembers: ClassVar[tuple[str, ...]] = ("m",)
+
+    def __post_init__(self) -> None:
+        method: Any = self.method
+        if not isinstance(method, Algorithm):
+            raise ValueError(f"method={method!r}: give an instance of the method to wrap, such as STGT(tau=20).")
+        for name, given, without in (("gamma", self.gamma, None), ("tau", self.tau, 0)):
+            inside, plain = getattr(method, name), 1 if name == "tau" else None
+            if given == without:
+                self._set(**{name: inside})
+            elif inside not in (plain, given):
+                raise ValueError(f"{name}={given} and {name}={inside} of the method inside: give it once.")
+        for name in self.remembers:
+            if name in method.state_fields:
+                raise ValueError(f"{method.label} keeps its own {name}: wrap the method inside it.")
+        self._set(method=replace(method, gamma=None, tau=1))
+        super().__post_init__()
+        replace(method, gamma=self.gamma, tau=self.tau)  # which may refuse them
+        if self.inner.coin and self.inner.talks < 1:
+            raise ValueError(f"{self.inner.label} may end a round in silence, which has no outer step: give it p=1.")
+
+    @property
+    def inner(self) -> Algorithm:
+        """The method with this one's stepsize and tau."""
+        made = copy(self.method)
+        made._set(gamma=self.gamma, tau=self.tau)
+        return made
+
+    def step(self, start: Vector, merged: Vector, state: State) -> dict[str, Vector]:
+        """x and what is remembered, from the round's start a, what the method made of the round, x⁺, and `state`."""
+        raise NotImplementedError
+
+    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+        merged = self.inner.merge(state, local, mixed)
+        return {**merged, **self.step(local.start, merged["x"], state)}
+
+    def serve(self, state: State, mixed: State) -> dict[str, Vector]:
+        served = self.inner.serve(state, mixed)
+        return {**served, **self.step(state["x"], served["x"], state)}
+
+    # -- what the method inside says of itself, with what is remembered beside it ---------------------------------
+
+    @property
+    def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.method.reads | {"start"}
+
+    @property
+    def keeps(self) -> tuple[Kept, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        at_server = "x" in self.method.held
+        return (*self.method.keeps, *(Kept(name, at_server=at_server) for name in self.remembers))
+
+    @property
+    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return tuple(replace(sent, replaces=sent.replaces and sent.name != "x") for sent in self.inner.exchanges)
+
+    exchanges_again = _handed_on("exchanges_again")
+    gossips = _handed_on("gossips")
+    coin = _handed_on("coin")
+    talks = _handed_on("talks")  # pyright: ignore[reportIncompatibleMethodOverride]
+    oracle = _handed_on("oracle")
+    oracle_options = _handed_on("oracle_options")  # pyright: ignore[reportIncompatibleMethodOverride]
+    starts_warm = _handed_on("starts_warm")  # pyright: ignore[reportIncompatibleMethodOverride]
+    tracks = _handed_on("tracks")  # pyright: ignore[reportIncompatibleMethodOverride]
+    invariant = _handed_on("invariant")
+    linear = _handed_on("linear")
+    row_stochastic = _handed_on("row_stochastic")
+    least_eigenvalue = _handed_on("least_eigenvalue")
+    symmetric_only = _handed_on("symmetric_only")
+
+    def cost(self, samples: int | None = None) -> Cost:
+        inner, reads = self.inner, {"start", "direction"}
+        cost, anew = inner.cost(samples), self.tau > 1 and not inner.reads & reads
+        return replace(cost, buffers=cost.buffers + len(self.remembers) + anew)
+
+    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
+        return {**self.inner.init(x, gradient, mean), **dict.fromkeys(self.remembers, 0 * x)}
+
+    def correction(self, state: State, x: Vector) -> Vector:
+        return self.inner.correction(state, x)
+
+    def message(self, state: State, local: Local) -> dict[str, Vector]:
+        return self.inner.message(state, local)
+
+    def second_message(self, state: State, gradient: Vector) -> dict[str, Vector]:
+        return self.inner.second_message(state, gradient)
+
+    def second_merge(self, state: State, gradient: Vector, mixed: State) -> dict[str, Vector]:
+        kept = {name: state[name] for name in self.remembers}
+        return {**self.inner.second_merge(state, gradient, mixed), **kept}
+
+    def tracker(self, state: State) -> Vector:
+        return self.inner.tracker(state)
+
+    def conserved(self, state: State, participation: Any) -> Vector:
+        return self.inner.conserved(state, participation)
+
+    def check(self, participation: float) -> None:
+        self.inner.check(participation)
 
 
 @register
@@ -108,3 +234,108 @@ class FedAvgM(Outer):
     @property
     def label(self) -> str:
         return "FedAvgM"
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Adaptive(OuterStep):
+    """Any method with an adaptive step on what a whole round did. With a the round's start and x⁺ what the method's
+    merge gives, entry by entry,
+
+        Δ = x⁺ − a;   m ← β₁m + (1 − β₁)Δ;   x ← a + η m/(√v + ε),   where before the step
+
+        v ← β₂v + (1 − β₂)Δ²                      (`rule="adam"`)
+        v ← v − (1 − β₂)Δ² sign(v − Δ²)           ("yogi")
+        v ← v + Δ²                                ("adagrad", which has no β₂; the paper takes β₁ = 0 with it).
+
+    m = 0 and v = ε² at first: the least that the paper allows, whose ε is called τ and whose v_{−1} is at least τ².
+    There is no correction of the start. Flower's own FedAdam and FedYogi begin at v = 0, and its FedAdam multiplies η
+    by √(1 − β₂ᵏ)/(1 − β₁ᵏ) with k = 2 in the first round, 3 in the second; they weigh clients by their samples.
+
+    The method's corrections are kept as they were: c of Scaffold⁺ stays (γ_c n/s) times the mean of own, and what the
+    method converges to does not change, as it stays where Δ = 0. There Adam's v dies away, and its step becomes η m/ε:
+    without noise it settles if η < 2ε(1 + β₁)/(1 − β₁), 38 ε by default, where a round goes at most all of its way, and
+    may wander by a part of η if not. The step is not linear in Δ, so the exact theory has nothing to say of it. Where a
+    server holds the model it holds m and v too.
+
+    Reference: Reddi et al., arXiv:2003.00295, Algorithm 2. The defaults but lr are also Flower's.
+
+    Args:
+        method: such as ScaffoldPlus(tau=20). Its gamma and tau may be given here instead.
+        lr: η, about how far an entry of x goes in a round; to be tuned.
+        beta_1, beta_2: β₁ and β₂, each at least 0 and below 1.
+        epsilon: ε, in the units of Δ.
+        rule: see above.
+    """
+
+    lr: float = 0.01
+    beta_1: float = 0.9
+    beta_2: float = 0.99
+    epsilon: float = 1e-3
+    rule: str = "adam"
+
+    remembers: ClassVar[tuple[str, ...]] = ("m", "v")
+    linear: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(
+            lr=check_number(self.lr, "lr", above=0),
+            beta_1=check_number(self.beta_1, "beta_1", least=0, below=1),
+            beta_2=check_number(self.beta_2, "beta_2", least=0, below=1),
+            epsilon=check_number(self.epsilon, "epsilon", above=0),
+            rule=check_choice(self.rule, "rule", RULES),
+        )
+
+    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
+        return {**super().init(x, gradient, mean), "v": 0 * x + self.epsilon**2}
+
+    def step(self, start: Vector, merged: Vector, state: State) -> dict[str, Vector]:
+        moved = merged - start
+        m = self.beta_1 * state["m"] + (1 - self.beta_1) * moved
+        v = self._spread(state["v"], moved * moved)
+        return {"x": start + self.lr * m / (v**0.5 + self.epsilon), "m": m, "v": v}
+
+    def _spread(self, v: Vector, squared: Vector) -> Vector:
+        if self.rule == "adam":
+            return self.beta_2 * v + (1 - self.beta_2) * squared
+        if self.rule == "yogi":
+            return v - (1 - self.beta_2) * (squared * (v > squared) - squared * (v < squared))
+        return v + squared
+
+    @property
+    def label(self) -> str:
+        return f"{self.method.label} + outer {self.rule.capitalize()}"
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FedAdam(Adaptive):
+    """FedAdam: FedAvg with Adam's step at the server, as `Adaptive` has it. On nodes with different data it keeps
+    FedAvg's bias; `Adaptive(ScaffoldPlus())` does not have it.
+
+    Reference: Reddi et al., arXiv:2003.00295.
+    """
+
+    method: Algorithm = field(default_factory=FedAvg, init=False)
+    rule: str = field(default="adam", init=False)
+
+    @property
+    def label(self) -> str:
+        return "FedAdam"
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FedYogi(Adaptive):
+    """FedYogi: FedAvg with Yogi's step at the server, as `Adaptive` has it; otherwise as FedAdam.
+
+    Reference: Reddi et al., arXiv:2003.00295.
+    """
+
+    method: Algorithm = field(default_factory=FedAvg, init=False)
+    rule: str = field(default="yogi", init=False)
+
+    @property
+    def label(self) -> str:
+        return "FedYogi"
