@@ -10,6 +10,7 @@ from catalogue import instances, least_squares, logistic, quadratic
 from stgt.algorithms import Cost, Kept
 from stgt.problems.quadratic import QuadraticModel
 from stgt.testing import CheckError, check_algorithm, check_problem, check_topology
+from stgt.testing.algorithm import _costs
 from stgt.topology.structure import Rolls
 
 
@@ -26,18 +27,26 @@ def failed(check, subject) -> dict[str, str]:
     return {one.name: one.detail for one in report.checks if one.holds is False}
 
 
-QUICK = ("ScaffoldPlus",)
-OURS = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.thorough) for name in instances()]
+# One of each shape: a server, a coin, an oracle of its own, a warm start, a wrapper, two exchanges, a nonlinear step.
+# What is checked here is proven for all methods in tests/parity, tests/properties, tests/trainer and tests/flower.
+SHAPES = ("ScaffoldPlus", "ProxSkip", "GTSAGA", "KGT-warm", "Outer-STGT", "LUGT", "Adaptive-LED")
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_every_algorithm_of_ours_passes(name):
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.thorough if name != SHAPES[0] else ()) for name in SHAPES]
+)
+def test_ours_pass(name):
     algorithm = instances()[name]
     found = outcome(check_algorithm(algorithm))
     assert len(found) == 8
     assert found["NumPy and JAX agree"]
     assert found["costs are what is counted"]
     assert found["what sums to zero does"] is (True if algorithm.tracks else None)
+
+
+@pytest.mark.parametrize("name", instances())
+def test_costs_are_what_is_counted(name):
+    _costs(instances()[name])
 
 
 def test_a_report_can_be_read():
