@@ -1,4 +1,4 @@
-"""What a node computes and says. Nothing here imports an array library.
+"""What a node computes and sends. Nothing here imports an array library.
 
 The trackers come first, as they do wherever all methods are listed: in the order of their registration.
 """

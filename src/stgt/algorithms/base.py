@@ -1,14 +1,14 @@
-"""What an algorithm is: what a node computes, says, and makes of what it hears.
+"""What an algorithm is: what a node computes, what it sends, and what it does with what it receives.
 
 Every method of the family has one shape::
 
     tau times:  x ← x − gamma · (g + correction)       local work, nothing sent
-    once:       message(state, local)                  what a node says
+    once:       message(state, local)                  what a node sends
                 mixed = W_r · message                  the network (W_rᵀ for a field that is `transposed`, on
                                                        `push_pull` C_r for one that is `pushed`)
-                state ← merge(state, local, mixed)     what it makes of what it heard
+                state ← merge(state, local, mixed)     what it does with what it received
 
-An algorithm is a frozen dataclass written with ``+ − · /`` on vectors only. It knows no array library and no engine:
+An algorithm is a frozen dataclass written with ``+ − · /`` on vectors only. It depends on no array library and no engine:
 a vector may be an (n, p) stack of all nodes, one node's flat buffer, or a chunk of it. What it reads of a round, keeps
 and exchanges it declares; an engine hands over just that.
 """
@@ -30,7 +30,7 @@ class Cost:
 
     Attributes:
         gradients: gradients computed a round; of one sample each where the method is made of an oracle for samples.
-        vectors: vectors said to each neighbour a round.
+        vectors: vectors sent to each neighbour in a round.
         up, down: vectors to and from the server, where there is one.
         buffers: model-sized buffers kept, the gradient's included.
         initial: gradients computed once, at the start.
@@ -60,16 +60,16 @@ class Algorithm(Frozen, Brief):
     keeps: ClassVar[tuple[Kept, ...]] = ()
     exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True),)
     exchanges_again: ClassVar[tuple[Sent, ...]] = ()  # a second time, after a gradient at the merged model
-    gossips: ClassVar[int] = 1  # how often what is said is mixed in a round
+    gossips: ClassVar[int] = 1  # how often a message is mixed in a round
     coin: ClassVar[bool] = False  # does a coin decide whether a round ends with communication?
     oracle: ClassVar[str | None] = None  # the name of the oracle the method is made of, if it insists on one
     least_eigenvalue: ClassVar[float | None] = None  # a bound that the eigenvalues of a fixed symmetric W must exceed
     symmetric_only: ClassVar[bool] = False  # is it for symmetric W_r, and diverges on directed ones at any stepsize?
     linear: ClassVar[bool] = (
-        True  # is a round linear in the state and the gradients, so that the exact theory knows it?
+        True  # is a round linear in the state and the gradients, so that the exact theory covers it?
     )
     row_stochastic: ClassVar[str] = "never"  # where W_r may be row-stochastic only: "never", "server" or "any"
-    invariant: ClassVar[str] = "Σ_i c_i must be 0"  # what `conserved` says, in words
+    invariant: ClassVar[str] = "Σ_i c_i must be 0"  # what `conserved` means, in words
 
     def __post_init__(self) -> None:
         self.check_class()
@@ -110,17 +110,17 @@ class Algorithm(Frozen, Brief):
         return 0.0
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
-        """What a node says at the end of a round."""
+        """What a node sends at the end of a round."""
         return {"x": local.end}
 
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
-        """The state after a node has heard `mixed` = W_r · message."""
+        """The state after a node has received `mixed` = W_r · message."""
         return {"x": mixed["x"]}
 
     def serve(self, state: State, mixed: State) -> dict[str, Vector]:
         """What a server makes of `mixed`, the mean of its workers' messages: the fields that live there.
 
-        For engines whose server is a process of its own. It is what `merge` says of these fields; a method that does
+        For engines whose server is a process of its own. It does to these fields what `merge` does; a method that does
         more there than to put what was mixed in their place writes both.
         """
         return {name: mixed[name] for name in self.held}
@@ -128,7 +128,7 @@ class Algorithm(Frozen, Brief):
     # -- methods that exchange twice -----------------------------------------------------------------------------
 
     def second_message(self, state: State, gradient: Vector) -> dict[str, Vector]:
-        """What is said after `merge`, given the gradient at the merged x, if it `exchanges_again`."""
+        """What is sent after `merge`, given the gradient at the merged x, if it `exchanges_again`."""
         raise NotImplementedError(f"{type(self).__name__} exchanges once a round")
 
     def second_merge(self, state: State, gradient: Vector, mixed: State) -> dict[str, Vector]:
@@ -180,12 +180,12 @@ class Algorithm(Frozen, Brief):
 
     def cost(self, samples: int | None = None) -> Cost:
         """What a round costs a node; `samples` is m, the number of samples a node holds."""
-        said = self.gossips * (len(self.exchanges) + len(self.exchanges_again))
+        sent = self.gossips * (len(self.exchanges) + len(self.exchanges_again))
         # The model, the gradient, and the round's start where it is needed after the first step.
         begun = self.tau > 1 and bool(self.reads & {"start", "direction"})
         buffers = len(self.state_fields) + 1 + begun + ("first" in self.reads) + bool(self.exchanges_again)
         gradients = self.tau + ("anchor" in self.reads)
-        return Cost(gradients, said, buffers, up=said, down=said, initial=int(self.starts_warm))
+        return Cost(gradients, sent, buffers, up=sent, down=sent, initial=int(self.starts_warm))
 
     def same_as(self, has_server: bool) -> str:
         """Which other method this one is, as it was given, with or without a server; "" if it is none."""
@@ -213,7 +213,7 @@ def one_step(algorithm: Algorithm) -> None:
 
 
 def _check_declaration(algorithm: Algorithm) -> None:
-    """A ValueError that names what is wrong with what a method says about itself."""
+    """A ValueError that names what is wrong with a method's declaration."""
     name = type(algorithm).__name__
     reads = algorithm.reads
     if isinstance(reads, str) or not all(isinstance(part, str) for part in reads):
@@ -234,4 +234,4 @@ def _check_declaration(algorithm: Algorithm) -> None:
             if names.count(one) > 1:
                 raise ValueError(f"{name}.{what} has {one!r} twice: give each name once.")
     if not algorithm.exchanges:
-        raise ValueError(f"{name}.exchanges is empty: a method says something, such as (Sent('x'),).")
+        raise ValueError(f"{name}.exchanges is empty: a method sends something, such as (Sent('x'),).")

@@ -43,13 +43,13 @@ def after_steps(algorithm: Algorithm, *, start: Vector, end: Vector, gamma: Any,
 
 
 def say(algorithm: Algorithm, state: State, local: Local) -> dict[str, Vector]:
-    """What a node says at the end of a round; `state` is `readable`."""
-    return _said(algorithm, "message", algorithm.message(state, local), algorithm.exchanges)
+    """What a node sends at the end of a round; `state` is `readable`."""
+    return _sent(algorithm, "message", algorithm.message(state, local), algorithm.exchanges)
 
 
 def hear(algorithm: Algorithm, state: State, local: Local, mixed: Mapping[str, Vector]) -> dict[str, Vector]:
-    """The state after a node has heard the mixture; `state` is `readable`."""
-    merged = algorithm.merge(state, local, _heard(algorithm, mixed))
+    """The state after a node has received the mixture; `state` is `readable`."""
+    merged = algorithm.merge(state, local, _received(algorithm, mixed))
     return _merged(algorithm, "merge", merged, mixed, algorithm.exchanges)
 
 
@@ -84,24 +84,24 @@ def serve(algorithm: Algorithm, state: State, mixed: Mapping[str, Vector]) -> di
         algorithm.label,
         lambda name: f"state[{name!r}] in its serve, which the server does not hold: read what is kept at_server",
     )
-    served = algorithm.serve(before, _heard(algorithm, mixed))
+    served = algorithm.serve(before, _received(algorithm, mixed))
     _check_names(algorithm, "serve", served, algorithm.held)
     return dict(served)
 
 
 def say_again(algorithm: Algorithm, state: State, gradient: Vector) -> dict[str, Vector]:
-    """What is said in the second exchange, given the gradient at the merged model."""
+    """What is sent in the second exchange, given the gradient at the merged model."""
     message = algorithm.second_message(whole(algorithm, state), gradient)
-    return _said(algorithm, "second_message", message, algorithm.exchanges_again)
+    return _sent(algorithm, "second_message", message, algorithm.exchanges_again)
 
 
 def hear_again(algorithm: Algorithm, state: State, gradient: Vector, mixed: Mapping[str, Vector]) -> dict[str, Vector]:
     """The state after the second exchange."""
-    merged = algorithm.second_merge(whole(algorithm, state), gradient, _heard(algorithm, mixed))
+    merged = algorithm.second_merge(whole(algorithm, state), gradient, _received(algorithm, mixed))
     return _merged(algorithm, "second_merge", merged, mixed, algorithm.exchanges_again)
 
 
-def _heard(algorithm: Algorithm, mixed: Mapping[str, Vector]) -> Fields:
+def _received(algorithm: Algorithm, mixed: Mapping[str, Vector]) -> Fields:
     return Fields(
         mixed, algorithm.label, lambda name: f"mixed[{name!r}], which it does not exchange: add Sent({name!r})"
     )
@@ -113,7 +113,7 @@ def _not_kept(name: str) -> str:
     return f"state[{name!r}], which is not there: add Kept({name!r}) to its keeps, if it is a node's own"
 
 
-def _said(
+def _sent(
     algorithm: Algorithm, part: str, message: Mapping[str, Vector], declared: tuple[Sent, ...]
 ) -> dict[str, Vector]:
     _check_names(algorithm, part, message, tuple(sent.name for sent in declared), "exchanges")

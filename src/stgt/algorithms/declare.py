@@ -1,4 +1,4 @@
-"""What a method says about itself: what it reads of a round, keeps and exchanges; and what it is handed."""
+"""What a method declares: what it reads of a round, its state variables and its messages; and what an engine gives it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ State = Mapping[str, Vector]
 
 @dataclass(frozen=True)
 class Kept:
-    """A vector that a node keeps from round to round; 0 before round 0, unless `init` says otherwise.
+    """A vector that a node keeps from round to round; 0 before round 0, unless `init` gives another start.
 
     Attributes:
-        name: of the field; "x", the model, is kept anyway, and named only to say where.
+        name: of the field; "x", the model, is kept anyway, and named only to give its place.
         zero_sum: does its sum over all nodes stay 0 for ever?
         at_server: does it live at the server, where there is one?
     """
@@ -35,14 +35,14 @@ class Linear(NamedTuple):
 
 @dataclass(frozen=True)
 class Sent:
-    """A vector that a node says to its neighbours; they hear W_r times it.
+    """A vector that a node sends to its neighbours; they receive W_r times it.
 
     Attributes:
         name: of the message's field.
-        transposed: does it travel against the edges, so that they hear W_rᵀ times it?
-        replaces: does `merge` put what was heard, as it is, in the place of the state's field of this name? A server
+        transposed: does it travel against the edges, so that they receive W_rᵀ times it?
+        replaces: does `merge` put what was received, as it is, in the place of the state's field of this name? A server
             that has only a worker's last model relies on it.
-        value: what it says, where that is a combination of the round's start and direction, or a function of the
+        value: what is sent, where that is a combination of the round's start and direction, or a function of the
             round's number that gives it: it may then be sent in two halves, the first at the round's start.
         pushed: does it travel by the column-stochastic matrix of a topology that has one (`push_pull`), which keeps its
             sum over the nodes? Elsewhere it travels by W_r.
@@ -55,7 +55,7 @@ class Sent:
     pushed: bool = False
 
     def at(self, r: int) -> Linear:
-        """What it says in round r; nothing known of it counts as nothing."""
+        """What is sent in round r; without a declared value nothing."""
         if self.value is None:
             return Linear()
         return self.value if isinstance(self.value, Linear) else self.value(r)

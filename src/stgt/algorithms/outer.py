@@ -19,7 +19,7 @@ RULES = ("adam", "yogi", "adagrad")
 
 
 def _handed_on(name: str) -> Any:
-    """What the method inside says."""
+    """An attribute of the method inside."""
     return property(lambda outer: getattr(outer.inner, name))
 
 
@@ -78,7 +78,7 @@ class OuterStep(Algorithm):
         served = self.inner.serve(state, mixed)
         return {**served, **self.step(state["x"], served["x"], state)}
 
-    # -- what the method inside says of itself, with what is remembered beside it ---------------------------------
+    # -- the declaration of the method inside, with what is remembered beside it ----------------------------------
 
     @property
     def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -255,7 +255,7 @@ class Adaptive(OuterStep):
     The method's corrections are kept as they were: c of Scaffold⁺ stays (γ_c n/s) times the mean of own, and what the
     method converges to does not change, as it stays where Δ = 0. There Adam's v dies away, and its step becomes η m/ε:
     without noise it settles if η < 2ε(1 + β₁)/(1 − β₁), 38 ε by default, where a round goes at most all of its way, and
-    may wander by a part of η if not. The step is not linear in Δ, so the exact theory has nothing to say of it. Where a
+    may wander by a part of η if not. The step is not linear in Δ, so the exact theory does not cover it. Where a
     server holds the model it holds m and v too.
 
     Reference: Reddi et al., arXiv:2003.00295, Algorithm 2. The defaults but lr are also Flower's.
