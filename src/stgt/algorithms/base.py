@@ -8,7 +8,7 @@ Every method of the family has one shape::
                                                        `push_pull` C_r for one that is `pushed`)
                 state ← merge(state, local, mixed)     what it does with what it received
 
-An algorithm is a frozen dataclass written with ``+ − · /`` on vectors only. It depends on no array library and no engine:
+An algorithm is a frozen dataclass written with ``+ − · /`` on vectors only. It needs no array library and no engine:
 a vector may be an (n, p) stack of all nodes, one node's flat buffer, or a chunk of it. What it reads of a round, keeps
 and exchanges it declares; an engine hands over just that.
 """

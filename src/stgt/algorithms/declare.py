@@ -1,4 +1,4 @@
-"""What a method declares: what it reads of a round, its state variables and its messages; and what an engine gives it."""
+"""What a method declares: what it reads of a round, its state variables and its messages; and what it is given."""
 
 from __future__ import annotations
 
