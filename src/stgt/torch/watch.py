@@ -275,14 +275,14 @@ class Watch:
         if self._report is None:
             self._notes.put(f"status/{self.rank}", asdict(self._status(None)) | {"left": True})
         began = time.monotonic()
-        alive = {other: (0, began) for other in self.others}  # by node: its last heartbeat, and when that was seen
+        beats, seen = dict.fromkeys(self.others, 0), dict.fromkeys(self.others, began)
         while self._keeps_store and time.monotonic() - began < self.timeout:
             statuses, now = self._statuses(), time.monotonic()
             for other, status in statuses.items():
-                if status.beat != alive[other][0]:
-                    alive[other] = status.beat, now
+                if status.beat != beats[other]:
+                    beats[other], seen[other] = status.beat, now
             ended = self._report is not None or self._notes.have([REPORT])
-            since = began if ended else max(seen for _, seen in alive.values())
+            since = began if ended else max(seen.values())
             if all(other in statuses and statuses[other].left for other in self.others) or now - since > FAREWELL:
                 return
             time.sleep(0.05)
