@@ -141,6 +141,12 @@ def test_a_call_after_a_loss_does_not_wait(forker, tmp_path):
     assert "rank 1 was lost" in words
 
 
+def test_a_node_that_is_killed_while_a_sum_is_taken(forker, tmp_path):
+    (code, words), (killed, _) = run(forker, tmp_path, "killed_in_a_sum")
+    assert (code, killed) == (LOST, -signal.SIGKILL)
+    assert "LostNodeError: rank 1 was lost: its connection was closed" in words
+
+
 # -- one node's own errors -------------------------------------------------------------------------------------------
 
 

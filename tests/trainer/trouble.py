@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 import stgt
-from stgt.torch import DistributedOptimizer, LostNodeError, init, watch
+from stgt.torch import DistributedOptimizer, LostNodeError, init, watch, world
 
 FOREIGN = ("foreign_killed", "foreign_fails", "foreign_hangs", "foreign_slow_end")
 
@@ -202,6 +202,13 @@ def again_after_a_loss(rank: int, folder: Path) -> None:
         rounds(model, opt, 1)
     except LostNodeError:
         opt.evaluate(lambda: 1.0)
+
+
+def killed_in_a_sum(rank: int, folder: Path) -> None:
+    rounds(*made(), 1)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    world.all_reduce(torch.ones(1))
 
 
 # -- errors of one node's own ----------------------------------------------------------------------------------------

@@ -83,6 +83,13 @@ def watch() -> Watch:
     return made
 
 
+def all_reduce(value: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
+    """torch's all_reduce, in place; a node that is lost meanwhile is named by a LostNodeError."""
+    with watch().waiting(Wait("torch.distributed.all_reduce()", "torch")):
+        dist.all_reduce(value, op=op)
+    return value
+
+
 def failed(error: BaseException) -> None:
     """Tells the other nodes why this one cannot go on; a script that ends by an exception does so by itself."""
     if _watch is not None:

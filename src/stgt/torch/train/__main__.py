@@ -27,7 +27,7 @@ from stgt.torch.train.preflight import check_ready
 from stgt.torch.train.record import left_out
 from stgt.torch.train.run_folder import MODEL, NOT_FINITE, PROGRESS, Claim, claim_folder, not_finite
 from stgt.torch.train.stability import cautions
-from stgt.torch.world import failed, leave
+from stgt.torch.world import all_reduce, failed, leave
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -120,9 +120,7 @@ class World:
 
     def _anywhere(self, here: bool) -> bool:
         """Does it hold at some node? Hosts may have a folder of their own each."""
-        flag = torch.tensor([int(here)], device=self.device)
-        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
-        return bool(flag)
+        return bool(all_reduce(torch.tensor([int(here)], device=self.device), dist.ReduceOp.MAX))
 
 
 def main() -> None:

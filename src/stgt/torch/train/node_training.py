@@ -23,6 +23,7 @@ from stgt.torch import DistributedOptimizer, NonFiniteError
 from stgt.torch.train.batches import Batches, normalised
 from stgt.torch.train.record import Record
 from stgt.torch.train.run_folder import MODEL
+from stgt.torch.world import all_reduce
 
 TRAINING_SAMPLE = 512  # images of each node on which the training loss is measured
 EVALUATION_BATCH = 250
@@ -146,9 +147,7 @@ class NodeTraining:
 
     def _summed(self, numbers: list[float]) -> list[float]:
         """The sums over all nodes."""
-        total = torch.tensor(numbers, dtype=torch.float64, device=self.device)
-        dist.all_reduce(total)
-        return total.tolist()
+        return all_reduce(torch.tensor(numbers, dtype=torch.float64, device=self.device)).tolist()
 
     def _ready(self, images: np.ndarray) -> torch.Tensor:
         return normalised(images, self.spec.data.name).contiguous(memory_format=torch.channels_last)
