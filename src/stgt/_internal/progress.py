@@ -1,4 +1,4 @@
-"""How far a job is: callbacks, and a bar in the terminal."""
+"""Progress of a job: callbacks, and a bar in the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Progress = Callable[[float, float], None]  # (done, total)
 
 
 class Bar:
-    """A bar with the time to come; a simulation also has it say its speed and error."""
+    """A bar with the remaining time; a simulation also shows its speed and error."""
 
     def __init__(self, bar: Any, words: str):
         self._bar, self._words = bar, words
@@ -19,7 +19,7 @@ class Bar:
     def __call__(self, done: float, total: float) -> None:
         self._bar.update(self._task, completed=done, total=total)
 
-    def say(self, pace: float, latest: Mapping[str, float]) -> None:
+    def describe(self, pace: float, latest: Mapping[str, float]) -> None:
         """`pace` in rounds a second, and the last measurements, the error first."""
         error = next((f", {name} {latest[name]:.3g}" for name in ("residual", "loss", *latest) if name in latest), "")
         self._bar.update(self._task, description=f"{self._words}: {pace:,.0f} rounds/s{error}")

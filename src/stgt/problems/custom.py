@@ -12,7 +12,7 @@ import numpy as np
 
 from stgt._internal.checks import check_count, check_number
 from stgt._internal.closures import traced
-from stgt._internal.hyper import Brief
+from stgt._internal.hyper import ShortRepr
 from stgt._internal.registry import register
 from stgt.problems.base import SCALE, Problem, check_array, scale_data, scale_of, scaled, weighing
 
@@ -20,7 +20,7 @@ Array = Any
 
 
 @dataclass(frozen=True, eq=False)
-class LossModel(Brief):
+class LossModel(ShortRepr):
     """f_i(x) = (1/m_i) Σ_j loss(x, sample_ij), differentiated by JAX; `unravel` turns a flat x into parameters.
 
     Each is a key of its own among the compiled programs: what a loss reads from outside may be another thing the next

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stgt._internal.checks import check_choice, check_number
-from stgt._internal.hyper import brief
+from stgt._internal.hyper import short_repr
 from stgt.problems.base import NOISE_FACTOR, check_array
 
 ROUNDING = 1e-8  # of a covariance, relative to its largest eigenvalue
@@ -36,7 +36,7 @@ def gradient_noise(noise: Any, kind: Any, n: int, p: int, directions: Mapping[st
     how = "" if kind == ISOTROPIC else f", noise_kind={kind}"
     if isinstance(noise, list | tuple) or getattr(noise, "ndim", 0) > 0:
         given = _check_shape(noise, n, p)
-        words = f"noise={brief(given)}{how}"
+        words = f"noise={short_repr(given)}{how}"
     else:
         number = check_number(noise, "noise", least=0)
         words = f"noise={number:g}{how}"

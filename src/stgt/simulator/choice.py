@@ -1,4 +1,4 @@
-"""Which of several runs is best, by a rule that can be said in a sentence."""
+"""The choice of the best of several runs by a simple rule, and names for the runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.checks import check_choice, check_flag, check_number
-from stgt._internal.hyper import Frozen, brief, other_fields
+from stgt._internal.hyper import Frozen, other_fields, short_repr
 from stgt._internal.statistics import Interval, difference_interval
 from stgt.algorithms import Algorithm
 from stgt.simulator.metrics import ERRORS, over_seeds
@@ -247,14 +247,14 @@ def distinct(names: list[str]) -> list[str]:
 def varied(algorithms: list[Algorithm]) -> list[str]:
     """The hyper-parameters in which runs of a method differ."""
     first: Any = algorithms[0]
-    names = [field.name for field in fields(first)] if is_dataclass(first) else list(first.description["options"])
+    names = [field.name for field in fields(first)] if is_dataclass(first) else list(first.plain["options"])
     return [name for name in names if len({str(getattr(one, name)) for one in algorithms}) > 1]
 
 
 def in_words(algorithm: Algorithm, algorithms: list[Algorithm]) -> str:
     """What sets one of them apart, such as "gamma=0.1"."""
     values = {name: getattr(algorithm, name) for name in varied(algorithms) or ["gamma"]}
-    words = [f"{value:g}" if isinstance(value, float) else brief(value) for value in values.values()]
+    words = [f"{value:g}" if isinstance(value, float) else short_repr(value) for value in values.values()]
     return ", ".join(f"{name}={word}" for name, word in zip(values, words, strict=True))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.checks import check_choice
-from stgt._internal.hyper import Brief
+from stgt._internal.hyper import ShortRepr
 from stgt._internal.statistics import Interval, error_interval, mean_interval
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import whole
@@ -34,7 +34,7 @@ def over_seeds(metric: str, values: np.ndarray) -> Interval:
 
 
 @dataclass(frozen=True)
-class OfState(Brief):
+class OfState(ShortRepr):
     """A metric of the whole state; see `of_state`."""
 
     function: Callable[[dict[str, Array]], Array]

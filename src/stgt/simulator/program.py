@@ -21,44 +21,15 @@ from stgt.oracles import Oracle
 from stgt.simulator.cache import keep_compiled
 from stgt.simulator.costs import pushed_share
 from stgt.simulator.drive import CHUNK
+from stgt.simulator.jax_ops import OPS, average, mix, push
 from stgt.simulator.metrics import Measured, finite, measure
-from stgt.simulator.mixing import average, mix, push
 from stgt.topology.structure import Average
 
 Array = Any
 Tree = Any
-UNROLLED = 16  # turns of a short loop; longer ones stay loops, as unrolled they take long to compile
 DRAWN_AT_ONCE = 2**22  # numbers; a round that needs more draws them step by step
 
 
-class JaxOps:
-    """What generic code asks of JAX."""
-
-    xp = jnp
-
-    def erfinv(self, x: Array) -> Array:
-        return lax.erf_inv(x)
-
-    def cond(self, flag: Array, change: Any, state: Any) -> Any:
-        return lax.cond(flag, change, lambda same: same, state)
-
-    def apart(self, make: Any, shape: tuple[int, ...], dtype: Any, step: Array) -> Array:
-        # XLA would fuse the generator into what follows, run it once per use and not vectorise it (4x slower): a loop
-        # whose one turn the compiler cannot foresee keeps them apart.
-        once = jnp.minimum(jnp.ravel(jnp.asarray(step))[0].astype(np.int32), 0) + 1
-        return lax.fori_loop(0, once, lambda turn, _: make(turn.astype(np.uint32)), jnp.zeros(shape, dtype))
-
-    def put(self, table: Array, index: Array, value: Array) -> Array:
-        return table.at[jnp.arange(table.shape[0]), index].set(value)
-
-    def loop(self, count: int, step: Any, state: Any) -> Any:
-        return lax.fori_loop(0, count, step, state, unroll=count if count <= UNROLLED else 1)
-
-    def switch(self, which: Array, branches: Any, *operands: Any) -> Any:
-        return lax.switch(which, branches, *operands)
-
-
-OPS = JaxOps()
 keep_compiled()
 
 

@@ -12,25 +12,24 @@ from stgt._internal.schedules import is_schedule, stepsize
 from stgt.algorithms import Algorithm, Local, Sent
 from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
 from stgt.simulator.costs import links_used
-from stgt.simulator.job import Job
+from stgt.simulator.job import Job, RunState
 from stgt.simulator.metrics import finite, measure
-from stgt.simulator.standing import Standing
 
 
 class Run:
     """One algorithm with one seed. All nodes are rows of (n, p) arrays. It begins, or goes on from where it stands."""
 
-    def __init__(self, job: Job, algorithm: Algorithm, seed: int, standing: Standing | None = None):
+    def __init__(self, job: Job, algorithm: Algorithm, seed: int, run_state: RunState | None = None):
         self.job, self.given, self.seed = job, algorithm, seed
         self.dtype = np.dtype(job.dtype)
         self.data = {name: _cast(leaf, self.dtype) for name, leaf in job.problem.data.items()}
         self.diverged_at = -1
         self.ahead: np.ndarray | None = None
-        self._set_stepsize(job.known_from)
-        if standing is None:
+        self._set_stepsize(job.gammas_from)
+        if run_state is None:
             self._begin()
         else:
-            self._go_on(standing)
+            self._go_on(run_state)
 
     def _begin(self) -> None:
         job, algorithm = self.job, self.algorithm
@@ -45,12 +44,12 @@ class Run:
         if algorithm.exchanges_again:
             self.ahead, self.memory = self.evaluate(x, 0)
 
-    def _go_on(self, standing: Standing) -> None:
-        """`standing` is of this run alone."""
-        self.state = {name: value[0].copy() for name, value in standing.state.items()}
-        self.memory = {name: value[0].copy() for name, value in standing.memory.items()}
-        self.ahead = None if standing.ahead is None else standing.ahead[0].copy()
-        self.diverged_at = int(standing.diverged_at[0])
+    def _go_on(self, run_state: RunState) -> None:
+        """`run_state` is of this run alone."""
+        self.state = {name: value[0].copy() for name, value in run_state.state.items()}
+        self.memory = {name: value[0].copy() for name, value in run_state.memory.items()}
+        self.ahead = None if run_state.ahead is None else run_state.ahead[0].copy()
+        self.diverged_at = int(run_state.diverged_at[0])
 
     def _set_stepsize(self, r: int) -> None:
         """γ_r, a number or (n, 1): the algorithm's own, or what its schedule says."""
@@ -170,10 +169,10 @@ class Reference:
 
     def __init__(self, job: Job):
         self.job = job
-        pairs = [(setting.algorithm, seed) for setting in job.settings for seed in job.seeds]
+        pairs = [(instance.algorithm, seed) for instance in job.instances for seed in job.seeds]
         with _diverging():
             self.runs = [
-                Run(job, *pair, None if job.standing is None else job.standing.of(slice(i, i + 1)))
+                Run(job, *pair, None if job.run_state is None else job.run_state.of(slice(i, i + 1)))
                 for i, pair in enumerate(pairs)
             ]
 
@@ -205,9 +204,9 @@ class Reference:
     def state(self) -> dict[str, np.ndarray]:
         return {name: np.stack([run.state[name] for run in self.runs]) for name in self.runs[0].state}
 
-    def standing(self, rounds: int, links: np.ndarray) -> Standing:
+    def run_state(self, rounds: int, links: np.ndarray) -> RunState:
         first = self.runs[0]
-        return Standing(
+        return RunState(
             rounds=rounds,
             state=self.state,
             memory={name: np.stack([run.memory[name] for run in self.runs]) for name in first.memory},

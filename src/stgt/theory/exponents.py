@@ -13,12 +13,12 @@ import numpy as np
 from scipy.special import stdtrit
 
 from stgt._internal.checks import check_choice, check_count, check_number
-from stgt._internal.hyper import Brief
+from stgt._internal.hyper import ShortRepr
 from stgt._internal.statistics import mean_interval
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
 from stgt.problems.quadratic import ridge
-from stgt.simulator.setting import check_constant_stepsize
+from stgt.simulator.instance import check_constant_stepsize
 from stgt.theory.stability import steady_state
 from stgt.topology import Topology, from_matrix
 
@@ -32,7 +32,7 @@ ROUNDING = 1e-9  # of the error: a difference of two errors that is no larger ma
 
 
 @dataclass(frozen=True)
-class Exponent(Brief):
+class Exponent(ShortRepr):
     """y ∝ x^value, with its 95 % interval.
 
     Attributes:
@@ -50,7 +50,7 @@ class Exponent(Brief):
 
 
 @dataclass(frozen=True)
-class Scaling(Brief):
+class Scaling(ShortRepr):
     """How the error in the long run scales.
 
     Attributes:

@@ -16,7 +16,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, gcrotmk
 
 from stgt._internal.checks import NotCovered
 from stgt.theory.dense import lyapunov
-from stgt.theory.rounds import Rounds
+from stgt.theory.network import NetworkRounds
 
 RANDOM_ROWS = 32  # random rows that estimate the consensus error
 MOST_VECTORS = 2000  # of a projection
@@ -28,8 +28,8 @@ LONGER = 1.3  # how much a projection grows between two looks at its answer
 class LargeMap:
     """The rounds of a period as operators, and what follows from them."""
 
-    def __init__(self, rounds: Rounds) -> None:
-        self.rounds, self.setting, self.period = rounds, rounds.setting, rounds.period
+    def __init__(self, rounds: NetworkRounds) -> None:
+        self.rounds, self.instance, self.period = rounds, rounds.instance, rounds.period
         self.optimum, self.noisy = rounds.optimum, rounds.noisy
         self.start, self.mean, self._conserved = rounds.start, rounds.mean, rounds.conserved
         self.advance, self.pull, self.start_spread = rounds.advance, rounds.pull, rounds.start_spread
@@ -171,8 +171,8 @@ class LargeMap:
 
     @property
     def _name(self) -> str:
-        algorithm = self.setting.algorithm
-        return f"{algorithm.label} with gamma={algorithm.gamma} on {self.setting.topology.name}"
+        algorithm = self.instance.algorithm
+        return f"{algorithm.label} with gamma={algorithm.gamma} on {self.instance.topology.name}"
 
 
 def operator(function: Callable[[np.ndarray], np.ndarray], size: int) -> Any:

@@ -47,7 +47,7 @@ class Law(ABC):
         """v, (n, k p, b), from y (n, q, b) in one drawn round."""
 
 
-class Silent(Law):
+class NoExchange(Law):
     """A round that ends without communication: v = y."""
 
     def __init__(self, round: NodeRound) -> None:
@@ -63,7 +63,7 @@ class Silent(Law):
         return y
 
 
-class Peers(Law):
+class PeerLaw(Law):
     """v_i = k_i + E_i Σ_j w_ij m_j: every node works, and hears its neighbours' messages; y_i = (k_i, m_i)."""
 
     def __init__(self, round: NodeRound, topology: Topology, moments: Moments, phase: int) -> None:
@@ -111,7 +111,7 @@ class Peers(Law):
         return y[:, : self.size] + self.E @ np.concatenate(heard, axis=1)
 
 
-class Server(Law):
+class ServerLaw(Law):
     """A server calls s of n workers, a_i = 1 for those: v_i = α_i + a_i δ_i + (a_i E_i + H_i) m̂, m̂ = (1/s) Σ_j a_j m_j.
 
     α is what a worker that is not called keeps, and what the server makes of its own state (outer momentum); δ is what
@@ -245,13 +245,13 @@ def law_of(round: NodeRound, algorithm: Algorithm, topology: Topology, phase: in
             "have no exact theory; simulate it."
         )
     if not topology.has_server or topology.sampled == topology.n:
-        return Peers(round, topology, topology.moments(phase, DRAWS), phase)
+        return PeerLaw(round, topology, topology.moments(phase, DRAWS), phase)
     if not isinstance(topology.structure, Sampled):
         raise NotCovered(
             f"the rounds of {topology.name} are not independent, as the workers of one belong to the next too: use "
             "server(n, sampled=s), whose model moves alike."
         )
-    return Server(round, algorithm, topology)
+    return ServerLaw(round, algorithm, topology)
 
 
 def left(maps: Array, A: Array) -> Array:

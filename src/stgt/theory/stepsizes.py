@@ -20,8 +20,8 @@ from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
 from stgt.theory.large import by_arnoldi, by_ritz_values, operator
 from stgt.theory.mean_square import MeanSquare
+from stgt.theory.network import NetworkRounds
 from stgt.theory.node_round import NotFiniteError, curvature
-from stgt.theory.rounds import Rounds
 from stgt.theory.stability import LARGEST, STABLE_BELOW, accept, by_second_moments
 from stgt.topology import Topology
 
@@ -127,23 +127,23 @@ class Probe:
         gamma: Any = algorithm.gamma
         self._ratios = np.array(gamma) / max(gamma) if isinstance(gamma, tuple) else None
         self._conserved: np.ndarray | None = None
-        setting, _, entries = accept(self._at(1.0), problem, topology, None)
-        self.quadratic = curvature(setting)
+        instance, _, entries = accept(self._at(1.0), problem, topology, None)
+        self.quadratic = curvature(instance)
         self.L = float(np.abs(np.linalg.eigvalsh(self.quadratic.H)).max())  # the largest curvature of any node
-        self.by_growth = by_second_moments(setting)
+        self.by_growth = by_second_moments(instance)
         many = self.by_growth or entries > 4 * EIGENVALUES_UP_TO
         self.effort = 2 if many else int(entries > EIGENVALUES_UP_TO)  # what a look costs, by how much is looked at
 
     def radius(self, gamma: float) -> float:
         """The spectral radius, of a large state an estimate, or the growth; infinite where a round leaves the finite
         numbers. Stable is what is below 1."""
-        setting, x0, entries = accept(self._at(gamma), self.problem, self.topology, None)
+        instance, x0, entries = accept(self._at(gamma), self.problem, self.topology, None)
         try:
             if self.by_growth:
-                moments = MeanSquare(setting, x0, self.quadratic, self._conserved)
+                moments = MeanSquare(instance, x0, self.quadratic, self._conserved)
                 self._conserved = moments.conserved
                 return moments.growth
-            rounds = Rounds(setting, x0, self.quadratic)
+            rounds = NetworkRounds(instance, x0, self.quadratic)
         except NotFiniteError:
             return np.inf
         C = self._still_conserved(rounds)
@@ -168,7 +168,7 @@ class Probe:
     def _at(self, gamma: float) -> Algorithm:
         return replace(self.algorithm, gamma=gamma if self._ratios is None else tuple(gamma * self._ratios))
 
-    def _still_conserved(self, rounds: Rounds) -> np.ndarray:
+    def _still_conserved(self, rounds: NetworkRounds) -> np.ndarray:
         """What is conserved, looked for anew only if what was at another stepsize is not any more."""
         if self._conserved is None or not len(self._conserved) or not rounds.conserves(self._conserved):
             self._conserved = rounds.conserved

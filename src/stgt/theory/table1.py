@@ -10,7 +10,7 @@ from typing import Any
 from stgt._internal.checks import check_flag, check_number
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
-from stgt.simulator.setting import check_fit
+from stgt.simulator.instance import check_fit
 from stgt.theory.assumptions import Constants, Start
 from stgt.theory.assumptions import constants as constants_of
 from stgt.theory.assumptions import start as start_of

@@ -1,4 +1,4 @@
-"""The rounds of a setting as affine maps v ← M v + b + B ξ of the whole network's state, applied and never written out.
+"""The rounds of an instance as affine maps v ← M v + b + B ξ of the whole network's state, without dense matrices.
 
 v holds the nodes one after the other, each with its fields, (n, k p). Columns go through a round together.
 """
@@ -14,8 +14,8 @@ from scipy import linalg
 
 from stgt._internal.checks import NotCovered
 from stgt._internal.ops import NUMPY
-from stgt.simulator.setting import Setting
-from stgt.theory.node_round import Curvature, Exchange, NodeRound, curvature, first_state, node_round
+from stgt.simulator.instance import Instance
+from stgt.theory.node_round import Curvature, MessageMap, NodeRound, curvature, first_state, node_round
 
 Array = np.ndarray
 DENSE_UP_TO = 256  # nodes; beyond, W_r is applied by its layout's own kernel
@@ -23,7 +23,7 @@ SHARES = 200  # nodes times fields up to which what is conserved may weigh nodes
 STAYS = 1e-12  # a sum that a round changes by less, relative to its size, is conserved
 
 
-class Rounds:
+class NetworkRounds:
     """The rounds of a period as operators, and the state before round 0.
 
     Attributes:
@@ -32,26 +32,27 @@ class Rounds:
         shape: (n, k p): nodes, and entries of a node's state.
     """
 
-    def __init__(self, setting: Setting, x0: Array, quadratic: Curvature | None = None) -> None:
-        self.setting, self.period = setting, setting.topology.period or 1
-        self.quadratic = quadratic = curvature(setting) if quadratic is None else quadratic
+    def __init__(self, instance: Instance, x0: Array, quadratic: Curvature | None = None) -> None:
+        self.instance, self.period = instance, instance.topology.period or 1
+        self.quadratic = quadratic = curvature(instance) if quadratic is None else quadratic
         self.rounds = self._rounds()
-        v, self._own, self._shared = first_state(setting, quadratic, x0)
+        v, self._own, self._shared = first_state(instance, quadratic, x0)
         self.start, self.shape = v.ravel(), v.shape
-        self.optimum, self.noisy = np.asarray(setting.problem.optimum), bool(quadratic.C.any())
+        self.optimum, self.noisy = np.asarray(instance.problem.optimum), bool(quadratic.C.any())
 
     def _rounds(self) -> list[NodeRound]:
         """The period's rounds. Where the method does not read the round's number, they are all alike but for W_r."""
-        if "round" not in self.setting.algorithm.reads:
-            return [node_round(self.setting, self.quadratic, 0)] * self.period
-        made = [node_round(self.setting, self.quadratic, r) for r in range(2 * self.period)]
+        algorithm = self.instance.algorithm
+        if "round" not in algorithm.reads:
+            return [node_round(self.instance, self.quadratic, 0)] * self.period
+        made = [node_round(self.instance, self.quadratic, r) for r in range(2 * self.period)]
         for now, later in zip(made[: self.period], made[self.period :], strict=True):
             if not np.allclose(now.G, later.G, rtol=1e-8) or not all(
                 np.allclose(one.F, other.F, rtol=1e-8)
                 for one, other in zip(now.exchanges, later.exchanges, strict=True)
             ):
                 raise NotCovered(
-                    f"{self.setting.algorithm.label} changes from round to round: give it constant stepsizes (decay=0)."
+                    f"{algorithm.label} changes from round to round: give it constant stepsizes (decay=0)."
                 )
         return made[: self.period]
 
@@ -59,7 +60,7 @@ class Rounds:
     def models(self) -> Array:
         """Where x is in v, (n, p) whole numbers."""
         n, size = self.shape
-        return size * np.arange(n)[:, None] + np.arange(self.setting.problem.p)
+        return size * np.arange(n)[:, None] + np.arange(self.instance.problem.p)
 
     @cached_property
     def mean(self) -> Array:
@@ -132,7 +133,7 @@ class Rounds:
     @cached_property
     def conserved(self) -> Array:
         """Orthonormal rows (q p, D) of the sums over the nodes that no round changes: uM = u, u b = 0 and u B = 0."""
-        (n, size), p = self.shape, self.setting.problem.p
+        (n, size), p = self.shape, self.instance.problem.p
         return conserved_rows(all_shares(n, size // p), p, [partial(self.change, r) for r in range(self.period)])
 
     def conserves(self, rows: Array) -> bool:
@@ -175,14 +176,14 @@ class Rounds:
             known = known[:, :seen] + exchange.F.transpose(0, 2, 1) @ said
         return known
 
-    def _mixed(self, r: int, said: Array, exchange: Exchange, back: bool) -> Array:
+    def _mixed(self, r: int, said: Array, exchange: MessageMap, back: bool) -> Array:
         """W_r times each field of a message (n, m p, b), W_rᵀ for one that travels against the edges, C_r for one that
         is pushed; as often as the method mixes."""
-        for _ in range(self.setting.algorithm.gossips):
+        for _ in range(self.instance.algorithm.gossips):
             said = self._mixed_once(r, said, exchange, back)
         return said
 
-    def _mixed_once(self, r: int, said: Array, exchange: Exchange, back: bool) -> Array:
+    def _mixed_once(self, r: int, said: Array, exchange: MessageMap, back: bool) -> Array:
         ways = list(zip(exchange.transposed, exchange.pushed, strict=True))
         if len(set(ways)) == 1:
             ((transposed, pushed),) = set(ways)
@@ -200,17 +201,17 @@ class Rounds:
         if n <= DENSE_UP_TO:
             W = (self.pushing if pushed else self.matrices)[r]
             return ((W.T if back else W) @ flat).reshape(said.shape)
-        structure, seed = self.setting.topology.structure, np.uint32(self.setting.topology.seed)
+        structure, seed = self.instance.topology.structure, np.uint32(self.instance.topology.seed)
         structure = structure.pushing if pushed else structure
         return np.asarray(structure.product(NUMPY, seed, r, flat, back)).reshape(said.shape)
 
     @cached_property
     def matrices(self) -> list[Array]:
-        return [self.setting.topology.matrix(r) for r in range(self.period)]
+        return [self.instance.topology.matrix(r) for r in range(self.period)]
 
     @cached_property
     def pushing(self) -> list[Array]:
-        return [self.setting.topology.matrix(r, pushed=True) for r in range(self.period)]
+        return [self.instance.topology.matrix(r, pushed=True) for r in range(self.period)]
 
 
 def conserved_rows(shares: Array, p: int, changes: Iterable[Callable[[Array], Array]]) -> Array:

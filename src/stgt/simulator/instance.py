@@ -17,7 +17,7 @@ EIGENVALUES_UP_TO = 2000  # nodes of a fixed graph whose eigenvalues are looked 
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class Instance:
     """What is run or predicted."""
 
     algorithm: Algorithm
@@ -37,21 +37,21 @@ class Setting:
         return self.algorithm.coin and self.algorithm.talks < 1
 
 
-def fitting(algorithm: Any, problem: Any, topology: Any, oracle: Any = None) -> Setting:
-    """The setting, if its parts fit together; a ValueError says what is wrong and which argument to change."""
-    return all_fitting([algorithm], problem, topology, oracle)[0]
+def validate(algorithm: Any, problem: Any, topology: Any, oracle: Any = None) -> Instance:
+    """The instance, if its parts fit together; a ValueError says what is wrong and which argument to change."""
+    return validate_all([algorithm], problem, topology, oracle)[0]
 
 
-def all_fitting(algorithms: Iterable[Any], problem: Any, topology: Any, oracle: Any = None) -> tuple[Setting, ...]:
+def validate_all(algorithms: Iterable[Any], problem: Any, topology: Any, oracle: Any = None) -> tuple[Instance, ...]:
     """The same for several algorithms; what takes time is done once."""
-    settings = tuple(_fitting(algorithm, problem, topology, oracle) for algorithm in algorithms)
+    instances = tuple(_validate(algorithm, problem, topology, oracle) for algorithm in algorithms)
     check_unchanged = getattr(problem.model, "check_unchanged", None)
     if check_unchanged is not None:
         check_unchanged()
-    return settings
+    return instances
 
 
-def _fitting(algorithm: Any, problem: Any, topology: Any, oracle: Any) -> Setting:
+def _validate(algorithm: Any, problem: Any, topology: Any, oracle: Any) -> Instance:
     check_algorithm_object(algorithm, "stgt.STGT(gamma=0.1, tau=10)")
     check_problem_object(problem)
     check_topology_object(topology)
@@ -66,7 +66,7 @@ def _fitting(algorithm: Any, problem: Any, topology: Any, oracle: Any) -> Settin
         raise ValueError(f"topology has n={topology.n} nodes, but problem has n={problem.n}: make them equal.")
     chosen = _choose_oracle(algorithm, problem, oracle)
     chosen.check(problem)
-    return Setting(algorithm, problem, topology, chosen)
+    return Instance(algorithm, problem, topology, chosen)
 
 
 def check_constant_stepsize(algorithm: Algorithm) -> None:
