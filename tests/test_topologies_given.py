@@ -15,7 +15,7 @@ from catalogue import quadratic
 from stgt import theory
 from stgt.study.spec import make_topology
 from stgt.topology import Topology, contraction, period_contraction
-from stgt.topology.structure import Dense, Gather, Turns
+from stgt.topology.structure import Cyclic, Dense, Gather
 from stgt.torch.fit import usable
 
 ONE_WAY = np.array([[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]])
@@ -88,7 +88,7 @@ def test_sequences_within_sequences() -> None:
 def test_large_periodic_sequences_are_not_written_out() -> None:
     n = 4000
     turns = topo.sequence([topo.ring(n), topo.complete(n)])
-    assert isinstance(turns.structure, Turns)
+    assert isinstance(turns.structure, Cyclic)
     assert (turns.period, turns.random, turns.symmetric, turns.degree) == (2, False, True, n - 1)
     # The ring's second eigenvalue is (1 + 2 cos 2π/n)/3, and J leaves nothing.
     expected = ((1 + 2 * math.cos(2 * math.pi / n)) / 3) ** 2 / 2
