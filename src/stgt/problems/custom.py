@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.checks import check_count, check_number
-from stgt._internal.closures import traced
 from stgt._internal.hyper import ShortRepr
 from stgt._internal.registry import register
 from stgt.problems.base import SCALE, Problem, check_array, scale_data, scale_of, scaled, weighing
@@ -31,11 +30,11 @@ class LossModel(ShortRepr):
     unravel: Callable[[Any], Any] | None
     treedef: Any
     shapes: tuple[Any, ...] = field(repr=False)  # of a flat x and of a sample
-    computes: str = field(default="", init=False, repr=False)  # see stgt._internal.closures
+    computes: str = field(default="", init=False, repr=False)  # see stgt._internal.xla.traced
 
     def traced(self) -> str:
         """What the loss computes now, its gradient with it."""
-        from stgt._internal.xla import jax
+        from stgt._internal.xla import jax, traced
 
         with jax.enable_x64(True):
             return traced(jax.value_and_grad(self.loss_of_sample), *self.shapes)

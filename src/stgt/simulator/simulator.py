@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.closures import Traced
-from stgt._internal.xla import jax, jnp
+from stgt._internal.xla import Traced, jax, jnp
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import at_stepsize
 from stgt.oracles import Oracle
