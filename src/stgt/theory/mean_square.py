@@ -32,7 +32,7 @@ EIGENVALUES_UP_TO = 8  # entries of a state all of whose second moments' eigenva
 DRAWN = 4  # rounds drawn to see what none of them changes
 TRIES: Any = ((50, 8, 1e-9), (100, 20, 1e-8))  # vectors, restarts and precision of Arnoldi's method
 QUICK: Any = ((20, 20, 1e-6), *TRIES)  # to about seven digits
-GROUPS = 4  # of drawn rounds, to see how much what they say differs
+GROUPS = 4  # of drawn rounds, from which a standard error is estimated
 KEPT = 40  # vectors of the solver that finds the long run
 VANISHES = 1e-9  # a power of M this small is 0: what it adds to a second moment is its square
 MOST_DOUBLINGS = 44  # 2^44 rounds: what has not vanished by then has a spectral radius of 1, to rounding
@@ -77,14 +77,16 @@ class MeanSquare:
 
     def _phase(self, r: int) -> RandomMixing | Sampling:
         """Round r of the period."""
-        instance, algorithm, talks = self.instance, self.instance.algorithm, float(self.instance.algorithm.talks)
+        instance, algorithm = self.instance, self.instance.algorithm
         round = node_round(instance, self.quadratic, r)
         law = law_of(round, algorithm, instance.topology, r)
         held = [name in algorithm.held and instance.topology.has_server for name in round.fields]
         one_for_all = np.repeat(held, instance.problem.p)
         if instance.tosses:
-            silent = node_round(instance, self.quadratic, r, talks=False)
-            return RandomMixing([(talks, law, round), (1 - talks, NoExchange(silent), silent)], self.shape, one_for_all)
+            silent = node_round(instance, self.quadratic, r, communicates=False)
+            chance = float(algorithm.talks)
+            laws = [(chance, law, round), (1 - chance, NoExchange(silent), silent)]
+            return RandomMixing(laws, self.shape, one_for_all)
         if isinstance(law, ServerLaw) and any(held) and not law.E.any():
             return Sampling(law, round)
         return RandomMixing([(1.0, law, round)], self.shape, one_for_all)

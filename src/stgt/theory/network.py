@@ -94,11 +94,11 @@ class NetworkRounds:
     def pull(self, r: int, rows: Array) -> tuple[Array, Array]:
         """u M and u B Bᵀ for each row u of (k, D), in round r of the period."""
         round, (n, size) = self.rounds[r], self.shape
-        known = self._backward(r, rows.T.reshape(n, size, -1))
-        noise = known[:, size:]
+        weights = self._backward(r, rows.T.reshape(n, size, -1))
+        noise = weights[:, size:]
         root = round.noise_root
-        spread = self.forward(r, root @ (root.transpose(0, 2, 1) @ noise), slice(size, round.known))
-        return known[:, :size].reshape(n * size, -1).T, spread.reshape(n * size, -1).T
+        spread = self.forward(r, root @ (root.transpose(0, 2, 1) @ noise), slice(size, round.inputs))
+        return weights[:, :size].reshape(n * size, -1).T, spread.reshape(n * size, -1).T
 
     def noise_columns(self, r: int) -> Array:
         """B itself, (D, all noises of all nodes), where noise is additive."""
@@ -107,10 +107,10 @@ class NetworkRounds:
     def columns_of_noise(self, r: int, root: Array | None = None) -> Array:
         """How the noises of all nodes enter v, (D, all of them); each node's through its `root` (n, q p, q p)."""
         round, (n, size) = self.rounds[r], self.shape
-        width = round.known - size
+        width = round.inputs - size
         columns = np.zeros((n, width, n, width))
         columns[np.arange(n), :, np.arange(n)] = np.eye(width) if root is None else root
-        there = self.forward(r, columns.reshape(n, width, -1), slice(size, round.known))
+        there = self.forward(r, columns.reshape(n, width, -1), slice(size, round.inputs))
         return there.reshape(n * size, -1)
 
     @property
@@ -137,73 +137,73 @@ class NetworkRounds:
         return conserved_rows(all_shares(n, size // p), p, [partial(self.change, r) for r in range(self.period)])
 
     def conserves(self, rows: Array) -> bool:
-        """Do all rounds leave these sums alone?"""
+        """Are these sums conserved by all rounds?"""
         return all(np.abs(self.change(r, rows)).max(initial=0.0) <= 10 * STAYS for r in range(self.period))
 
     def change(self, r: int, rows: Array) -> Array:
-        """What round r does to the rows (k, D) of sums, (·, k): u M − u, u b, and how noise would enter, if any."""
+        """The change of the sums with rows u (k, D) in round r, (·, k): u M − u, u b, and the coefficients of noise."""
         n, size = self.shape
-        known = self._backward(r, rows.T.reshape(n, size, -1))
+        weights = self._backward(r, rows.T.reshape(n, size, -1))
         drift = rows @ self.advance(r, np.zeros_like(self.start))
-        moved = known[:, :size].reshape(n * size, -1) - rows.T
-        return np.concatenate([moved, known[:, size:].reshape(-1, len(rows)), drift[None]])
+        moved = weights[:, :size].reshape(n * size, -1) - rows.T
+        return np.concatenate([moved, weights[:, size:].reshape(-1, len(rows)), drift[None]])
 
     def forward(self, r: int, given: Array, place: slice, constant: Any = None) -> Array:
-        """v after round r, (n, k p, b), from what stands at `place` of what nodes know, (n, ·, b), all else being 0.
+        """v after round r, (n, k p, b), from the inputs at `place`, (n, ·, b); all others are 0.
 
         The round's constants are added `constant` times, a number or (n, 1, b)."""
         round = self.rounds[r]
-        knows = [(place, given)]
-        seen = round.known
+        inputs = [(place, given)]
+        seen = round.inputs
         for exchange in round.exchanges:
-            said = _apply(exchange.F, knows)
+            message = _apply(exchange.F, inputs)
             if constant is not None:
-                said = said + exchange.constant[:, :, None] * constant
-            knows.append((slice(seen, seen + said.shape[1]), self._mixed(r, said, exchange, back=False)))
-            seen += said.shape[1]
-        v = _apply(round.G, knows)
+                message = message + exchange.constant[:, :, None] * constant
+            inputs.append((slice(seen, seen + message.shape[1]), self._mixed(r, message, exchange, back=False)))
+            seen += message.shape[1]
+        v = _apply(round.G, inputs)
         return v if constant is None else v + round.constant[:, :, None] * constant
 
     def _backward(self, r: int, rows: Array) -> Array:
-        """The transpose: how rows (n, k p, b) of what comes after round r weigh what nodes knew, (n, known, b)."""
+        """The transpose of `forward`: rows (n, k p, b) after round r as weights of the nodes' inputs, (n, inputs, b)."""
         round = self.rounds[r]
-        known = round.G.transpose(0, 2, 1) @ rows
-        seen = known.shape[1]
+        weights = round.G.transpose(0, 2, 1) @ rows
+        seen = weights.shape[1]
         for exchange in reversed(round.exchanges):
             width = exchange.F.shape[1]
-            said = self._mixed(r, known[:, seen - width : seen], exchange, back=True)
+            message = self._mixed(r, weights[:, seen - width : seen], exchange, back=True)
             seen -= width
-            known = known[:, :seen] + exchange.F.transpose(0, 2, 1) @ said
-        return known
+            weights = weights[:, :seen] + exchange.F.transpose(0, 2, 1) @ message
+        return weights
 
-    def _mixed(self, r: int, said: Array, exchange: MessageMap, back: bool) -> Array:
-        """W_r times each field of a message (n, m p, b), W_rᵀ for one that travels against the edges, C_r for one that
-        is pushed; as often as the method mixes."""
+    def _mixed(self, r: int, message: Array, exchange: MessageMap, back: bool) -> Array:
+        """W_r times each field of a message (n, m p, b), W_rᵀ for a transposed one, C_r for one that is pushed; as
+        often as the method mixes."""
         for _ in range(self.instance.algorithm.gossips):
-            said = self._mixed_once(r, said, exchange, back)
-        return said
+            message = self._mixed_once(r, message, exchange, back)
+        return message
 
-    def _mixed_once(self, r: int, said: Array, exchange: MessageMap, back: bool) -> Array:
+    def _mixed_once(self, r: int, message: Array, exchange: MessageMap, back: bool) -> Array:
         ways = list(zip(exchange.transposed, exchange.pushed, strict=True))
         if len(set(ways)) == 1:
             ((transposed, pushed),) = set(ways)
-            return self._product(r, said, back != transposed, pushed)
-        p = said.shape[1] // len(ways)
+            return self._product(r, message, back != transposed, pushed)
+        p = message.shape[1] // len(ways)
         parts = [
-            self._product(r, said[:, k * p : (k + 1) * p], back != transposed, pushed)
+            self._product(r, message[:, k * p : (k + 1) * p], back != transposed, pushed)
             for k, (transposed, pushed) in enumerate(ways)
         ]
         return np.concatenate(parts, axis=1)
 
-    def _product(self, r: int, said: Array, back: bool, pushed: bool) -> Array:
-        n = len(said)
-        flat = said.reshape(n, -1)
+    def _product(self, r: int, message: Array, back: bool, pushed: bool) -> Array:
+        n = len(message)
+        flat = message.reshape(n, -1)
         if n <= DENSE_UP_TO:
             W = (self.pushing if pushed else self.matrices)[r]
-            return ((W.T if back else W) @ flat).reshape(said.shape)
+            return ((W.T if back else W) @ flat).reshape(message.shape)
         structure, seed = self.instance.topology.structure, np.uint32(self.instance.topology.seed)
         structure = structure.pushing if pushed else structure
-        return np.asarray(structure.product(NUMPY, seed, r, flat, back)).reshape(said.shape)
+        return np.asarray(structure.product(NUMPY, seed, r, flat, back)).reshape(message.shape)
 
     @cached_property
     def matrices(self) -> list[Array]:
@@ -244,9 +244,9 @@ def _sums(shares: Array, p: int) -> Array:
     return np.kron(shares, np.eye(p))
 
 
-def _apply(maps: Array, knows: list[tuple[slice, Array]]) -> Array:
-    """A map of all that is known, whose other entries are 0."""
-    return sum((maps[:, :, place] @ given for place, given in knows), start=np.zeros(()))
+def _apply(maps: Array, inputs: list[tuple[slice, Array]]) -> Array:
+    """A linear map of the given inputs; all others are 0."""
+    return sum((maps[:, :, place] @ given for place, given in inputs), start=np.zeros(()))
 
 
 def _kernel(change: Array) -> Array:

@@ -1,4 +1,4 @@
-"""A round on a quadratic, as what each node computes: p × p blocks, and W_r between them.
+"""A round on a quadratic as linear maps: p × p blocks for each node, and W_r between the nodes.
 
 Node i has the gradient H_i x − h_i + ξ with Cov ξ = C_i, or that of a minibatch. Its local steps x ← x − γ(g +
 correction) are powers of one matrix, which doubling gives in log τ products; the rest of the round is the algorithm's
@@ -49,10 +49,10 @@ class Curvature:
 
 @dataclass(frozen=True, eq=False)
 class MessageMap:
-    """What nodes say, as a map of all they know: the state, the noise, and what they heard before in this round.
+    """The message of the nodes as a linear map of their inputs: state, noise, and what they received in this round.
 
     Attributes:
-        F: (n, m p, w), the m fields of the message as a map of the w entries known.
+        F: (n, m p, w), the m fields of the message as a map of the w inputs.
         constant: (n, m p).
         transposed: for each field, whether it travels by W_rᵀ.
         pushed: for each field, whether it travels by a matrix C_r of its own.
@@ -66,14 +66,14 @@ class MessageMap:
 
 @dataclass(frozen=True, eq=False)
 class NodeRound:
-    """A round: v_i ← G_i (v, ξ, heard)_i + g_i, where the exchanges say what is heard.
+    """A round: v_i ← G_i (v, ξ, received)_i + g_i, with the messages of the exchanges mixed by W_r.
 
     Attributes:
         fields: the names of a node's state, in the order of v (n, k p).
-        exchanges: one, two or, if the round ends in silence, none.
+        exchanges: one, two, or none in a round without communication.
         G: (n, k p, w).
         constant: (n, k p).
-        noise: the noises by name, (n, p) each, which follow the state among the entries known.
+        noise: the noises by name, (n, p) each, which follow the state among the inputs.
     """
 
     fields: tuple[str, ...]
@@ -88,8 +88,8 @@ class NodeRound:
         return self.G.shape[1]
 
     @property
-    def known(self) -> int:
-        """The entries that a node knows before it hears anything: its state and its noise."""
+    def inputs(self) -> int:
+        """The entries of a node's state and noise, which come before what it receives."""
         return self.size + len(self.noise) * (self.size // len(self.fields))
 
     @property
@@ -100,7 +100,7 @@ class NodeRound:
     def spread(self, M: Array) -> Array:
         """The covariance of all noises of a node, (n, q p, q p), from the second moments M of every node's (state, 1),
         (n, k p + 1, k p + 1); linear in M."""
-        n, width, found, place = len(self.G), self.known - self.size, dict[str, Array](), 0
+        n, width, found, place = len(self.G), self.inputs - self.size, dict[str, Array](), 0
         whole = np.zeros((n, width, width))
         for name, noise in self.noise.items():
             found[name] = noise.covariance(M, found)
@@ -135,13 +135,13 @@ def curvature(instance: Instance) -> Curvature:
     return Curvature((H + H.transpose(0, 2, 1)) / 2, h, problem.covariance, samples)
 
 
-def node_round(instance: Instance, quadratic: Curvature, r: int, *, talks: bool = True) -> NodeRound:
-    """Round r; with `talks=False` the one that a coin ends without communication."""
+def node_round(instance: Instance, quadratic: Curvature, r: int, *, communicates: bool = True) -> NodeRound:
+    """Round r; with `communicates=False` the one that a coin ends without an exchange."""
     algorithm = _with_stepsizes(instance.algorithm)
     fields = fields_of(instance.algorithm)
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is said below
-            built = _Builder(instance, algorithm, quadratic, fields).round(r, talks)
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            built = _Builder(instance, algorithm, quadratic, fields).round(r, communicates)
     except TypeError as error:
         raise NotCovered(
             f"{algorithm.label} does more with vectors than + − · / allow ({error}), so its round has no exact map: "
@@ -187,18 +187,18 @@ class _Builder:
         self.gamma = gamma
         self.rate: Any = gamma[:, :, None] if np.ndim(gamma) else gamma
 
-    def round(self, r: int, talks: bool) -> NodeRound:
+    def round(self, r: int, communicates: bool) -> NodeRound:
         algorithm, n, p = self.algorithm, *self.quadratic.h.shape
         state = {name: symbol(name) for name in self.fields}
         local = self.local_steps(state, r)
         kept = readable(algorithm, state)
-        known, exchanges = list(self.fields), []
-        if not talks:
+        inputs, exchanges = list(self.fields), []
+        if not communicates:
             new: dict[str, Any] = {**state, "x": local.end}
         else:
-            said = say(algorithm, kept, local)
-            new = hear(algorithm, kept, local, {name: symbol(f"heard {name}") for name in said})
-            exchanges.append((said, algorithm.exchanges))
+            message = say(algorithm, kept, local)
+            new = hear(algorithm, kept, local, {name: symbol(f"received {name}") for name in message})
+            exchanges.append((message, algorithm.exchanges))
             if algorithm.exchanges_again:
                 if self.quadratic.samples is not None:
                     raise NotCovered(
@@ -206,22 +206,22 @@ class _Builder:
                         "minibatches are not known; simulate it."
                     )
                 gradient = self.gradient(as_form(new["x"]), "noise ahead")
-                said = say_again(algorithm, new, gradient)
-                heard = {name: symbol(f"heard again {name}") for name in said}
-                new = {**hear_again(algorithm, new, gradient, heard), AHEAD: gradient}
-                exchanges.append((said, algorithm.exchanges_again))
-        known += list(self.noise)
-        room = n * p * p * (len(self.fields) + 2) * (len(known) + 4)
+                message = say_again(algorithm, new, gradient)
+                received = {name: symbol(f"received again {name}") for name in message}
+                new = {**hear_again(algorithm, new, gradient, received), AHEAD: gradient}
+                exchanges.append((message, algorithm.exchanges_again))
+        inputs += list(self.noise)
+        room = n * p * p * (len(self.fields) + 2) * (len(inputs) + 4)
         if room > ROOM:
             raise NotCovered(f"the blocks of a round have {room:.2g} numbers: give a problem with a smaller n or p.")
         made = []
-        for number, (said, declared) in enumerate(exchanges):
-            F, constant = rows([as_form(said[sent.name]) for sent in declared], known, n, p)
+        for number, (message, declared) in enumerate(exchanges):
+            F, constant = rows([as_form(message[sent.name]) for sent in declared], inputs, n, p)
             transposed = tuple(sent.transposed for sent in declared)
             pushed = tuple(sent.pushed and self.instance.topology.has_push for sent in declared)
             made.append(MessageMap(F, constant, transposed, pushed))
-            known += [f"heard {'again ' if number else ''}{sent.name}" for sent in declared]
-        G, constant = rows([as_form(new[name]) for name in self.fields], known, n, p)
+            inputs += [f"received {'again ' if number else ''}{sent.name}" for sent in declared]
+        G, constant = rows([as_form(new[name]) for name in self.fields], inputs, n, p)
         return NodeRound(self.fields, tuple(made), G, constant, self.noise)
 
     def gradient(self, x: Form, noise: str) -> Form:

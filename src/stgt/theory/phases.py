@@ -146,17 +146,17 @@ class RandomMixing:
         return found + self._noise(both_ways(*deviations))
 
     def change(self, number: int | None, rows: Array) -> Array:
-        """What a drawn round (None: the mean of all) does to the rows (k, D) of sums, (·, k): u T − u, u b, and how
-        noise would enter."""
+        """The change of the sums with rows u (k, D) in a drawn round (None: the mean of all), (·, k): u T − u, u b, and
+        the coefficients of noise."""
         (n, size), one = self.shape, np.eye(rows.shape[1])
         found = []
         for _, law, round in self.laws:
-            known = round.known - size
-            noise = np.zeros((n, known, n, known))
-            noise[np.arange(n), :, np.arange(n)] = np.eye(known)
+            width = round.inputs - size
+            noise = np.zeros((n, width, n, width))
+            noise[np.arange(n), :, np.arange(n)] = np.eye(width)
             given = (
                 self._y(law, one, 0.0),
-                law.rows[:, :, size:] @ noise.reshape(n, known, -1),
+                law.rows[:, :, size:] @ noise.reshape(n, width, -1),
                 self._y(law, 0 * one[:1].T, 1.0),
             )
             moved, entering, drift = (
@@ -202,12 +202,12 @@ class Sampling:
         size, own = law.size, law.own
         self.held = np.setdiff1d(np.arange(size), own)
         self.server, self.each = len(self.held), len(own)
-        # t_i as a map of what worker i knows: the server's mean of what it says, and the change of its own.
-        said, change = law.rows[:, size + len(own) :], law.rows[:, size : size + len(own)]
+        # t_i as a map of the inputs of worker i: its part in the server's mean, and the change of its own state.
+        message, change = law.rows[:, size + len(own) :], law.rows[:, size : size + len(own)]
         H = law.H[0, self.held] / law.s
-        self.K = np.concatenate([H @ said, change], axis=1)
-        known = law.constant[:, size + len(own) :, None], law.constant[:, size : size + len(own), None]
-        self.k = np.concatenate([H @ known[0], known[1]], axis=1)[:, :, 0]
+        self.K = np.concatenate([H @ message, change], axis=1)
+        constants = law.constant[:, size + len(own) :, None], law.constant[:, size : size + len(own), None]
+        self.k = np.concatenate([H @ constants[0], constants[1]], axis=1)[:, :, 0]
         self.base = np.concatenate([law.constant[0, self.held], np.zeros(self.n * self.each)])
         self.one, self.two = law.chance(1), law.chance(2)
 
@@ -285,8 +285,8 @@ class Sampling:
         return self.one * self._squares(K @ self.round.spread(M) @ K.transpose(0, 2, 1))
 
     def change(self, number: int | None, rows: Array) -> Array:
-        """What a drawn round (None: the mean of all) does to the rows (k, d) of sums, (·, k): u T − u, u b, and how
-        noise would enter."""
+        """The change of the sums with rows u (k, d) in a drawn round (None: the mean of all), (·, k): u T − u, u b, and
+        the coefficients of noise."""
         called = self.law.topology.active(number or 0).astype(float)
         chances = np.full(self.n, self.one) if number is None else called
         weights = rows[:, self.goes] * chances[:, None]  # (k, n, k p)
