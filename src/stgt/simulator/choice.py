@@ -25,7 +25,7 @@ COSTS = {
     "seconds": "seconds of this computer",
 }
 SHARE = 0.1  # of the rounds, the last ones, over which an error is taken
-SHORTEST = 30  # rounds of which a tenth says anything
+SHORTEST = 30  # rounds; a tenth of fewer is too short to judge by
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Rule(Frozen):
         return sorted(traces, key=lambda name: scores[name])
 
     def groups(self, traces: Mapping[str, Trace]) -> list[tuple[str, ...]]:
-        """The names in order, those together that are not told apart from the first of their group."""
+        """The names in order, grouped if they cannot be distinguished from the first of their group."""
         left, found = self.order(traces), []
         while left:
             first, *others = left
@@ -156,7 +156,7 @@ class Rule(Frozen):
         return np.where(at.any(axis=1), spent, np.nan)
 
     def choose(self, traces: Iterable[Trace]) -> Trace:
-        """The best of them; where the rule cannot tell, as all fail, the one that is lowest at the end."""
+        """The best of them; where all fail, the one that is lowest at the end."""
         traces = list(traces)
         scores = [self.score(trace) for trace in traces]
         if not np.isfinite(scores).any():

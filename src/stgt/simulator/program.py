@@ -1,8 +1,7 @@
 """One run as JAX traces it: a round, its local steps, the exchange, the measurements.
 
-What decides the compiled program (the algorithm's kind, tau, shapes, the graph's layout, how many runs there are) is
-static; everything else (stepsizes, data, the seeds themselves, the number of rounds) is an argument, so that another
-value does not compile again.
+The algorithm's class, tau, shapes, the graph's structure and the number of runs are static: another value compiles
+another program. Stepsizes, data, seeds and the number of rounds are arguments of the program.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ class Program:
         return self.oracle.gradient(OPS, self.static.model, workers.data, memory, x, drawn)
 
     def local_steps(self, workers: Workers, state: Tree, memory: Tree, ahead: Array | None, r: Array) -> Any:
-        """tau steps of the workers, and what the algorithm asks to know of them."""
+        """tau steps of the workers, with the gradients that the algorithm reads."""
         algorithm, reads, tau = self.algorithm, self.algorithm.reads, self.algorithm.tau
         gamma = self.gamma if jnp.ndim(self.gamma) == 0 else _take(self.gamma, workers.rows)
         start, steps, kept = state["x"], r * tau + jnp.arange(tau), readable(algorithm, state)
@@ -167,7 +166,7 @@ class Program:
     def exchange(
         self, rows: Array | None, r: Array, message: dict[str, Array], declared: tuple[Sent, ...]
     ) -> dict[str, Array]:
-        """What the nodes `rows` hear of a message."""
+        """The mixed message that the nodes `rows` receive."""
         if rows is not None:
             return {name: average(value) for name, value in message.items()}
         mixed = {**message}
@@ -179,8 +178,8 @@ class Program:
     def mix(self, r: Array, value: Array, sent: Sent) -> Array:
         pushing = self.structure.pushing
         if pushing is not self.structure and (sent.pushed or sent.transposed):
-            way = pushing if sent.pushed else self.structure
-            return push(OPS, way, self.graph_seed, r, value, sent.transposed)
+            structure = pushing if sent.pushed else self.structure
+            return push(OPS, structure, self.graph_seed, r, value, sent.transposed)
         return mix(OPS, self.structure, self.graph_seed, r, value, sent.transposed)
 
     def links(self, r: Array) -> Array:
@@ -202,9 +201,9 @@ class Program:
         new = hear(algorithm, kept, local, self.exchange(rows, r, message, algorithm.exchanges))
         used = self.links(r)
         if algorithm.coin:
-            talk = coin(jnp, self.seed, r, algorithm.talks, self.dtype)
-            new = jax.tree.map(partial(jnp.where, talk), new, {**old, "x": local.end})
-            used = jnp.where(talk, used, 0.0)
+            exchanged = coin(jnp, self.seed, r, algorithm.talks, self.dtype)
+            new = jax.tree.map(partial(jnp.where, exchanged), new, {**old, "x": local.end})
+            used = jnp.where(exchanged, used, 0.0)
         ahead = carry.ahead
         if ahead is not None:
             gradient, memory = self.evaluate(workers, memory, new["x"], (r + 1) * algorithm.tau)
@@ -216,13 +215,13 @@ class Program:
             state |= self.held(state, new, hear(algorithm, kept, local, message), rows, r)
         return Carry(state, _put(carry.memory, rows, memory), ahead, carry.diverged_at), used
 
-    def held(self, state: Tree, heard: Tree, kept: Tree, rows: Array, r: Array) -> dict[str, Array]:
-        """Where the fields that a server holds go: to everybody, or by relay to the workers of the next round."""
+    def held(self, state: Tree, mixed: Tree, own: Tree, rows: Array, r: Array) -> dict[str, Array]:
+        """The fields that a server holds: sent to all nodes, or by relay to the workers of the next round."""
         names = self.algorithm.held
         following = self.structure.listening(jnp, self.graph_seed, r)
         if following is None:
-            return {name: jnp.broadcast_to(heard[name][0], state[name].shape) for name in names}
-        return {name: state[name].at[rows].set(kept[name]).at[following].set(heard[name]) for name in names}
+            return {name: jnp.broadcast_to(mixed[name][0], state[name].shape) for name in names}
+        return {name: state[name].at[rows].set(own[name]).at[following].set(mixed[name]) for name in names}
 
     def measure(self, state: Tree) -> dict[str, Array]:
         inputs, static = self.inputs, self.static
@@ -249,15 +248,15 @@ class Program:
             carry, records = both
             r, program = start + i, self.at(gammas[i])
             values = program.measure(carry.state)
-            carry = program.watch(carry, r, values)
+            carry = program.detect_divergence(carry, r, values)
             carry, values["links"] = program.round(carry, r)
             return carry, {name: records[name].at[i].set(value) for name, value in values.items()}
 
         records = {name: jnp.zeros(CHUNK, self.dtype) for name in (*self.static.measured.all_names, "links")}
         return lax.fori_loop(0, count, body, (carry, records))
 
-    def watch(self, carry: Carry, r: Array, values: dict[str, Array]) -> Carry:
-        """Notes the first round at whose start a model, or what was measured of it, is not finite."""
+    def detect_divergence(self, carry: Carry, r: Array, values: dict[str, Array]) -> Carry:
+        """Records the first round at whose start a model, or a measurement of it, is not finite."""
         whole = jnp.isfinite(carry.state["x"]).all() & finite(jnp, self.static.measured, values)
         lost = ~whole & (carry.diverged_at < 0)
         return Carry(carry.state, carry.memory, carry.ahead, jnp.where(lost, r, carry.diverged_at).astype(np.int32))

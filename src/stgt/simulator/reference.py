@@ -1,4 +1,4 @@
-"""The reference: plain NumPy, one round after the other, to be read beside the paper."""
+"""The reference engine: plain NumPy, one round after the other, to be read beside the paper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stgt.simulator.metrics import finite, measure
 
 
 class Run:
-    """One algorithm with one seed. All nodes are rows of (n, p) arrays. It begins, or goes on from where it stands."""
+    """One algorithm with one seed, from the beginning or resumed. All nodes are rows of (n, p) arrays."""
 
     def __init__(self, job: Job, algorithm: Algorithm, seed: int, run_state: RunState | None = None):
         self.job, self.given, self.seed = job, algorithm, seed
@@ -29,7 +29,7 @@ class Run:
         if run_state is None:
             self._begin()
         else:
-            self._go_on(run_state)
+            self._resume(run_state)
 
     def _begin(self) -> None:
         job, algorithm = self.job, self.algorithm
@@ -44,15 +44,15 @@ class Run:
         if algorithm.exchanges_again:
             self.ahead, self.memory = self.evaluate(x, 0)
 
-    def _go_on(self, run_state: RunState) -> None:
-        """`run_state` is of this run alone."""
+    def _resume(self, run_state: RunState) -> None:
+        """Continues from the state of this one run."""
         self.state = {name: value[0].copy() for name, value in run_state.state.items()}
         self.memory = {name: value[0].copy() for name, value in run_state.memory.items()}
         self.ahead = None if run_state.ahead is None else run_state.ahead[0].copy()
         self.diverged_at = int(run_state.diverged_at[0])
 
     def _set_stepsize(self, r: int) -> None:
-        """γ_r, a number or (n, 1): the algorithm's own, or what its schedule says."""
+        """γ_r, a number or (n, 1): the algorithm's own, or the value of its schedule."""
         gamma: Any = self.given.gamma
         if isinstance(gamma, tuple):
             self.gamma: Any = np.array(gamma, dtype=self.dtype)[:, None]
@@ -100,7 +100,7 @@ class Run:
         )
 
     def mix(self, r: int, message: dict[str, np.ndarray], declared: tuple[Sent, ...]) -> dict[str, np.ndarray]:
-        """W_r times each field of a message; W_rᵀ for one that travels against the edges, C_r for a pushed one."""
+        """W_r times each field of a message; W_rᵀ for a transposed one, C_r for a pushed one."""
         mixed = {}
         for sent in declared:
             held = sent.name in self.algorithm.held
@@ -122,8 +122,8 @@ class Run:
         state = readable(algorithm, self.state)
         mixed = self.mix(r, say(algorithm, state, local), algorithm.exchanges)
         for name, value in hear(algorithm, state, local, mixed).items():
-            hears = listening | active if name in algorithm.held else active
-            self.state[name] = np.where(hears[:, None], value, self.state[name])
+            receives = listening | active if name in algorithm.held else active
+            self.state[name] = np.where(receives[:, None], value, self.state[name])
         if self.ahead is not None:
             gradient, memory = self.evaluate(self.state["x"], (r + 1) * algorithm.tau)
             self.memory = _where(active, memory, self.memory)
@@ -133,7 +133,7 @@ class Run:
         return links_used(algorithm, topology, r, self.seed)
 
     def measure(self, r: int) -> dict[str, Any]:
-        """What is measured now, with the stepsize of round r."""
+        """The measurements now, with the stepsize of round r."""
         self._set_stepsize(r)
         optimum = self.job.optimum
         return measure(
@@ -148,8 +148,8 @@ class Run:
             self.job.topology.participation,
         )
 
-    def watch(self, r: int, values: dict[str, Any]) -> None:
-        """Notes the first round at whose start a model, or what was measured of it, is not finite."""
+    def detect_divergence(self, r: int, values: dict[str, Any]) -> None:
+        """Records the first round at whose start a model, or a measurement of it, is not finite."""
         if self.diverged_at < 0 and not (np.isfinite(self.state["x"]).all() and finite(np, self.job.measured, values)):
             self.diverged_at = r
 
@@ -183,7 +183,7 @@ class Reference:
                 rows = []
                 for r in range(first, first + count):
                     values = run.measure(r)
-                    run.watch(r, values)
+                    run.detect_divergence(r, values)
                     rows.append({**values, "links": run.round(r)})
                 found.append(rows)
         names = (*self.job.measured.all_names, "links")
@@ -193,7 +193,7 @@ class Reference:
         with _diverging():
             found = [run.measure(max(0, r - 1)) for run in self.runs]
             for run, values in zip(self.runs, found, strict=True):
-                run.watch(r, values)
+                run.detect_divergence(r, values)
         return {name: np.array([one[name] for one in found]) for name in self.job.measured.all_names}
 
     @property

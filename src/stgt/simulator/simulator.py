@@ -74,7 +74,7 @@ def _finish(
     def one(algorithm: Algorithm, seed: Array, gamma: Array, c: Carry) -> Any:
         program = Program(static, inputs, at_stepsize(algorithm, gamma), oracle, seed)
         values = program.measure(c.state)
-        return program.watch(c, r, values).diverged_at, values
+        return program.detect_divergence(c, r, values).diverged_at, values
 
     return jax.vmap(one)(algorithms, seeds, gammas, carry)
 

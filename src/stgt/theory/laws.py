@@ -75,10 +75,10 @@ class PeerLaw(Law):
         self.E = round.G[:, :, round.inputs :]
 
     def mean(self, y: Array) -> Array:
-        return self._heard(self.moments.mean, y)
+        return self._mixed(self.moments.mean, y)
 
     def drawn(self, number: int, y: Array) -> Array:
-        return self._heard(self.topology.matrix(self.phase + number * self.topology.structure.phases), y)
+        return self._mixed(self.topology.matrix(self.phase + number * self.topology.structure.phases), y)
 
     def second(self, Y: Array) -> Array:
         size, E = self.size, self.E
@@ -105,7 +105,7 @@ class PeerLaw(Law):
         begin = (self.size if first is None else first) + number * self.width
         return slice(begin, begin + self.width)
 
-    def _heard(self, W: Array, y: Array) -> Array:
+    def _mixed(self, W: Array, y: Array) -> Array:
         received = [
             np.einsum("ij,jab->iab", W.T if back else W, y[:, self._field(f)]) for f, back in enumerate(self.back)
         ]
@@ -132,8 +132,8 @@ class ServerLaw(Law):
         of_its_own[: self.size] = held
         if kept[:, held][:, :, ~of_its_own].any():
             raise NotCovered(
-                f"{algorithm.label} makes what a server holds of more than what it held and receives: its random rounds "
-                "have no exact theory; simulate it."
+                f"{algorithm.label} makes what a server holds of more than what it held and receives: its random "
+                "rounds have no exact theory; simulate it."
             )
         before = np.zeros_like(kept)
         before[:, np.arange(self.size), np.arange(self.size)] = ~held
@@ -201,14 +201,14 @@ class ServerLaw(Law):
         v += cross + flipped(cross)
 
         # E[a_i a_k m̂ m̂ᵀ], E[a_i m̂ m̂ᵀ] and E[m̂ m̂ᵀ].
-        pairs, single, none = self._heard(Y[:, m, :, m])
+        pairs, single, none = self._mean_squares(Y[:, m, :, m])
         v[np.ix_(diagonal, own, diagonal, own)] += right(left(self.E, pairs), self.E)
         mixed = right(left(self.E, np.broadcast_to(single[:, :, None], pairs.shape)), self.H)
         v[:, own] += mixed
         v[:, :, :, own] += flipped(mixed)
         return v + right(left(self.H, np.broadcast_to(none[None, :, None], pairs.shape)), self.H)
 
-    def _heard(self, A: Array) -> tuple[Array, Array, Array]:
+    def _mean_squares(self, A: Array) -> tuple[Array, Array, Array]:
         """E[a_i a_k m̂ m̂ᵀ] (n, m, n, m), E[a_i m̂ m̂ᵀ] (n, m, m) and E[m̂ m̂ᵀ] (m, m) from A = E[m_j m_lᵀ]."""
         n, s, (one, two, three, four) = self.n, self.s, (self.chance(k) for k in range(1, 5))
         diagonal = np.arange(n)

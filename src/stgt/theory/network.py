@@ -165,7 +165,7 @@ class NetworkRounds:
         return v if constant is None else v + round.constant[:, :, None] * constant
 
     def _backward(self, r: int, rows: Array) -> Array:
-        """The transpose of `forward`: rows (n, k p, b) after round r as weights of the nodes' inputs, (n, inputs, b)."""
+        """The transpose of `forward`: rows (n, k p, b) after round r as weights of the nodes' inputs, (n, ·, b)."""
         round = self.rounds[r]
         weights = round.G.transpose(0, 2, 1) @ rows
         seen = weights.shape[1]
