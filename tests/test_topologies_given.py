@@ -274,7 +274,7 @@ def test_a_topology_that_overrides_what_its_structure_knows_is_refused(name: str
 
 BLOCKS, SWAPPED = np.kron(np.eye(2), np.full((2, 2), 0.5)), np.eye(4)[[2, 1, 0, 3]]
 LEADERS = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 1, 0]])
-APART = {  # two nodes that never hear of each other
+APART = {  # two nodes that never exchange anything
     "two blocks": (lambda: topo.from_matrix(BLOCKS), (0, 2)),
     "in turn": (lambda: topo.sequence([BLOCKS, np.eye(4)]), (0, 2)),
     "drawn": (lambda: topo.any_of([BLOCKS, np.eye(4)]), (0, 2)),
@@ -291,7 +291,7 @@ APART = {  # two nodes that never hear of each other
 def test_nodes_that_never_hear_of_each_other_are_refused(name: str) -> None:
     make, (one, other) = APART[name]
     graph = make()
-    problem, words = quadratic(graph.n, 1), rf"nodes {one} and {other} of .* never hear of each other, .*: (join|let)"
+    problem, words = quadratic(graph.n, 1), rf"nodes {one} and {other} of .* never exchange anything, .*: (join|let)"
     with pytest.raises(ValueError, match=words):
         stgt.simulate(stgt.STGT(gamma=0.1), problem, graph, 1)
     with pytest.raises(ValueError, match=words):

@@ -120,7 +120,7 @@ def check_fit(algorithm: Algorithm, topology: Topology) -> None:
         one, other = topology.strangers
         advice = "let the server call two at least" if topology.has_server else "join them by links"
         raise ValueError(
-            f"nodes {one} and {other} of {topology.name} never receive anything from each other, not even through others: {advice}."
+            f"nodes {one} and {other} of {topology.name} never exchange anything, not even through others: {advice}."
         )
     if algorithm.symmetric_only and not topology.symmetric:
         raise ValueError(
@@ -145,9 +145,7 @@ def _choose_oracle(algorithm: Algorithm, problem: Problem, oracle: Any) -> Oracl
         return default_oracle(problem) if oracle is None else oracle
     required = ORACLES[algorithm.oracle](**algorithm.oracle_options)
     if problem.counts is None and not problem.noisy and oracle is None:
-        return default_oracle(
-            problem
-        )  # f_i is a single sample, for which the variance-reduced gradient is the exact one
+        return default_oracle(problem)  # f_i is one sample: variance reduction gives the exact gradient
     if oracle is not None and oracle != required:
         raise ValueError(f"oracle={oracle}: {algorithm.label} is made of {required}; leave oracle out.")
     return required

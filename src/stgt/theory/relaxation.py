@@ -218,7 +218,7 @@ def _check(topology: Topology) -> None:
         raise NotCovered(f"{topology.name}: its second moments are not known in closed form; give one with a period.")
     left = contraction(topology) if topology.period == 1 else period_contraction(topology)
     if left >= STABLE_BELOW and not _connected(topology):
-        raise ValueError(f"{topology.name} falls apart: some nodes never hear of each other; add links.")
+        raise ValueError(f"{topology.name} falls apart: some nodes never exchange anything; add links.")
 
 
 def _connected(topology: Topology) -> bool:
