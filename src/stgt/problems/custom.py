@@ -22,8 +22,8 @@ Array = Any
 class LossModel(ShortRepr):
     """f_i(x) = (1/m_i) Σ_j loss(x, sample_ij), differentiated by JAX; `unravel` turns a flat x into parameters.
 
-    Each is a key of its own among the compiled programs: what a loss reads from outside may be another thing the next
-    time that a problem is made of it.
+    Models are compared by identity, so that each has its own compiled programs: the values that a loss reads from
+    outside may have changed when the next problem is made of it.
     """
 
     loss: Callable[[Any, Any], Any]
@@ -33,7 +33,7 @@ class LossModel(ShortRepr):
     computes: str = field(default="", init=False, repr=False)  # see stgt._internal.xla.traced
 
     def traced(self) -> str:
-        """What the loss computes now, its gradient with it."""
+        """The program of the loss and its gradient, with the values that it reads from outside now."""
         from stgt._internal.xla import jax, traced
 
         with jax.enable_x64(True):
@@ -210,7 +210,7 @@ def _padded(leaf: np.ndarray, length: int) -> np.ndarray:
 
 
 def _tried(loss: Any, unravel: Any, treedef: Any, p: int, data: dict[str, np.ndarray]) -> LossModel:
-    """Has JAX trace the loss once, so that a loss that does not fit is said here and not in the middle of a run."""
+    """Traces the loss once, so that a loss that does not fit is refused here and not in the middle of a run."""
     from stgt._internal.xla import jax
 
     arrays = [data[f"leaf{k}"] for k in range(treedef.num_leaves)]

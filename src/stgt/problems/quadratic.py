@@ -175,7 +175,7 @@ def gradient_noise(noise: Any, kind: Any, n: int, p: int, directions: Mapping[st
     if given.ndim > 1:
         if kind != ISOTROPIC:
             raise ValueError(
-                f"noise_kind={kind!r} says how a number enters, and noise is a covariance: leave noise_kind out."
+                f"noise_kind={kind!r} is how a number enters, and noise is a covariance: leave noise_kind out."
             )
         factor = _factors(given.reshape(-1, p, p))
         factor = np.broadcast_to(factor, (n, *factor.shape[1:]))

@@ -1,4 +1,4 @@
-"""What theory says about a run, before it is run: exactly on quadratics, and by the paper's theorems."""
+"""Predictions for a run: exact ones on quadratics, and the bounds of the paper's theorems."""
 
 from stgt.theory.advice import Advice, check
 from stgt.theory.assumptions import Constants, Start, constants, spectral_gap, start
