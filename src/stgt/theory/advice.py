@@ -1,4 +1,4 @@
-"""What to expect of a run, before it is run."""
+"""`check`: stability, error, safe stepsizes and communication of a run, before it is run."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from stgt.theory.stability import (
 from stgt.theory.stepsizes import StableStepsize, largest_stable_stepsize
 from stgt.topology import Rho, Topology, complete, contraction
 
-LONGEST = 16384  # rounds to look for the target in
+LONGEST = 16384  # rounds of the expected curve, in which the target is searched for
 LONGEST_RANDOM = 2048  # the same where rounds are random, which takes longer
 TRIED = "an estimate, from short runs"
-OUTSIDE = "outside the theory"  # the basis of what is said of a method whose rounds are not linear
+OUTSIDE = "outside the theory"  # the basis for a method whose rounds are not linear
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class Advice:
         radius: by how much the slowest mode shrinks in a round, or the root mean square where rounds are random; the
             run is stable below 1.
         error: in the steady state; None if there is none.
-        bias: the part of `error` that is no noise; None where it is not told apart.
+        bias: the part of `error` that is no noise; None where only their sum is known.
         largest_gamma: the end of the stable interval that begins at 0; `.gaps` has unstable ones beyond it.
         theorem_gamma: the limit of Theorem 1 (strongly convex) or 2, from the problem's own L and mu; None where its
-            assumptions do not hold or L is not known, or where it does not speak of the method.
+            assumptions do not hold, L is not known, or it is not about the method.
         rounds_to_target: communication rounds until the expected error is below the target, of a method that tosses a
-            coin their expected number; None if it is never, or not within the rounds looked at, of which a warning then
-            says how many.
+            coin their expected number; None if it is never, or not within the rounds searched, whose number is then in
+            a warning.
         bytes_a_round: sent by a node in a round, on average; to the server, where there is one.
         bytes_received: by a node in a round, on average; from the server, where there is one.
         L, mu: the problem's own constants; None where they are not known.
@@ -82,7 +82,7 @@ class Advice:
 
     @property
     def stable(self) -> bool | None:
-        """None where nothing can be said."""
+        """None where it is not known."""
         return None if self.radius is None else self.radius < STABLE_BELOW
 
 
@@ -97,13 +97,13 @@ def check(
     stepsizes: bool = True,
     progress: Progress | None = None,
 ) -> Advice:
-    """Says whether a run will be stable, its error in the long run, the largest safe stepsize, and what it will send.
+    """Predicts if a run is stable, its error in the long run, the largest safe stepsize, and what its nodes send.
 
     Exact for a quadratic with additive noise or minibatches, on schedules with a period and on random ones whose rounds
     are independent. Any other problem is replaced by its quadratic model at the minimum, sample by sample where
-    gradients are of minibatches. What the exact theory does not reach, as it is too large, its rounds depend on each
-    other or its gradients reduce the variance, is tried out in short runs. Both are estimates, and said to be. Of a
-    method whose rounds are not linear, such as FedAdam, nothing is said but what it sends.
+    gradients are of minibatches. Where the exact theory does not apply, because the state is too large, rounds depend
+    on each other or gradients reduce the variance, short runs are made. Both are estimates, and `basis` names them. Of
+    a method whose rounds are not linear, such as FedAdam, only the communication is predicted.
 
     Args:
         algorithm, problem, topology: what is to be run.
@@ -130,18 +130,18 @@ def check_all(
     stepsizes: bool = True,
     progress: Progress | None = None,
 ) -> list[Advice]:
-    """`check` of several instances; what they share is worked out once."""
+    """`check` of several algorithms; what they have in common is computed once."""
     instances = [validate(algorithm, problem, topology, oracle) for algorithm in algorithms]
     for instance in instances:
         check_constant_stepsize(instance.algorithm)
     target = None if target is None else check_number(target, "target", above=0)
-    asked = _Asked(problem, topology, oracle, target, stepsizes, [one.algorithm for one in instances])
+    checker = _Checker(problem, topology, oracle, target, stepsizes, [one.algorithm for one in instances])
     ticks = split_progress(progress, [1.0] * len(instances))
-    return [asked.advice(one, itemsize, tick) for one, tick in zip(instances, ticks, strict=True)]
+    return [checker.advice(one, itemsize, tick) for one, tick in zip(instances, ticks, strict=True)]
 
 
-class _Asked:
-    """What the answers about several instances share."""
+class _Checker:
+    """Computes the advice for several instances, and keeps what they have in common."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class _Asked:
         return _Findings("exact", radius, steady.residual, steady.bias, largest, rounds, looked, self.stepsizes)
 
     def _largest(self, algorithm: Algorithm, problem: Problem, random: bool, progress: Progress | None) -> Any:
-        """The largest safe stepsize, searched for once for all instances that differ in nothing else."""
+        """The largest safe stepsize, searched for once for all algorithms that differ in gamma only."""
         for one, found in self._searched:
             if _but_for_gamma(one) == _but_for_gamma(algorithm):
                 return found
@@ -233,7 +233,7 @@ class _Asked:
         return found
 
     def _tried(self, algorithm: Algorithm, problem: Problem) -> _Findings:
-        """The same from short runs."""
+        """The findings of short runs."""
         oracle = self.oracle if isinstance(self.oracle, SAGA | SVRG) else None
         seen = short_runs(algorithm, problem, self.topology, oracle)
         rounds = None if self.target is None or seen.curve is None else _first_below(seen.curve, self.target)
@@ -252,7 +252,7 @@ def _with_noise_of(problem: Problem, oracle: Oracle | None) -> Problem:
             return replace(problem, noise=variance, batch=None)
         case Minibatch(batch=batch):
             return replace(problem, noise=0.0, batch=batch)
-    raise ValueError(f"oracle={oracle}: the theory knows nothing of its noise; give one of stgt.oracles.")
+    raise ValueError(f"oracle={oracle}: its noise is not covered by the theory; give one of stgt.oracles.")
 
 
 @dataclass(frozen=True)
@@ -261,10 +261,10 @@ class _Findings:
     radius: float | None
     error: float | None = None
     bias: float | None = None
-    largest_gamma: StableStepsize | None = None  # None where it was not looked for, or is below what was asked about
+    largest_gamma: StableStepsize | None = None  # None where it was not searched for, or is above gamma
     rounds: int | None = None
-    looked: int | None = None  # rounds in which the target was looked for
-    stepsizes: bool = True  # was the largest one looked for?
+    looked: int | None = None  # rounds in which the target was searched for
+    stepsizes: bool = True  # was the largest one searched for?
 
 
 def _gamma(algorithm: Algorithm) -> float:

@@ -104,7 +104,7 @@ def constants(
     sigma2: float | None = None,
     rho: float | None = None,
 ) -> Constants:
-    """The constants of a problem on a topology; what is given by name replaces what the problem knows.
+    """The constants of a problem on a topology; what is given by name replaces the problem's own.
 
     Args:
         problem, topology: with the same number of nodes.
@@ -119,7 +119,7 @@ def constants(
     if problem.n != topology.n:
         raise ValueError(f"{problem} has {problem.n} nodes and {topology} has {topology.n}: make them equal.")
     if (L := problem.L if L is None else L) is None:
-        raise ValueError(f"{problem} does not know its smoothness: give L=….")
+        raise ValueError(f"the smoothness of {problem} is not known: give L=….")
     if sigma2 is None:
         if problem.batch is not None:
             raise ValueError(f"{problem} draws minibatches, whose variance is not known: give sigma2=….")

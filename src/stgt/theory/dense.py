@@ -30,7 +30,7 @@ class AffineRound(ShortRepr):
 
 @dataclass(frozen=True, eq=False)
 class Layout(ShortRepr):
-    """Where what is in v: linear maps out of it, and v before round 0."""
+    """Linear maps out of v, and v before round 0."""
 
     start: Array  # (D,)
     start_noise: Array  # (D, D): the covariance of v before round 0, of gradients that an initialisation takes
@@ -64,7 +64,7 @@ class RoundMap(ShortRepr):
 
     @cached_property
     def layout(self) -> Layout:
-        """Linear maps from v to what one asks about it."""
+        """Linear maps from v to the models, their mean and the conserved sums; and v before round 0."""
         rounds, one = self._rounds, np.eye(len(self._rounds.start))
         models = one[rounds.models].reshape(-1, len(one))
         return Layout(rounds.start, rounds.start_spread(one), rounds.mean, models, rounds.conserved)

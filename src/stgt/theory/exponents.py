@@ -57,7 +57,7 @@ class Scaling(ShortRepr):
         total: the exponent of E‖x̄ − x*‖², beside that of the theorem's centralised term.
         excess: the exponent of what is above the centralised error, beside that of the theorem's network term; None
             where that is not positive.
-        note: says why there is no `excess`.
+        note: why there is no `excess`.
     """
 
     total: Exponent

@@ -1,8 +1,8 @@
-"""The same statements about states too large for dense maps: the round is applied to vectors, never written out.
+"""Stability and steady state of states too large for dense maps: the round is applied to vectors.
 
 The spectral radius comes from Arnoldi's method. For the steady state, P = M P Mᵀ + σ² B Bᵀ is projected on the space
-spanned by the rows C, C M, C M², … of what is asked for, C: a small equation whose solution settles long before the
-space is full.
+spanned by the rows C, C M, C M², …, with C the rows whose variance is wanted. That is a small equation, and its
+solution converges long before the space is full.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RANDOM_ROWS = 32  # random rows that estimate the consensus error
 MOST_VECTORS = 2000  # of a projection
 ROOM = 2**28  # numbers that the vectors of a projection may have: 2 GB
 TRIES: Any = ((100, 30, 1e-9), (250, 40, 1e-7))  # vectors, restarts and precision of Arnoldi's method
-LONGER = 1.3  # how much a projection grows between two looks at its answer
+LONGER = 1.3  # the factor by which a projection grows between two solutions of its equation
 
 
 class LargeMap:
@@ -177,7 +177,7 @@ class LargeMap:
 
 def operator(function: Callable[[np.ndarray], np.ndarray], size: int) -> Any:
     """A linear function of vectors, as SciPy takes it."""
-    made: Any = LinearOperator  # whose stub knows its subclasses' arguments only
+    made: Any = LinearOperator  # the stub has the arguments of its subclasses only
     return made((size, size), matvec=lambda x: function(x.ravel()), dtype=np.dtype(np.float64))
 
 

@@ -29,7 +29,7 @@ from stgt.theory.phases import KnownMixing, RandomMixing, Sampling
 Array = np.ndarray
 LARGEST = 1500  # entries of a state whose second moments are still ordinary
 EIGENVALUES_UP_TO = 8  # entries of a state all of whose second moments' eigenvalues are found
-DRAWN = 4  # rounds drawn to see what none of them changes
+DRAWN = 4  # rounds drawn to find the sums that none of them changes
 TRIES: Any = ((50, 8, 1e-9), (100, 20, 1e-8))  # vectors, restarts and precision of Arnoldi's method
 QUICK: Any = ((20, 20, 1e-6), *TRIES)  # to about seven digits
 GROUPS = 4  # of drawn rounds, from which a standard error is estimated

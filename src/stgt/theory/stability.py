@@ -115,7 +115,7 @@ def expected_curve(
 def exact_map(
     algorithm: Algorithm, problem: Problem, topology: Topology, *, x0: Any = None
 ) -> RoundMap | LargeMap | MeanSquare:
-    """What all of the above is computed from."""
+    """The maps from which all of the above is computed: dense, as operators, or of second moments."""
     instance, start, entries = accept(algorithm, problem, topology, x0)
     if by_second_moments(instance):
         return MeanSquare(instance, start)
@@ -169,7 +169,7 @@ def curve_of(found: RoundMap | LargeMap | MeanSquare, rounds: int) -> np.ndarray
 
 
 def check_linear(algorithm: Algorithm) -> None:
-    """NotCovered if the method says that its round is no linear map."""
+    """NotCovered if the method declares that its round is not linear."""
     if not algorithm.linear:
         raise NotCovered(
             f"{algorithm.label} makes a step that is not linear in the models and gradients, so its round has no exact "

@@ -60,7 +60,7 @@ def lists_norm(index: np.ndarray, weight: np.ndarray) -> float:
     if n <= DENSE_UP_TO:
         return dense_norm(W.toarray())
     transposed = W.T.tocsr()
-    operator: Any = LinearOperator  # whose stub knows its subclasses' arguments only
+    operator: Any = LinearOperator  # the stub has the arguments of its subclasses only
     deviation = operator(
         W.shape,
         matvec=lambda x: W @ x - x.mean(),
