@@ -132,9 +132,7 @@ class Probe:
         self.L = float(np.abs(np.linalg.eigvalsh(self.quadratic.H)).max())  # the largest curvature of any node
         self.by_growth = by_second_moments(instance)
         many = self.by_growth or entries > 4 * EIGENVALUES_UP_TO
-        self.effort = (
-            2 if many else int(entries > EIGENVALUES_UP_TO)
-        )  # how long one stepsize takes: index of FIRST and FINE
+        self.effort = 2 if many else int(entries > EIGENVALUES_UP_TO)  # the index of FIRST and FINE
 
     def radius(self, gamma: float) -> float:
         """The spectral radius, of a large state an estimate, or the growth; infinite where a round overflows. Below 1
