@@ -68,7 +68,7 @@ def _shown(console: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def shown(progress: Any, words: str) -> Iterator[Progress | None]:
+def as_progress(progress: Any, words: str) -> Iterator[Progress | None]:
     """What was given as `progress`: a bar for True, a function as it is."""
     if progress is True:
         with bar(words) as made:

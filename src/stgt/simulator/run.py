@@ -14,7 +14,7 @@ import numpy as np
 from stgt._internal.checks import check_choice, check_count, spelt
 from stgt._internal.hyper import other_fields, real_fields
 from stgt._internal.loggers import as_logger
-from stgt._internal.progress import Progress, shown, split_progress
+from stgt._internal.progress import Progress, as_progress, split_progress
 from stgt.algorithms import Algorithm
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
@@ -133,7 +133,7 @@ def sweep(
     """
     algorithms = combinations(algorithm, grid)
     words = getattr(algorithm, "label", "rounds")
-    with shown(options.pop("progress", None), words) as progress, interrupts() as interrupt:
+    with as_progress(options.pop("progress", None), words) as progress, interrupts() as interrupt:
         return run_all(algorithms, problem, topology, rounds, seeds, interrupt, progress=progress, **options)
 
 

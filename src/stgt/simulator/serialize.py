@@ -15,7 +15,7 @@ import numpy as np
 from stgt._internal.fingerprint import fingerprint
 from stgt._internal.hyper import short_repr
 from stgt._internal.registry import ALGORITHMS
-from stgt._internal.schedules import KINDS, Schedule, stepsizes
+from stgt._internal.schedules import KINDS, StepsizeSchedule, stepsizes
 from stgt.algorithms import Algorithm
 from stgt.oracles import NAMED_ORACLES, Oracle
 from stgt.problems.base import Problem
@@ -78,7 +78,7 @@ def _algorithm(algorithm: Algorithm, rounds: int) -> dict[str, Any]:
 
 
 def _gamma(gamma: Any, rounds: int) -> Any:
-    if isinstance(gamma, Schedule):
+    if isinstance(gamma, StepsizeSchedule):
         return {"schedule": type(gamma).__name__, **{f.name: getattr(gamma, f.name) for f in fields(gamma)}}
     return {"function": stepsizes(gamma, 0, rounds).tolist()} if callable(gamma) else gamma
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from stgt._internal.checks import spelt
 from stgt._internal.loggers import as_logger
 from stgt._internal.markup import element, interval, line, many, said, table
-from stgt._internal.progress import shown, split_progress
+from stgt._internal.progress import as_progress, split_progress
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
 from stgt.simulator import Rule, Trace
@@ -259,7 +259,7 @@ def compare(
     batches = [combinations(algorithm, _fitting(algorithm, grid)) for algorithm, _ in pairs]
     names = distinct(labels(pairs))
     logger = as_logger(options.pop("logger", None))
-    with shown(progress, f"{len(pairs)} methods") as tick, interrupts() as interrupt:
+    with as_progress(progress, f"{len(pairs)} methods") as tick, interrupts() as interrupt:
         again = len(pairs) if any(len(batch) > 1 for batch in batches) else 0
         ticks = split_progress(
             tick, [sum(one.tau for one in batch) for batch in batches] + [batch[0].tau for batch in batches[:again]]
