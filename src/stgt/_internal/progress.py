@@ -45,7 +45,7 @@ def bars(words: str, weights: Iterable[float], console: Any = None) -> Iterator[
     words)."""
     with _shown(console) as shown:
         ticks = split_progress(Bar(shown, words), weights)
-        yield lambda number, said: PartBar(shown, f"  {said}", ticks[number])
+        yield lambda number, label: PartBar(shown, f"  {label}", ticks[number])
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def register(*, name: str) -> Callable[[Thing], Thing]: ...
 def register(thing: Any = None, /, *, name: str | None = None) -> Any:
     """Registers an algorithm, a topology or a problem by name.
 
-    A class is an algorithm. A function is what its result says: `-> stgt.Topology` or `-> stgt.Problem`.
+    A class is an algorithm. A function is what its return annotation names: `-> stgt.Topology` or `-> stgt.Problem`.
 
     Args:
         thing: the class or function; left out where a name is given: `@stgt.register(name="led")`.

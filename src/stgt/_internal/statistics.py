@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 LEAST_SHAPE = 0.2  # of a gamma distribution that errors are taken to have, unless they vary more
-FEWEST = 2  # seeds that say anything of chance
+FEWEST = 2  # seeds from which a variance can be estimated
 
 Interval = tuple[np.ndarray, np.ndarray, np.ndarray]
 

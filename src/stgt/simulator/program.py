@@ -86,7 +86,7 @@ class Program:
         self.graph_seed = inputs.topology_seed + seed
         self.structure = inputs.structure
         if self.structure.sampled == static.n:
-            self.structure = Average(static.n)  # a server that calls everybody
+            self.structure = Average(static.n)  # a server that calls all workers
         gamma: Any = algorithm.gamma
         self.gamma: Any = gamma[:, None] if gamma.ndim else gamma
         self.dtype = gamma.dtype

@@ -110,9 +110,9 @@ def fit_exponents(
 
     One quantity at a time is raised up to eightfold (σ² up to 64-fold, 1 − ρ lowered to an eighth), the others staying
     at the values given; γτ stays, as in the theory. The measurement is `steady_state`, which is exact, so the interval
-    tells how much the exponent differs from one random problem to the next. W = (1 − a) I + a J has any ρ = (1 − a)²
-    for any n. The excess can have either sign, and is 0 where all nodes have one Hessian: then x̄ does not feel the
-    network, no power law is fitted to it, and a note says so.
+    shows how much the exponent differs from one random problem to the next. W = (1 − a) I + a J has any ρ = (1 − a)²
+    for any n. The excess can have either sign, and is 0 where all nodes have one Hessian: then x̄ does not depend
+    on the network, no power law is fitted, and a note says why.
 
     Args:
         algorithm: with the gamma and tau to begin at.

@@ -41,7 +41,7 @@ ROUNDING = 1e-14
 OTHERS = 0.01  # the share of other modes where the slowest is looked for
 NEAR = 1e-3  # the relative precision of a growth next to 1
 FAR = 0.1  # and of others, as a share of their distance to 1, of those beyond 2 as it stands
-SMALL = 0.1  # a growth below which it is enough to know that it is
+SMALL = 0.1  # a growth below which its value does not matter
 
 
 class MeanSquare:

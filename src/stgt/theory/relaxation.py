@@ -191,9 +191,9 @@ def _mean_square(laws: list[Moments], means: list[np.ndarray], beta: float) -> f
             onward = (1 - beta) * ux + beta**2 * xx  # E[u⁺ xᵀ]
             still = (1 - beta) * uu + beta**2 * ux.T  # E[u⁺ uᵀ]
             across = ((1 + beta) * onward - still) @ mean.T
-            said = (1 + beta) ** 2 * xx - (1 + beta) * (ux + ux.T) + uu
+            message = (1 + beta) ** 2 * xx - (1 + beta) * (ux + ux.T) + uu
             kept = (1 - beta) * still + beta**2 * onward
-            S = np.stack([np.stack([kept, across], 1), np.stack([across.T, law.second((said + said.T) / 2)], 1)])
+            S = np.stack([np.stack([kept, across], 1), np.stack([across.T, law.second((message + message.T) / 2)], 1)])
         return S.ravel()
 
     start = np.einsum("ab,ij->aibj", np.eye(2), np.eye(n)).ravel()
@@ -222,7 +222,7 @@ def _check(topology: Topology) -> None:
 
 
 def _connected(topology: Topology) -> bool:
-    """Does a product of some periods bring everybody together? Of a product with ‖·‖ = 1 eigenvalues may be below."""
+    """Does a product of some periods contract disagreement? With ‖·‖ = 1 its eigenvalues may still be below 1."""
     product = np.eye(topology.n)
     for phase in range(topology.period or topology.structure.phases):
         product = topology.moments(phase).mean @ product

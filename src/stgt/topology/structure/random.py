@@ -189,8 +189,8 @@ class Sampled(Server):
         return CalledMoments(n, self.size) if type(self) is Sampled else super().moments(n, phase, seed, draws)
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
-        nobody = np.zeros(0, dtype=np.int32)
-        return (nobody, nobody) if self.size == 1 < self.n else None  # a single worker averages with no other
+        none = np.zeros(0, dtype=np.int32)
+        return (none, none) if self.size == 1 < self.n else None  # a single worker averages with no other
 
     def norm(self, r: int, seed: int) -> float:
         return float(self.size < self.n)  # W_r and J are projections, and W_r J = J
