@@ -12,7 +12,7 @@ from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
 from stgt.simulator import Trace, simulate
 from stgt.simulator.drive import interrupts_as_ever
-from stgt.simulator.setting import fitting
+from stgt.simulator.instance import validate
 from stgt.study.spec.runs import Made
 from stgt.topology import Topology
 
@@ -57,7 +57,7 @@ def count(made: Made, period: int) -> Counted:
         counts.append(model.count / n)
     steps, links = period * algorithm.tau, n * (1 if topology.has_server else topology.degree)
     last = traces[-1]
-    oracle = fitting(algorithm, problem, topology).oracle
+    oracle = validate(algorithm, problem, topology).oracle
     arrays = last.state | oracle.init(NUMPY, problem.model, problem.data, np.zeros((n, p)))
     return Counted(
         made=made,

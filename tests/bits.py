@@ -11,14 +11,14 @@ def assert_same_bits(found: stgt.Trace, expected: stgt.Trace, **differ) -> None:
     for name in expected:
         assert_same_array(found[name], expected[name], name)
     for group in ("state", "memory"):
-        one, other = getattr(found.standing, group), getattr(expected.standing, group)
+        one, other = getattr(found.run_state, group), getattr(expected.run_state, group)
         assert list(one) == list(other), group
         for name in other:
             assert_same_array(one[name], other[name], f"{group}[{name!r}]")
-    assert (found.standing.ahead is None) == (expected.standing.ahead is None)
-    if expected.standing.ahead is not None:
-        assert_same_array(found.standing.ahead, expected.standing.ahead, "ahead")
-    assert_same_array(found.standing.links, expected.standing.links, "links")
+    assert (found.run_state.ahead is None) == (expected.run_state.ahead is None)
+    if expected.run_state.ahead is not None:
+        assert_same_array(found.run_state.ahead, expected.run_state.ahead, "ahead")
+    assert_same_array(found.run_state.links, expected.run_state.links, "links")
     assert_same_array(found.diverged_at, expected.diverged_at, "diverged_at")
     assert found.seconds.shape == expected.seconds.shape == (expected.rounds + 1,)
     assert (np.diff(found.seconds) >= 0).all(), "a clock that went back"

@@ -28,9 +28,9 @@ def with_values(trace, **values):
     """The trace with other measurements, (seeds, rounds + 1), and as many seeds as these have."""
     seeds, length = next(iter(values.values())).shape
     lost = np.array([np.argmax(~np.isfinite(one)) if not np.isfinite(one).all() else -1 for one in values["residual"]])
-    standing = replace(trace.standing, rounds=length - 1, diverged_at=lost, links=np.full((seeds, length - 1), 2.0))
+    run_state = replace(trace.run_state, rounds=length - 1, diverged_at=lost, links=np.full((seeds, length - 1), 2.0))
     counted = {name: np.tile(2.0 * np.arange(length), (seeds, 1)) for name in ("gradients", "messages", "floats")}
-    return replace(trace, values={**values, **counted}, standing=standing, seeds=tuple(range(seeds)), absent={})
+    return replace(trace, values={**values, **counted}, run_state=run_state, seeds=tuple(range(seeds)), absent={})
 
 
 def study(runs, *, name="a study", kind="run", rule=None, **options):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stgt
-from stgt._internal.hyper import in_full
+from stgt._internal.hyper import canonical
 from stgt.simulator.html import POINTS
 
 T = stgt.topology
@@ -233,8 +233,8 @@ def public_objects():
     rows, labels = np.random.default_rng(0).standard_normal((60, 3)), np.arange(60) % 2
     logistic = stgt.problems.logistic(rows, labels, n=6, l2=0.1, batch=2)
     saga = run(stgt.GTSAGA(gamma=0.01), logistic, rounds=2)
-    yield from [trace, trace.standing, trace.measured, trace.oracle, trace.algorithm, trace.topology, trace.problem]
-    yield from [trace.algorithm.cost(), trace.best(), logistic, logistic.model, saga, saga.standing, saga.oracle]
+    yield from [trace, trace.run_state, trace.measured, trace.oracle, trace.algorithm, trace.topology, trace.problem]
+    yield from [trace.algorithm.cost(), trace.best(), logistic, logistic.model, saga, saga.run_state, saga.oracle]
     for topology in TOPOLOGIES:
         yield from (topology, topology.structure)
     yield stgt.AugDGM(gamma=tuple(np.linspace(0.1, 0.2, 100)))
@@ -258,7 +258,7 @@ def test_the_words_of_a_repr():
     assert str(PROBLEM) == PROBLEM.name
     assert repr(trace) == "Trace(ST-GT, ring(6), 2 seeds, 12 rounds)"
     assert repr(run(rounds=1)) == "Trace(ST-GT, ring(6), 1 seed, 1 round)"
-    assert repr(trace.standing) == "Standing(2 runs after 12 rounds: x, c)"
+    assert repr(trace.run_state) == "RunState(2 runs after 12 rounds: x, c)"
     assert repr(run(metrics=["loss", {"own": lambda mean: 0.0}]).measured) == "Measured(loss, own)"
     assert repr(stgt.STGT(gamma=0.1)) == "STGT(gamma=0.1, tau=1, beta=1.0, adjoint=False)"
     assert repr(T.from_matrix(W).structure) == "Dense(matrices=float64[1, 3, 3])"
@@ -278,4 +278,4 @@ def test_a_dataclass_of_ones_own_is_brief_too_and_may_have_its_own_words():
     assert repr(mine).endswith("shares=(0, 1, 2, 3, 4, 5, 6, 7, … 100 in all))")
     assert repr(Named(gamma=0.1)) == "named"
     # What is compared between nodes leaves nothing out.
-    assert in_full(mine).endswith(f"Mine(gamma=0.1, tau=1, shares={tuple(range(100))})")
+    assert canonical(mine).endswith(f"Mine(gamma=0.1, tau=1, shares={tuple(range(100))})")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stgt
-from stgt._internal.closures import Traced
+from stgt._internal.xla import Traced
 from stgt.simulator import simulator
 
 RING = stgt.topology.ring(3)

@@ -14,8 +14,8 @@ import stgt
 import stgt.topology as topo
 from catalogue import instances, quadratic
 from stgt._internal.randomness import words
-from stgt.simulator.mixing import as_pytree
-from stgt.simulator.program import OPS as JAX
+from stgt.simulator.jax_ops import OPS as JAX
+from stgt.simulator.jax_ops import as_pytree
 from stgt.simulator.reference import OPS as NUMPY
 from stgt.topology import Structure, Topology
 from stgt.topology.structure import NeighbourLists, Sampled

@@ -150,7 +150,7 @@ def test_files_that_are_something_else(tmp_path):
         ("wide.svm", "2 rows of 1000000000 features are more than"),
         ("nan.svm", r"features holds nan at \(0, 0\)"),
         ("cut.bz2", "is (damaged|not in LIBSVM's format)"),
-        ("a\0b.csv", "no path has such a letter"),
+        ("a\0b.csv", "no path has such a character"),
     ):
         with pytest.raises(ValueError, match=words) as caught:
             load_table(tmp_path / name)

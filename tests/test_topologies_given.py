@@ -15,7 +15,7 @@ from catalogue import quadratic
 from stgt import theory
 from stgt.study.spec import make_topology
 from stgt.topology import Topology, contraction, period_contraction
-from stgt.topology.structure import Dense, Gather, Turns
+from stgt.topology.structure import Cyclic, Dense, Gather
 from stgt.torch.fit import usable
 
 ONE_WAY = np.array([[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]])
@@ -88,7 +88,7 @@ def test_sequences_within_sequences() -> None:
 def test_large_periodic_sequences_are_not_written_out() -> None:
     n = 4000
     turns = topo.sequence([topo.ring(n), topo.complete(n)])
-    assert isinstance(turns.structure, Turns)
+    assert isinstance(turns.structure, Cyclic)
     assert (turns.period, turns.random, turns.symmetric, turns.degree) == (2, False, True, n - 1)
     # The ring's second eigenvalue is (1 + 2 cos 2π/n)/3, and J leaves nothing.
     expected = ((1 + 2 * math.cos(2 * math.pi / n)) / 3) ** 2 / 2
@@ -274,7 +274,7 @@ def test_a_topology_that_overrides_what_its_structure_knows_is_refused(name: str
 
 BLOCKS, SWAPPED = np.kron(np.eye(2), np.full((2, 2), 0.5)), np.eye(4)[[2, 1, 0, 3]]
 LEADERS = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 1, 0]])
-APART = {  # two nodes that never hear of each other
+APART = {  # two nodes that never exchange anything
     "two blocks": (lambda: topo.from_matrix(BLOCKS), (0, 2)),
     "in turn": (lambda: topo.sequence([BLOCKS, np.eye(4)]), (0, 2)),
     "drawn": (lambda: topo.any_of([BLOCKS, np.eye(4)]), (0, 2)),
@@ -291,7 +291,7 @@ APART = {  # two nodes that never hear of each other
 def test_nodes_that_never_hear_of_each_other_are_refused(name: str) -> None:
     make, (one, other) = APART[name]
     graph = make()
-    problem, words = quadratic(graph.n, 1), rf"nodes {one} and {other} of .* never hear of each other, .*: (join|let)"
+    problem, words = quadratic(graph.n, 1), rf"nodes {one} and {other} of .* never exchange anything, .*: (join|let)"
     with pytest.raises(ValueError, match=words):
         stgt.simulate(stgt.STGT(gamma=0.1), problem, graph, 1)
     with pytest.raises(ValueError, match=words):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from reproductions.relaxed_training import CIFAR10, METHODS, MNIST, NODES, TRIAL_SEED, _claims
-from stgt.simulator.setting import check_fit
+from stgt.simulator.instance import check_fit
 from stgt.study.spec import make_algorithm, make_topology
 
 STUDIES = pytest.mark.parametrize("study", [MNIST, CIFAR10], ids=lambda study: study.name)

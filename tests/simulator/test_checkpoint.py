@@ -20,7 +20,7 @@ import stgt
 from bits import assert_same_bits
 from catalogue import logistic, quadratic
 from stgt.simulator import drive, trace
-from stgt.simulator.checkpoint import Checkpoint
+from stgt.simulator.store import CheckpointFile
 
 PARTS = (stgt.STGT(gamma=0.05, tau=2), logistic(4), stgt.topology.random_matching(4))
 ROUNDS = 21
@@ -331,7 +331,7 @@ def test_without_a_number_of_rounds_it_is_saved_from_time_to_time(path, monkeypa
     path.unlink()
     monkeypatch.setattr(drive, "SAVING", np.inf)
     seen.clear()
-    often = Checkpoint(path, 0.0, lambda traces: kept.append((traces[0].rounds, traces[0].interrupted)))
+    often = CheckpointFile(path, 0.0, lambda traces: kept.append((traces[0].rounds, traces[0].interrupted)))
     run(checkpoint=often, **options)
     assert seen == [False] + [True] * (ROUNDS - 1)
     assert kept == [(r, r < ROUNDS) for r in range(1, ROUNDS + 1)]

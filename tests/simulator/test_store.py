@@ -187,7 +187,7 @@ def test_a_text_that_is_none(text, tmp_path):
 
 def test_a_newer_format(saved, tmp_path):
     newer = rewritten(saved, tmp_path / "run.stgt", lambda text: {**text, "format": store.FORMAT + 1})
-    assert_refused(newer, f"has format {store.FORMAT + 1}, and this version of stgt reads up to {store.FORMAT}")
+    assert_refused(newer, f"has format {store.FORMAT + 1}, and this version of stgt reads format {store.FORMAT}")
 
 
 def test_other_files(tmp_path):

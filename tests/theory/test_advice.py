@@ -161,7 +161,7 @@ def test_the_oracle_decides_the_noise():
     class Own(stgt.oracles.Oracle):
         pass
 
-    with pytest.raises(ValueError, match="the theory knows nothing of its noise"):
+    with pytest.raises(ValueError, match="its noise is not covered by the theory"):
         theory.check(method, ridge, graph, oracle=Own())
 
 

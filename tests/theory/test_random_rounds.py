@@ -8,10 +8,10 @@ import pytest
 import stgt
 from catalogue import quadratic
 from stgt import theory
-from stgt.simulator.setting import fitting
-from stgt.simulator.start import first_models
+from stgt.simulator.instance import validate
+from stgt.simulator.job import first_models
 from stgt.theory import mean_square
-from stgt.theory.laws import Server
+from stgt.theory.laws import ServerLaw
 from stgt.theory.mean_square import MeanSquare
 
 PROBLEM = stgt.problems.ridge(n=16, p=4, mu=0.5, noise=0.1)
@@ -88,7 +88,7 @@ def test_a_server_is_the_mean_over_all_it_may_call(algorithm, sampled):
     phase = found.phases[0]
     sampling = isinstance(phase, mean_square.Sampling)
     law = phase.law if sampling else phase.laws[0][1]
-    assert isinstance(law, Server)
+    assert isinstance(law, ServerLaw)
     assert sampling == bool(algorithm.held)
     size, q = law.size, law.rows.shape[1]
     rng = np.random.default_rng(0)
@@ -177,7 +177,7 @@ def _first(places):
 
 
 def _moments(algorithm, problem, topology):
-    setting = fitting(algorithm, problem, topology)
+    setting = validate(algorithm, problem, topology)
     return MeanSquare(setting, first_models(None, setting))
 
 

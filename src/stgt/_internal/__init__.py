@@ -1,1 +1,1 @@
-"""What all parts use and nobody outside needs: checks, files, random numbers, array operations, progress."""
+"""Private parts that all others use: checks, files, random numbers, array operations, progress."""

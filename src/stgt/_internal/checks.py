@@ -15,9 +15,9 @@ LONGEST = 100  # letters that are shown of a value, and compared with the words 
 
 
 class NotCovered(ValueError):  # noqa: N818
-    """The theory does not reach what was asked; an estimate may stand in for it, which then says that it is one.
+    """The theory does not cover the case; a caller may give an estimate instead, marked as one.
 
-    Nothing else may turn an exact answer into an estimate, or into None: any other error is wrong input or a bug.
+    Only this error may replace an exact answer by an estimate or None: any other error is wrong input or a bug.
     """
 
 
@@ -64,7 +64,7 @@ def check_number(
 
 
 def first_repeated(values: Iterable[Any]) -> Any:
-    """The first value that has come before; None if each comes once."""
+    """The first value that occurs twice; None if there is none."""
     seen = set()
     for value in values:
         if value in seen:
@@ -90,13 +90,13 @@ def check_choice(value: Any, name: str, allowed: Iterable[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as it is written in Python, cut where it is long."""
+    """The repr of a value, cut if it is long."""
     words = repr(value)
     return words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
 
 
 def did_you_mean(given: Any, allowed: Iterable[str]) -> str:
-    """The end of a sentence that lists what is allowed: a full stop, or a question if one of them is much like it."""
+    """The end of an error text that lists what is allowed: a suggestion if one of them is similar, or a full stop."""
     from difflib import get_close_matches  # only where something is wrong
 
     if not isinstance(given, str):
@@ -107,7 +107,7 @@ def did_you_mean(given: Any, allowed: Iterable[str]) -> str:
 
 
 def spelt(function: Function, called: str = "", also: Iterable[str] = ()) -> Function:
-    """The function, which says what may be meant where it is given an argument by a name that it does not have.
+    """The function; where it is called with an unknown keyword argument, the error suggests the nearest name.
 
     Args:
         function: one whose arguments have names; another is returned as it is.
@@ -134,7 +134,7 @@ def spelt(function: Function, called: str = "", also: Iterable[str] = ()) -> Fun
 
 
 def _instead(value: Any) -> str:
-    """The middle of a sentence: what is wrong where a number stands between quotes, and what to do."""
+    """The middle of an error text: what to give; and what is wrong if a number is given as text."""
     try:
         numeral = isinstance(value, str) and math.isfinite(float(value))
     except ValueError:

@@ -117,11 +117,11 @@ def is_number(cell: str) -> bool:
 
 @contextmanager
 def readable(path: Path, argument: str) -> Iterator[None]:
-    """What is raised of a file that is not there, or not what its name says, as a ValueError about the argument."""
+    """Turns the errors of a missing or malformed file into a ValueError about the argument."""
     from zipfile import BadZipFile
 
     if "\0" in str(path):
-        raise ValueError(f"{argument}={str(path)!r}: no path has such a letter; give the path of a file.")
+        raise ValueError(f"{argument}={str(path)!r}: no path has such a character; give the path of a file.")
     try:
         yield
     except OSError as error:
@@ -140,7 +140,7 @@ def readable(path: Path, argument: str) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path, argument: str = "path") -> Iterator[None]:
-    """What is raised of a file that cannot be written, as a ValueError about the argument."""
+    """Turns the errors of a file that cannot be written into a ValueError about the argument."""
     try:
         yield
     except OSError as error:

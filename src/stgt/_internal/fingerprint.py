@@ -1,4 +1,4 @@
-"""A checksum of the numbers that a thing is made of, by which it is known again in another process."""
+"""A checksum of the data of an object, equal for equal data in every process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def fingerprint(*things: Any) -> str:
-    """Equal for things made of equal arrays, numbers and words. Functions count by their names only."""
+    """Equal for objects made of equal arrays, numbers and strings. Functions count by their names only."""
     digest = blake2b(digest_size=16)
     for piece in _pieces(things):
         digest.update(piece)

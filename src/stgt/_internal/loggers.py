@@ -1,6 +1,6 @@
-"""Where measurements go as they are made: TensorBoard, Weights & Biases, MLflow, a CSV file, a function.
+"""Loggers of measurements: TensorBoard, Weights & Biases, MLflow, a CSV file, a function.
 
-They are known by their methods; none of them is imported here. Standard library only.
+They are recognised by their methods, and not imported. Standard library only.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _function(given: Any) -> Log:
 
 
 def _takes(function: Any, *arguments: Any, **named: Any) -> bool:
-    """Can it be called so, as far as one can know?"""
+    """Can it be called so, according to its signature?"""
     try:
         inspect.signature(function).bind(*arguments, **named)
     except TypeError:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-FAINT = 0.65  # opacity of what is said in passing
+FAINT = 0.65  # opacity of secondary text
 
 
 def element(name: str, /, *inside: str, **attributes: Any) -> str:
@@ -21,7 +21,7 @@ def element(name: str, /, *inside: str, **attributes: Any) -> str:
 
 
 def said(words: Any) -> str:
-    """Words as markup."""
+    """Text as markup, escaped."""
     return escape(str(words))
 
 

@@ -1,4 +1,4 @@
-"""What generic code asks of an array library beyond operators, and NumPy's answers."""
+"""Array operations that generic code needs beyond operators: the protocol, and NumPy's; JAX's are in the simulator."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ Array = Any
 
 
 class Ops(Protocol):
-    """What generic code needs from an array library beyond operators; each engine supplies one."""
+    """Operations of an array library; each engine supplies them."""
 
     xp: Any  # numpy or jax.numpy
 
     def erfinv(self, x: Array) -> Array: ...
 
     def cond(self, flag: Array, change: Any, state: Any) -> Any:
-        """`change(state)` where `flag` holds, else `state`, without computing the change for nothing."""
+        """`change(state)` if `flag`, else `state`; the change is computed only where it is needed."""
 
     def apart(self, make: Any, shape: tuple[int, ...], dtype: Any, step: Array) -> Array:
-        """`make(0)` of this shape and dtype, computed on its own and not fused into what uses it."""
+        """`make(0)` of this shape and dtype, which a compiler must not fuse into the code that uses it."""
 
     def put(self, table: Array, index: Array, value: Array) -> Array:
         """A copy of `table` (k, m, ...) with table[i, index[i]] = value[i]."""
 
     def loop(self, count: int, step: Any, state: Any) -> Any:
-        """`step(k, state)` for k = 0, 1, … below `count`, each on what the one before has made of `state`."""
+        """state ← step(k, state) for k = 0, 1, …, count − 1; the last state."""
 
     def switch(self, which: Array, branches: Any, *operands: Any) -> Any:
         """`branches[which](*operands)`, without computing the other branches."""
 
 
 class NumpyOps:
-    """What generic code asks of NumPy."""
+    """The operations of NumPy."""
 
     xp = np
 

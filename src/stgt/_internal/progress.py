@@ -1,4 +1,4 @@
-"""How far a job is: callbacks, and a bar in the terminal."""
+"""Progress of a job: callbacks, and a bar in the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Progress = Callable[[float, float], None]  # (done, total)
 
 
 class Bar:
-    """A bar with the time to come; a simulation also has it say its speed and error."""
+    """A bar with the remaining time; a simulation also shows its speed and error."""
 
     def __init__(self, bar: Any, words: str):
         self._bar, self._words = bar, words
@@ -19,7 +19,7 @@ class Bar:
     def __call__(self, done: float, total: float) -> None:
         self._bar.update(self._task, completed=done, total=total)
 
-    def say(self, pace: float, latest: Mapping[str, float]) -> None:
+    def describe(self, pace: float, latest: Mapping[str, float]) -> None:
         """`pace` in rounds a second, and the last measurements, the error first."""
         error = next((f", {name} {latest[name]:.3g}" for name in ("residual", "loss", *latest) if name in latest), "")
         self._bar.update(self._task, description=f"{self._words}: {pace:,.0f} rounds/s{error}")
@@ -45,7 +45,7 @@ def bars(words: str, weights: Iterable[float], console: Any = None) -> Iterator[
     words)."""
     with _shown(console) as shown:
         ticks = split_progress(Bar(shown, words), weights)
-        yield lambda number, said: PartBar(shown, f"  {said}", ticks[number])
+        yield lambda number, label: PartBar(shown, f"  {label}", ticks[number])
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def _shown(console: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def shown(progress: Any, words: str) -> Iterator[Progress | None]:
+def as_progress(progress: Any, words: str) -> Iterator[Progress | None]:
     """What was given as `progress`: a bar for True, a function as it is."""
     if progress is True:
         with bar(words) as made:

@@ -21,12 +21,12 @@ STREAM_LOCAL = 0  # the gradient of a local step
 STREAM_ANCHOR = 1  # one more gradient, at a round's start
 STREAM_COIN = 2  # does this round end with communication?
 STREAM_SAMPLING = 3  # which workers the server calls
-STREAM_MATCHING = 4  # who meets whom
+STREAM_MATCHING = 4  # the pairs of a matching
 STREAM_LINKS = 5  # which links are lost
 STREAM_NODES = 6  # which nodes cannot be reached
 STREAM_INITIAL = 7  # the gradient of an initialisation
 STREAM_AUGMENT = 8  # how the images of a batch are cropped and flipped
-STREAM_ANY_OF = 9  # which of a few matrices
+STREAM_CHOICE = 9  # one of a few matrices
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA

@@ -1,7 +1,7 @@
-"""What is known by name: algorithms, topologies and problems, ours and a user's alike. Standard library only.
+"""Registries of algorithms, topologies and problems by name, the library's and the user's. Standard library only.
 
-`register` makes a class or a function known to spec files, the command line, `stgt list`, training and Flower. An
-installed package names its own by the entry points "stgt.algorithms", "stgt.topologies" and "stgt.problems".
+What is registered can be named in spec files, on the command line, in training and in Flower. An installed package
+registers its own by the entry points "stgt.algorithms", "stgt.topologies" and "stgt.problems".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Registry:
         self._known: dict[str, Callable[..., Any]] = {}
 
     def add(self, name: str, thing: Callable[..., Any]) -> None:
-        """Makes it known; the same definition run again, as in a notebook, takes the older one's place."""
+        """Adds an entry; the same definition run again, as in a notebook, replaces the older one."""
         known = self._known.get(name)
         if known is not None and _origin(known) != _origin(thing):
             raise ValueError(
@@ -55,7 +55,7 @@ class Registry:
         )
 
     def name_of(self, thing: Callable[..., Any]) -> str:
-        """The name it is known by; a ValueError if it is not."""
+        """The name under which it is registered; a ValueError if it is not."""
         for name, known in self._known.items():
             if known is thing:
                 return name
@@ -92,17 +92,17 @@ def register(*, name: str) -> Callable[[Thing], Thing]: ...
 
 
 def register(thing: Any = None, /, *, name: str | None = None) -> Any:
-    """Makes an algorithm, a topology or a problem known by its name.
+    """Registers an algorithm, a topology or a problem by name.
 
-    A class is an algorithm. A function is what its result says: `-> stgt.Topology` or `-> stgt.Problem`.
+    A class is an algorithm. A function is what its return annotation names: `-> stgt.Topology` or `-> stgt.Problem`.
 
     Args:
         thing: the class or function; left out where a name is given: `@stgt.register(name="led")`.
-        name: to be known by, instead of its own.
+        name: in the place of its own.
 
     Returns:
-        What was given, so that it serves as a decorator; an argument's name that it does not have is answered by the
-        one that may be meant.
+        What was given, so that it serves as a decorator; it now suggests the nearest name for an unknown keyword
+        argument.
     """
     if thing is None:
         return lambda given: _register(given, name)
@@ -131,7 +131,7 @@ def _register(thing: Any, name: str | None) -> Any:
 
 
 def import_script(path: Path | str) -> None:
-    """Runs a script of the user's, so that what it registers is known by name.
+    """Runs a user's script, for what it registers.
 
     Its folder is searched for what it imports, as if it were run by itself.
     """
@@ -142,7 +142,7 @@ def import_script(path: Path | str) -> None:
     if spec is None or spec.loader is None:
         raise ValueError(f"script {given}: it is not Python; give a file that ends in .py.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look their annotations up
+    sys.modules[spec.name] = module  # where dataclasses look up their annotations
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     try:

@@ -25,7 +25,7 @@ Stepsize = Callable[[int], float]
 
 
 @dataclass(frozen=True, repr=False)
-class Schedule(Frozen):
+class StepsizeSchedule(Frozen):
     """Base of the schedules here; two with equal numbers are equal."""
 
     start: float
@@ -43,7 +43,7 @@ class Schedule(Frozen):
 
 
 @dataclass(frozen=True, repr=False)
-class Cosine(Schedule):
+class Cosine(StepsizeSchedule):
     """From `start` down to `end` along half a cosine, over `rounds` rounds; `end` from then on."""
 
     end: float
@@ -59,7 +59,7 @@ class Cosine(Schedule):
 
 
 @dataclass(frozen=True, repr=False)
-class Step(Schedule):
+class Step(StepsizeSchedule):
     """`start`, times `factor` after every `every` rounds."""
 
     factor: float
@@ -74,7 +74,7 @@ class Step(Schedule):
 
 
 @dataclass(frozen=True, repr=False)
-class Inverse(Schedule):
+class Inverse(StepsizeSchedule):
     """start/(1 + r/delay): `start` at first, half of it after `delay` rounds, then like 1/r."""
 
     delay: float
@@ -105,7 +105,7 @@ def inverse(start: float, *, delay: float = 1.0) -> Inverse:
     return Inverse(start, delay)
 
 
-KINDS: dict[str, type[Schedule]] = {kind.__name__: kind for kind in (Cosine, Step, Inverse)}
+KINDS: dict[str, type[StepsizeSchedule]] = {kind.__name__: kind for kind in (Cosine, Step, Inverse)}
 
 
 def is_schedule(gamma: object) -> TypeGuard[Stepsize]:

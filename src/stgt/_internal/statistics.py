@@ -1,4 +1,4 @@
-"""What the runs of several seeds say together: means over the seeds, the first axis, and their confidence intervals."""
+"""Means over the seeds, the first axis, and their confidence intervals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 LEAST_SHAPE = 0.2  # of a gamma distribution that errors are taken to have, unless they vary more
-FEWEST = 2  # seeds that say anything of chance
+FEWEST = 2  # seeds from which a variance can be estimated
 
 Interval = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -30,8 +30,9 @@ def error_interval(values: np.ndarray, confidence: float = 0.95) -> Interval:
     """(mean, low, high) for errors: squared norms, losses above their minimum, whatever is skewed and never below 0.
 
     An error is a quadratic form of nearly Gaussian vectors, so nearly gamma distributed. The mean of a gamma sample is
-    independent of its relative spread. That spread tells the shape, up to chance, and the shape how far the mean may
-    lie from the true one. Both chances are integrated over (a fiducial interval). For a small spread it is Student's t.
+    independent of its relative spread. That spread determines the shape, up to chance, and the shape how far the mean
+    may lie from the true one. Both chances are integrated over (a fiducial interval). For a small spread it is
+    Student's t.
 
     Nominal 95 % are 94 to 96 % for χ² of any degrees of freedom from 3 seeds on, and for most sums of them. It is less
     with two seeds (92 % for one degree of freedom), for tails longer than a gamma's (93 to 94 % for a lognormal of

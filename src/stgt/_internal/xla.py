@@ -1,14 +1,20 @@
-"""JAX, as all parts of the library import it: without the complaints that XLA prints when it loads a compiled program.
+"""JAX as all parts of the library import it, without the messages that XLA prints; and programs of functions as text.
 
-For some processors a program is compiled with preferences, such as prefer-no-gather, which the loader then does not
-find among the processor's features; it says so on standard error for every program that it loads (openxla/xla#44565).
-How much is printed is settled when JAX is first imported.
+For some processors XLA compiles a program with preferences, such as prefer-no-gather, which it does not find among the
+processor's features when it loads the program from a cache. It prints an error for every such program
+(openxla/xla#44565). What it prints is decided by an environment variable when JAX is first imported.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 FATAL, WARNINGS = "3", "1"  # the second is what JAX itself sets, also for the processes that it is a parent of
@@ -21,11 +27,56 @@ try:
     import jax
     import jax.numpy as jnp
     from jax import lax
-    from jax.flatten_util import ravel_pytree
 finally:
     if _first:
         os.environ[LEVEL] = WARNINGS
 
 QUIET = _first or _given >= FATAL
 
-__all__ = ["QUIET", "jax", "jnp", "lax", "ravel_pytree"]
+__all__ = ["QUIET", "Traced", "jax", "jnp", "lax", "traced"]
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+class Traced:
+    """A function and the text of its program for arguments of these shapes; two with the same program are equal."""
+
+    def __init__(self, function: Callable[..., Any], *shapes: Any):
+        self.function = function
+        self.text = traced(function, *shapes)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Traced) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def traced(function: Callable[..., Any], *shapes: Any) -> str:
+    """The program of a function as text, with a digest of the values that it reads from outside.
+
+    JAX compiles what a user's function reads from outside (a constant, an array, another function) into the program.
+    Tracing it again shows if that has changed; only what the user has compiled by `jax.jit` does not show it.
+    """
+    # A new lambda each time, as JAX caches what it has traced.
+    closed = jax.make_jaxpr(lambda *arguments: function(*arguments))(*shapes)
+    digest = blake2b(digest_size=16)
+    for value in (*closed.consts, *_values(closed.jaxpr)):
+        array = np.asarray(value)
+        digest.update(f"{array.shape} {array.dtype}".encode() + array.tobytes())
+    return f"{_ADDRESS.sub('', str(closed.jaxpr))} {digest.hexdigest()}"
+
+
+def _values(jaxpr: Any) -> Iterator[Any]:
+    """The literal values in a program and in the programs that it calls."""
+    for equation in jaxpr.eqns:
+        yield from (one.val for one in equation.invars if hasattr(one, "val"))
+        for parameter in equation.params.values():
+            for part in parameter if isinstance(parameter, tuple | list) else (parameter,):
+                if hasattr(part, "jaxpr") and hasattr(part, "consts"):
+                    yield from (*part.consts, *_values(part.jaxpr))
+                elif hasattr(part, "eqns"):
+                    yield from _values(part)

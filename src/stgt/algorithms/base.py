@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from stgt._internal.checks import check_count, check_flag, check_number
-from stgt._internal.hyper import Brief, Frozen, real_fields
+from stgt._internal.hyper import Frozen, ShortRepr, real_fields
 from stgt._internal.schedules import Stepsize, stepsize
 from stgt.algorithms.declare import PARTS, Kept, Local, Sent, State, Vector
 
@@ -45,7 +45,7 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Algorithm(Frozen, Brief):
+class Algorithm(Frozen, ShortRepr):
     """Base of all methods. `gamma` may be left out only where an engine supplies it (a torch optimiser's lr).
 
     A method of one's own declares `reads`, `keeps` and `exchanges`, as class attributes or as properties where options

@@ -12,7 +12,7 @@ from stgt._internal.registry import ALGORITHMS
 from stgt.algorithms import Algorithm, Local, OuterStep
 from stgt.algorithms.calls import hear, readable, serve
 from stgt.algorithms.declare import VECTORS, Fields
-from stgt.simulator.setting import check_algorithm_object, check_fit
+from stgt.simulator.instance import check_algorithm_object, check_fit
 from stgt.study.spec import Named, algorithm_of
 from stgt.topology import Topology
 from stgt.topology.structure import Sampled

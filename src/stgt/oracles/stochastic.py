@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stgt._internal.checks import check_count, check_number
-from stgt._internal.hyper import Brief, Frozen
+from stgt._internal.hyper import Frozen, ShortRepr
 from stgt._internal.ops import Ops
 from stgt._internal.randomness import Clock
 from stgt.problems.base import NOISE_FACTOR, Problem
@@ -19,7 +19,7 @@ Array = Any
 
 
 @dataclass(frozen=True)
-class Oracle(Frozen, Brief):
+class Oracle(Frozen, ShortRepr):
     """Base of all oracles, and the exact one's behaviour. A state has the node as the first axis of its arrays."""
 
     def check(self, problem: Problem) -> None:

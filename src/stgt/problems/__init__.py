@@ -1,4 +1,4 @@
-"""What is minimised: losses, data, partitions, known optima."""
+"""Problems: losses, data, partitions, known optima."""
 
 from stgt._internal.registry import PROBLEMS
 from stgt.problems.base import Problem

@@ -1,4 +1,4 @@
-"""The problem: min_x f(x) = (1/n) Σ_i f_i(x), with f_i known to node i alone."""
+"""The problem: min_x f(x) = (1/n) Σ_i f_i(x), where only node i has access to f_i."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Problem:
     def __post_init__(self) -> None:
         if self.noise is None and NOISE_FACTOR not in self.data:
             raise ValueError(
-                f"noise is None, so data[{NOISE_FACTOR!r}] has to say what it is: add it, or give a number as noise."
+                f"noise is None, so data[{NOISE_FACTOR!r}] has to define it: add that, or give a number as noise."
             )
 
     @property
@@ -145,7 +145,7 @@ class Problem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A checksum of its name, size and data, by which a run that goes on knows it again."""
+        """A checksum of its name, size and data, which identifies it when a run is resumed."""
         return fingerprint(self.name, self.n, self.p, self.noise, self.batch, self.data)
 
     def value(self, x: np.ndarray) -> float:
@@ -189,7 +189,7 @@ def scale_data(weights: str, scale: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def weighing(weights: str) -> str:
-    """What the name of a problem says of it."""
+    """The part of a problem's name about its weights."""
     return "" if weights == "equal" else f", weights={weights}"
 
 

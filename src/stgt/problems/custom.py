@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.checks import check_count, check_number
-from stgt._internal.closures import traced
-from stgt._internal.hyper import Brief
+from stgt._internal.hyper import ShortRepr
 from stgt._internal.registry import register
 from stgt.problems.base import SCALE, Problem, check_array, scale_data, scale_of, scaled, weighing
 
@@ -20,22 +19,22 @@ Array = Any
 
 
 @dataclass(frozen=True, eq=False)
-class LossModel(Brief):
+class LossModel(ShortRepr):
     """f_i(x) = (1/m_i) Σ_j loss(x, sample_ij), differentiated by JAX; `unravel` turns a flat x into parameters.
 
-    Each is a key of its own among the compiled programs: what a loss reads from outside may be another thing the next
-    time that a problem is made of it.
+    Models are compared by identity, so that each has its own compiled programs: the values that a loss reads from
+    outside may have changed when the next problem is made of it.
     """
 
     loss: Callable[[Any, Any], Any]
     unravel: Callable[[Any], Any] | None
     treedef: Any
     shapes: tuple[Any, ...] = field(repr=False)  # of a flat x and of a sample
-    computes: str = field(default="", init=False, repr=False)  # see stgt._internal.closures
+    computes: str = field(default="", init=False, repr=False)  # see stgt._internal.xla.traced
 
     def traced(self) -> str:
-        """What the loss computes now, its gradient with it."""
-        from stgt._internal.xla import jax
+        """The program of the loss and its gradient, with the values that it reads from outside now."""
+        from stgt._internal.xla import jax, traced
 
         with jax.enable_x64(True):
             return traced(jax.value_and_grad(self.loss_of_sample), *self.shapes)
@@ -211,7 +210,7 @@ def _padded(leaf: np.ndarray, length: int) -> np.ndarray:
 
 
 def _tried(loss: Any, unravel: Any, treedef: Any, p: int, data: dict[str, np.ndarray]) -> LossModel:
-    """Has JAX trace the loss once, so that a loss that does not fit is said here and not in the middle of a run."""
+    """Traces the loss once, so that a loss that does not fit is refused here and not in the middle of a run."""
     from stgt._internal.xla import jax
 
     arrays = [data[f"leaf{k}"] for k in range(treedef.num_leaves)]

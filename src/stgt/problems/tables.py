@@ -27,7 +27,7 @@ class DataTable:
         features: (rows, p), finite numbers.
         labels: (rows,), numbers, or words where they are some.
         columns: the names of the features, for sentences.
-        parts: the rows of each node, where the data say who holds them.
+        parts: the rows of each node, where the file has a column for the node.
     """
 
     features: np.ndarray
@@ -37,7 +37,7 @@ class DataTable:
 
 
 def is_file(data: Any) -> bool:
-    """Is this the path of a file, and not the name of a known set?"""
+    """Is this the path of a file, and not the name of a data set?"""
     return isinstance(data, str) and (bool(Path(data).suffix) or "/" in data or "\\" in data)
 
 
@@ -54,12 +54,12 @@ def load_table(
         data: .csv, with a header or without, its cells separated by commas, semicolons or tabs; .npz with the arrays
             `features` (rows, p) and `labels` (rows,); or LIBSVM's format, in .libsvm, .svm, .txt or .bz2.
         label: of a CSV file, the column with the labels, by its name or its number from 0; the last if left out.
-        node: the column of a CSV file, or the array of an npz file, that says which node holds the row.
+        node: the column of a CSV file, or the array of an npz file, with the node that holds the row.
         standardise: give every column of the features mean 0 and variance 1.
         intercept: add a column of ones.
 
     Returns:
-        The rows. Nodes are in the order of what `node` says: by number, or else by the alphabet.
+        The rows. Nodes are in the order of their entries in `node`: by number, or else by the alphabet.
     """
     path = Path(data)
     standardise, intercept = check_flag(standardise, "standardise"), check_flag(intercept, "intercept")

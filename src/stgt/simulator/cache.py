@@ -34,7 +34,7 @@ def keep_compiled() -> None:
         return
     if not os.access(folder, os.W_OK):
         return
-    # Two processes may meet at an entry that is half written: it is then compiled anew, which is no news.
+    # An entry may be half written by another process: the program is then compiled again, without a warning.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)

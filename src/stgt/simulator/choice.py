@@ -1,4 +1,4 @@
-"""Which of several runs is best, by a rule that can be said in a sentence."""
+"""The choice of the best of several runs by a simple rule, and names for the runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.checks import check_choice, check_flag, check_number
-from stgt._internal.hyper import Frozen, brief, other_fields
+from stgt._internal.hyper import Frozen, other_fields, short_repr
 from stgt._internal.statistics import Interval, difference_interval
 from stgt.algorithms import Algorithm
 from stgt.simulator.metrics import ERRORS, over_seeds
@@ -25,7 +25,7 @@ COSTS = {
     "seconds": "seconds of this computer",
 }
 SHARE = 0.1  # of the rounds, the last ones, over which an error is taken
-SHORTEST = 30  # rounds of which a tenth says anything
+SHORTEST = 30  # rounds; a tenth of fewer is too short to judge by
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Rule(Frozen):
         return sorted(traces, key=lambda name: scores[name])
 
     def groups(self, traces: Mapping[str, Trace]) -> list[tuple[str, ...]]:
-        """The names in order, those together that are not told apart from the first of their group."""
+        """The names in order, grouped if they cannot be distinguished from the first of their group."""
         left, found = self.order(traces), []
         while left:
             first, *others = left
@@ -156,7 +156,7 @@ class Rule(Frozen):
         return np.where(at.any(axis=1), spent, np.nan)
 
     def choose(self, traces: Iterable[Trace]) -> Trace:
-        """The best of them; where the rule cannot tell, as all fail, the one that is lowest at the end."""
+        """The best of them; where all fail, the one that is lowest at the end."""
         traces = list(traces)
         scores = [self.score(trace) for trace in traces]
         if not np.isfinite(scores).any():
@@ -247,14 +247,14 @@ def distinct(names: list[str]) -> list[str]:
 def varied(algorithms: list[Algorithm]) -> list[str]:
     """The hyper-parameters in which runs of a method differ."""
     first: Any = algorithms[0]
-    names = [field.name for field in fields(first)] if is_dataclass(first) else list(first.description["options"])
+    names = [field.name for field in fields(first)] if is_dataclass(first) else list(first.plain["options"])
     return [name for name in names if len({str(getattr(one, name)) for one in algorithms}) > 1]
 
 
 def in_words(algorithm: Algorithm, algorithms: list[Algorithm]) -> str:
     """What sets one of them apart, such as "gamma=0.1"."""
     values = {name: getattr(algorithm, name) for name in varied(algorithms) or ["gamma"]}
-    words = [f"{value:g}" if isinstance(value, float) else brief(value) for value in values.values()]
+    words = [f"{value:g}" if isinstance(value, float) else short_repr(value) for value in values.values()]
     return ", ".join(f"{name}={word}" for name, word in zip(values, words, strict=True))
 
 

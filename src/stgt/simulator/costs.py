@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from stgt.algorithms import Algorithm
-from stgt.simulator.setting import Setting
+from stgt.simulator.instance import Instance
 from stgt.topology import Topology
 
 DRAWS = 100  # rounds of a random schedule whose links are counted
 
 
-def counts(setting: Setting, links: np.ndarray) -> dict[str, np.ndarray]:
+def counts(instance: Instance, links: np.ndarray) -> dict[str, np.ndarray]:
     """The cumulative gradients, messages and floats of runs whose rounds used `links` links, (runs, rounds)."""
-    algorithm, topology, problem = setting.algorithm, setting.topology, setting.problem
-    samples, again = setting.samples, bool(algorithm.exchanges_again)
-    calls = setting.oracle.calls(samples)
+    algorithm, topology, problem = instance.algorithm, instance.topology, instance.problem
+    samples, again = instance.samples, bool(algorithm.exchanges_again)
+    calls = instance.oracle.calls(samples)
     steps = algorithm.tau + ("anchor" in algorithm.reads)
     a_round = np.full(links.shape, topology.sampled * steps * calls)
-    initial = problem.n * (setting.oracle.initial_calls(samples) + (algorithm.starts_warm or again) * calls)
+    initial = problem.n * (instance.oracle.initial_calls(samples) + (algorithm.starts_warm or again) * calls)
     cost = algorithm.cost(round(samples))
     # Through a server a link is a worker's way up or down; half of them each.
     vectors = (cost.up + cost.down) / 2 if topology.has_server else cost.vectors
@@ -48,13 +48,13 @@ def links_used(algorithm: Algorithm, topology: Topology, r: int, seed: int = 0) 
     return (1 - share) * topology.links(r, seed) + share * topology.links(r, seed, pushed=True)
 
 
-def floats_a_round(setting: Setting) -> tuple[float, float]:
+def floats_a_round(instance: Instance) -> tuple[float, float]:
     """Floats that a node sends and receives in a round, on average over a period or over draws."""
-    topology, cost = setting.topology, setting.algorithm.cost(round(setting.samples))
+    topology, cost = instance.topology, instance.algorithm.cost(round(instance.samples))
     rounds = topology.period or DRAWS
-    links = np.array([[links_used(setting.algorithm, topology, r) for r in range(rounds)]])
-    total = counts(setting, links)["floats"][0, -1]
-    a_node = float(total) / (rounds * topology.n) * float(setting.algorithm.talks)
+    links = np.array([[links_used(instance.algorithm, topology, r) for r in range(rounds)]])
+    total = counts(instance, links)["floats"][0, -1]
+    a_node = float(total) / (rounds * topology.n) * float(instance.algorithm.talks)
     if not topology.has_server:
         return a_node, a_node  # what one sends another receives
     both = cost.up + cost.down

@@ -1,4 +1,4 @@
-"""The rounds of a job, one stretch after the other, on either engine; and what happens between two stretches."""
+"""The main loop of a job on either engine: chunks of rounds, and between them progress, logging, saving, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,30 +16,30 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from stgt._internal.loggers import Logger
 from stgt._internal.progress import Bar
-from stgt.simulator.job import Job
-from stgt.simulator.logged import log_rounds
-from stgt.simulator.standing import Standing
+from stgt.simulator.choice import distinct, in_words
+from stgt.simulator.job import Job, RunState
 
-CHUNK = 256  # rounds that are made between two looks at them, at most
-PACE = 0.2  # seconds that a stretch of rounds takes, about: so long does an interrupt wait, or a bar
-SAVING = 0.05  # of the time, at most, that goes into checkpoints where no number of rounds is given
+CHUNK = 256  # rounds in one call of an engine, at most
+PACE = 0.2  # seconds that a chunk takes, about: an interrupt and a progress bar wait that long
+SAVING = 0.05  # the largest share of the time for checkpoints, where no number of rounds is given
 
 
 class Engine(Protocol):
-    """What makes the rounds of all runs of a job: a run for each setting and seed, the seeds of a setting together."""
+    """Computes the rounds of all runs of a job: a run for each instance and seed, the seeds of an instance together."""
 
     def advance(self, first: int, count: int) -> dict[str, np.ndarray]:
-        """Makes `count` ≤ CHUNK rounds; what was measured at their starts, and their "links", (runs, count)."""
+        """Makes `count` ≤ CHUNK rounds; returns the measurements at their starts and their "links", (runs, count)."""
         ...
 
     def measure(self, r: int) -> dict[str, np.ndarray]:
-        """What is measured now, before round r, (runs,)."""
+        """The measurements now, before round r, (runs,)."""
         ...
 
     @property
     def diverged_at(self) -> np.ndarray:
-        """(runs,); see `Standing`."""
+        """(runs,); see `RunState`."""
         ...
 
     @property
@@ -47,38 +47,38 @@ class Engine(Protocol):
         """A copy of the algorithm's fields, (runs, n, p)."""
         ...
 
-    def standing(self, rounds: int, links: np.ndarray) -> Standing:
-        """Where the runs stand after `rounds` rounds, which used `links`."""
+    def run_state(self, rounds: int, links: np.ndarray) -> RunState:
+        """The state of the runs after `rounds` rounds, which used `links`."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What was found for one setting of a job: arrays whose first axis is the seed.
+    """The measurements of one instance of a job: arrays whose first axis is the seed.
 
     Attributes:
         values: measurements by name, from the job's first round to the last one made, (seeds, rounds + 1).
         seconds: since the job's first round, (rounds + 1,).
-        standing: where its runs stand.
+        run_state: the state after the last round made.
         interrupted: was it stopped before its last round?
     """
 
     values: dict[str, np.ndarray]
     seconds: np.ndarray
-    standing: Standing
+    run_state: RunState
     interrupted: bool
 
 
 Save = Callable[[list[Result]], None]
 Made = TypeVar("Made")
-_noting: list[Interrupt] = []  # the one that is asked now, if any
-_presses = SimpleNamespace(last=-math.inf, pending=False)  # when Ctrl-C was pressed last, and whether to no effect
+_current: list[Interrupt] = []  # the interrupt of the runs under way, if any
+_presses = SimpleNamespace(last=-math.inf, pending=False)  # when Ctrl-C came last, and whether it stopped nothing
 SOON = 2.0  # seconds
 
 
 @dataclass(eq=False)
 class Interrupt:
-    """Has the user asked to stop, and has that cut a run short?"""
+    """Was a stop asked for, and did it cut a run short?"""
 
     asked: bool = False
     cut: bool = False
@@ -87,20 +87,22 @@ class Interrupt:
 def drive(
     job: Job, engine: Engine, interrupt: Interrupt, save: Save | None = None, interval: float = 0.0
 ) -> list[Result]:
-    """Makes the rounds of a job; an interrupt ends it early. `save` is given the results so far from time to time,
-    after `interval` seconds where the job has no number of rounds for it."""
+    """Makes the rounds of a job; an interrupt ends it early.
+
+    `save` receives the results so far every `job.every` rounds, or every `interval` seconds where that is None.
+    """
     record = _Record(job, engine)
     end, size, due = job.first + job.rounds, 1, time.perf_counter() + interval
     while record.made < end and not interrupt.asked:
-        last = min(end, record.made + size, _next(record.made, CHUNK), _left_out_from(engine.diverged_at))
+        last = min(end, record.made + size, _next(record.made, CHUNK), _skipped_from(engine.diverged_at))
         if last <= record.made:
-            record.leave_out(end)
-            _tell_progress(job, record, end)
+            record.skip(end)
+            _report_progress(job, record, end)
             break
         last = min(int(last), _next(record.made, _longest(job, save)))
         pace = record.make(last)
         size = int(np.clip(PACE / pace, 1, CHUNK))
-        _tell(job, record, end, pace)
+        _report(job, record, end, pace)
         if save is not None and record.made < end and _is_due(job, record.made, due):
             began = time.perf_counter()
             save(record.results(interrupted=True))
@@ -114,25 +116,41 @@ def drive(
     return results
 
 
-def _tell(job: Job, record: _Record, end: int, pace: float) -> None:
-    """What the user asked to hear of."""
+def log_rounds(logger: Logger, job: Job, first: int, found: Mapping[str, np.ndarray]) -> None:
+    """Logs measurements (runs, rounds) from round `first` on: means over the seeds, several instances by name."""
+    algorithms = [instance.algorithm for instance in job.instances]
+    prefixes = [f"{words}/" for words in distinct([in_words(one, algorithms) for one in algorithms])]
+    prefixes = prefixes if len(prefixes) > 1 else [""]
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = {
+            f"{prefix}{name}": runs.astype(np.float64).mean(axis=0).tolist()
+            for name in job.measured.all_names
+            for prefix, runs in zip(prefixes, np.split(found[name], len(prefixes)), strict=True)
+        }
+    for r, row in enumerate(zip(*means.values(), strict=True), first):
+        if r >= job.log_from:
+            logger.log(dict(zip(means, row, strict=True)), r)
+
+
+def _report(job: Job, record: _Record, end: int, pace: float) -> None:
+    """Calls the progress bar, the logger and the callback after a chunk."""
     if isinstance(job.progress, Bar):
-        job.progress.say(1 / pace, record.latest)
-    _tell_progress(job, record, end)
+        job.progress.describe(1 / pace, record.latest)
+    _report_progress(job, record, end)
     if job.logger is not None:
-        log_rounds(job.logger, job, *record.stretch)
+        log_rounds(job.logger, job, *record.last_chunk)
     if job.callback is not None and record.made % (job.every or 1) == 0:
         job.callback(record.made, record.engine.state)
 
 
-def _tell_progress(job: Job, record: _Record, end: int) -> None:
+def _report_progress(job: Job, record: _Record, end: int) -> None:
     if job.progress is not None:
-        runs = len(job.settings) * len(job.seeds)
+        runs = len(job.instances) * len(job.seeds)
         job.progress((record.made - job.first) * runs, (end - job.first) * runs)
 
 
 def _longest(job: Job, save: Save | None) -> int:
-    """How many rounds a stretch may have, so that it ends where the callback or a checkpoint is due."""
+    """How many rounds a chunk may have, so that it ends where the callback or a checkpoint is due."""
     wanted = job.callback is not None or (save is not None and job.every is not None)
     return (job.every or 1) if wanted else CHUNK
 
@@ -146,22 +164,22 @@ def _next(made: int, every: int) -> int:
     return (made // every + 1) * every
 
 
-def _left_out_from(diverged_at: np.ndarray) -> float:
-    """The round from which on nothing is computed any more: where all runs have left the finite numbers.
+def _skipped_from(diverged_at: np.ndarray) -> float:
+    """The first round that is not computed because all runs have diverged before.
 
-    It depends on the rounds' numbers alone, so that a run that goes on leaves out the same ones.
+    It depends on the numbers of the rounds only, so that a resumed run skips the same ones.
     """
     return _next(int(diverged_at.max()), CHUNK) if (diverged_at >= 0).all() else np.inf
 
 
 class _Record:
-    """What was measured so far."""
+    """The measurements so far."""
 
     def __init__(self, job: Job, engine: Engine):
         self.job, self.engine, self.made = job, engine, job.first
-        runs = len(job.settings) * len(job.seeds)
-        self._links = [np.zeros((runs, 0)) if job.standing is None else job.standing.links]
-        self._pieces: list[dict[str, np.ndarray]] = []
+        runs = len(job.instances) * len(job.seeds)
+        self._links = [np.zeros((runs, 0)) if job.run_state is None else job.run_state.links]
+        self._chunks: list[dict[str, np.ndarray]] = []
         self._seconds = [np.zeros(1)]
 
     @property
@@ -179,89 +197,89 @@ class _Record:
         self.made = last
         return pace
 
-    def leave_out(self, end: int) -> None:
-        """NaN stands for the rounds that are not made once every run has left the finite numbers."""
+    def skip(self, end: int) -> None:
+        """Records NaN for the rounds up to `end`, which are not computed because every run has diverged."""
         runs, count = len(self._links[0]), end - self.made
         missing = {name: np.full((runs, count), np.nan, self.job.dtype) for name in self.job.measured.all_names}
         self._add({**missing, "links": np.repeat(self.links[:, -1:], count, axis=1)})
         self._seconds.append(np.full(count, self._seconds[-1][-1]))
         self.made = end
 
-    def _add(self, piece: dict[str, np.ndarray]) -> None:
-        self._links.append(piece.pop("links").astype(np.float64))
-        self._pieces.append(piece)
+    def _add(self, chunk: dict[str, np.ndarray]) -> None:
+        self._links.append(chunk.pop("links").astype(np.float64))
+        self._chunks.append(chunk)
 
     @property
-    def stretch(self) -> tuple[int, dict[str, np.ndarray]]:
-        """The first round of the last stretch, and what was measured in it, (runs, rounds)."""
-        return self.made - len(self._seconds[-1]), self._pieces[-1]
+    def last_chunk(self) -> tuple[int, dict[str, np.ndarray]]:
+        """The first round of the last chunk, and its measurements, (runs, rounds)."""
+        return self.made - len(self._seconds[-1]), self._chunks[-1]
 
     @property
     def latest(self) -> dict[str, float]:
         """The last measurements, means over the runs."""
-        if not self._pieces:
+        if not self._chunks:
             return {}
         with np.errstate(over="ignore", invalid="ignore"):
-            return {name: float(np.mean(values[:, -1])) for name, values in self._pieces[-1].items()}
+            return {name: float(np.mean(values[:, -1])) for name, values in self._chunks[-1].items()}
 
     def results(self, interrupted: bool) -> list[Result]:
-        """A result for each setting."""
+        """A result for each instance."""
         now = self.engine.measure(self.made)
         values = {
-            name: np.concatenate([*(piece[name] for piece in self._pieces), now[name][:, None]], axis=1)
+            name: np.concatenate([*(chunk[name] for chunk in self._chunks), now[name][:, None]], axis=1)
             for name in self.job.measured.all_names
         }
-        seconds, standing = np.concatenate(self._seconds), self.engine.standing(self.made, self.links)
+        seconds, run_state = np.concatenate(self._seconds), self.engine.run_state(self.made, self.links)
         width = len(self.job.seeds)
-        cuts = [slice(i * width, (i + 1) * width) for i in range(len(self.job.settings))]
+        cuts = [slice(i * width, (i + 1) * width) for i in range(len(self.job.instances))]
         return [
-            Result({name: value[cut] for name, value in values.items()}, seconds, standing.of(cut), interrupted)
+            Result({name: value[cut] for name, value in values.items()}, seconds, run_state.of(cut), interrupted)
             for cut in cuts
         ]
 
 
 @contextmanager
 def interrupts() -> Iterator[Interrupt]:
-    """While it lasts, a first Ctrl-C is only noted; a second one soon after interrupts as ever, also in a later run.
+    """While it lasts, a first Ctrl-C asks for a stop, and a second one within `SOON` seconds raises KeyboardInterrupt.
 
-    One that cut no run short, as it came when all was done, is raised when the next run begins. Within it, and in other
-    threads, it is the same one: what runs side by side ends together.
+    That holds for a second one in a later run, too. A Ctrl-C that came too late to stop anything is raised when the
+    next run begins. Nested calls, also in other threads, yield the same `Interrupt`, so parallel runs end together.
     """
-    if _noting:
-        yield _noting[-1]
+    if _current:
+        yield _current[-1]
         return
-    noted = Interrupt()
+    interrupt = Interrupt()
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or handler is not signal.default_int_handler:
-        yield noted
+        yield interrupt
         return
     if _presses.pending:
         _presses.pending = False
         if time.monotonic() - _presses.last < SOON:
             raise KeyboardInterrupt
 
-    def note(number: int, frame: Any) -> None:
+    def handle(number: int, frame: Any) -> None:
         again, _presses.last = time.monotonic() - _presses.last < SOON, time.monotonic()
-        if noted.asked or again:
+        if interrupt.asked or again:
             signal.default_int_handler(number, frame)
-        noted.asked = True
+        interrupt.asked = True
         if sys.stderr.isatty():
             print("stopping this run; Ctrl-C again to leave", file=sys.stderr)
 
-    signal.signal(signal.SIGINT, note)
-    _noting.append(noted)
+    signal.signal(signal.SIGINT, handle)
+    _current.append(interrupt)
     try:
-        yield noted
+        yield interrupt
     finally:
-        _noting.remove(noted)
-        _presses.pending = noted.asked and not noted.cut
+        _current.remove(interrupt)
+        _presses.pending = interrupt.asked and not interrupt.cut
         signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
 def interrupts_as_ever() -> Iterator[None]:
-    """Within it Ctrl-C is not noted by runs, but raised: for what simulates on the way to something else."""
-    if _noting:
+    """While it lasts, Ctrl-C raises KeyboardInterrupt as usual: for functions that simulate as a part of their work."""
+    if _current:
         yield
         return
     with _shared():
@@ -270,17 +288,17 @@ def interrupts_as_ever() -> Iterator[None]:
 
 @contextmanager
 def _shared() -> Iterator[Interrupt]:
-    """One that all runs look at, whatever thread they are in; Ctrl-C does not ask it."""
+    """An interrupt for the runs of all threads, which Ctrl-C does not set."""
     shared = Interrupt()
-    _noting.append(shared)
+    _current.append(shared)
     try:
         yield shared
     finally:
-        _noting.remove(shared)
+        _current.remove(shared)
 
 
 def side_by_side(function: Callable[..., Made], *arguments: Iterable[Any], at_once: int) -> list[Made]:
-    """The function of each of the arguments, `at_once` at a time; Ctrl-C ends the runs of all and is raised."""
+    """Maps the function over the arguments, `at_once` calls at a time; Ctrl-C ends the runs of all and is raised."""
     with _shared() as shared, ThreadPoolExecutor(at_once) as pool:
 
         def one(*given: Any) -> Made:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stgt._internal.markup import count, element, interval, label, line, many, number, said, svg, table
-from stgt._internal.schedules import Schedule
+from stgt._internal.schedules import StepsizeSchedule
 from stgt.simulator.metrics import COUNTED, MEASURED, over_seeds
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _header(trace: Trace) -> Iterator[str]:
 
 def _options(algorithm: Any) -> str:
     gamma = algorithm.gamma
-    known = isinstance(gamma, float | Schedule)
+    known = isinstance(gamma, float | StepsizeSchedule)
     words = gamma if known else "one for each node" if isinstance(gamma, tuple | list) else "a function of the round"
     return f"(gamma{'=' if known else ': '}{words}, tau={algorithm.tau})"
 

@@ -1,4 +1,4 @@
-"""A run, checked: everything an engine needs, with nothing left to complain about."""
+"""A run with checked arguments: what an engine needs, from initial values to stepsizes, or the state to resume."""
 
 from __future__ import annotations
 
@@ -12,32 +12,95 @@ import numpy as np
 from stgt._internal.checks import check_choice, check_count, check_seed, first_repeated
 from stgt._internal.fingerprint import fingerprint
 from stgt._internal.loggers import Logger, as_logger
+from stgt._internal.markup import many
 from stgt._internal.progress import Progress
 from stgt._internal.schedules import stepsizes
 from stgt.algorithms import Algorithm
+from stgt.algorithms.calls import begin, whole
 from stgt.oracles import Oracle
-from stgt.problems.base import Problem
+from stgt.problems.base import Problem, check_array
+from stgt.simulator.instance import Instance, validate_all
 from stgt.simulator.metrics import Measured, choose_metrics
-from stgt.simulator.setting import Setting, all_fitting
-from stgt.simulator.standing import Standing
-from stgt.simulator.start import first_models, first_state
 from stgt.topology import Topology
 
 Callback = Callable[[int, dict[str, np.ndarray]], Any]
+OFF = 1e-8  # how far from 0 a sum that is conserved may be, relative to its terms, in float64
+ROUNDING = 200  # units of single precision that a sum of terms given in it may be off
+
+
+@dataclass(frozen=True, eq=False)
+class RunState:
+    """All that is needed to resume one or more runs after the same number of rounds; axis 0 of every array is the run.
+
+    There is no generator state in it, because every random number is a function of (seed, step).
+
+    Attributes:
+        rounds: rounds made so far, which is the number of the next one.
+        state: the algorithm's fields, (runs, n, p).
+        memory: the oracle's fields, (runs, n, …).
+        ahead: the gradient at x that a method with two exchanges has computed already, (runs, n, p).
+        diverged_at: (runs,) the first round at whose start some model, or a built-in measurement of it, was not finite;
+            −1 if all stayed finite.
+        links: how many links each round used, (runs, rounds).
+    """
+
+    rounds: int
+    state: dict[str, np.ndarray]
+    memory: dict[str, np.ndarray]
+    ahead: np.ndarray | None
+    diverged_at: np.ndarray
+    links: np.ndarray
+
+    def __repr__(self) -> str:
+        lost = int((self.diverged_at >= 0).sum())
+        words = f"{many(len(self.diverged_at), 'run')} after {many(self.rounds, 'round')}"
+        words += f", {lost} diverged" if lost else ""
+        return f"RunState({words}: {', '.join([*self.state, *self.memory])})"
+
+    def of(self, cut: slice) -> RunState:
+        """The state of some of the runs."""
+        return RunState(
+            rounds=self.rounds,
+            state={name: value[cut] for name, value in self.state.items()},
+            memory={name: value[cut] for name, value in self.memory.items()},
+            ahead=None if self.ahead is None else self.ahead[cut],
+            diverged_at=self.diverged_at[cut],
+            links=self.links[cut],
+        )
+
+
+def concatenate(parts: Iterable[RunState]) -> RunState:
+    """The states of several groups of runs as one."""
+    parts = list(parts)
+
+    def together(values: list[Any]) -> Any:
+        return None if values[0] is None else np.concatenate(values)
+
+    def fields(dicts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        return {name: np.concatenate([one[name] for one in dicts]) for name in dicts[0]}
+
+    return RunState(
+        rounds=parts[0].rounds,
+        state=fields([part.state for part in parts]),
+        memory=fields([part.memory for part in parts]),
+        ahead=together([part.ahead for part in parts]),
+        diverged_at=together([part.diverged_at for part in parts]),
+        links=together([part.links for part in parts]),
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One or more settings that differ in their algorithms' real-valued hyper-parameters only, and how they are run.
+    """Instances whose algorithms differ in real-valued hyper-parameters only, so that they share a program.
 
     Attributes:
         first, rounds: the number of the first round to make, and how many to make.
-        gammas: each setting's stepsizes from the round `known_from` on, (…,) or (…, n).
-        standing: where the runs stand before the round `first`; None at the very beginning.
-        log_from: the first round whose measurements are not yet with the logger.
+        gammas: each instance's stepsizes from the round `gammas_from` on, (…,) or (…, n).
+        run_state: the state before the round `first`; None for a new run.
+        log_from: the first round whose measurements the logger has not received yet.
     """
 
-    settings: tuple[Setting, ...]
+    instances: tuple[Instance, ...]
     rounds: int
     seeds: tuple[int, ...]
     x0: np.ndarray
@@ -50,52 +113,56 @@ class Job:
     callback: Callback | None = None
     every: int | None = None
     first: int = 0
-    standing: Standing | None = None
+    run_state: RunState | None = None
     logger: Logger | None = None
     log_from: int = 0
 
     @property
-    def known_from(self) -> int:
-        """The round before the first, if there is one: what a run measures where it stopped is that round's matter."""
+    def gammas_from(self) -> int:
+        """The round before the first, if there is one: the last measurement of a run uses that round's stepsize."""
         return max(0, self.first - 1)
 
     @cached_property
     def origin(self) -> str:
-        """A checksum of what the runs begin at."""
+        """A checksum of the initial values."""
         return fingerprint(self.x0, self.state0)
 
     @property
     def algorithm(self) -> Algorithm:
-        """The first of the algorithms, for all that they share."""
-        return self.settings[0].algorithm
+        """The first of the algorithms, for what they have in common."""
+        return self.instances[0].algorithm
 
     @property
     def problem(self) -> Problem:
-        return self.settings[0].problem
+        return self.instances[0].problem
 
     @property
     def topology(self) -> Topology:
-        return self.settings[0].topology
+        return self.instances[0].topology
 
     @property
     def oracle(self) -> Oracle:
-        return self.settings[0].oracle
+        return self.instances[0].oracle
 
     @property
     def optimum(self) -> np.ndarray | None:
-        """x*, if it is measured against: it may have to be solved for."""
+        """x*, only if it is needed: computing it may take long."""
         return self.problem.optimum if "residual" in self.measured else None
 
     @property
     def minimum(self) -> float | None:
-        """f*, if it is measured against."""
+        """f*, only if it is needed."""
         return self.problem.minimum if "loss" in self.measured else None
 
-    def going_on(self, standing: Standing, rounds: int) -> Job:
-        """The same job for `rounds` more rounds from where its runs stand."""
-        count = _check_steps(rounds, self.algorithm, standing.rounds)
+    def resume(self, run_state: RunState, rounds: int) -> Job:
+        """The same job for `rounds` more rounds from this state."""
+        count = _check_steps(rounds, self.algorithm, run_state.rounds)
         return replace(
-            self, standing=standing, first=standing.rounds, rounds=count, gammas=_gammas(self.settings, standing, count)
+            self,
+            run_state=run_state,
+            first=run_state.rounds,
+            rounds=count,
+            gammas=_gammas(self.instances, run_state, count),
         )
 
 
@@ -116,29 +183,89 @@ def prepare(
     every: int | None = None,
     logger: Any = None,
 ) -> Job:
-    """Checks everything a run is made of; a ValueError says what is wrong and which argument to change."""
-    settings = all_fitting(algorithms, problem, topology, oracle)
-    first = settings[0].algorithm
-    start = first_models(x0, settings[0])
+    """Checks all arguments of a run; a ValueError says what is wrong and which argument to change."""
+    instances = validate_all(algorithms, problem, topology, oracle)
+    first = instances[0].algorithm
+    start = first_models(x0, instances[0])
     rounds = _check_steps(rounds, first)
     if callback is not None and not callable(callback):
         raise ValueError(f"callback={callback!r}: give a function of (round, state), or leave it out.")
     measured, absent = choose_metrics(metrics, first, problem, topology)
     return Job(
-        settings=settings,
+        instances=instances,
         rounds=rounds,
         seeds=check_seeds(seeds),
         x0=start,
-        state0=first_state(state0, settings, start),
+        state0=first_state(state0, instances, start),
         dtype=check_choice(dtype, "dtype", ("float32", "float64")),
         measured=measured,
         absent=absent,
-        gammas=_representable(_gammas(settings, None, rounds), dtype),
+        gammas=_representable(_gammas(instances, None, rounds), dtype),
         progress=progress,
         callback=callback,
         every=None if every is None else check_count(every, "every"),
         logger=as_logger(logger),
     )
+
+
+def first_models(x0: Any, instance: Instance) -> np.ndarray:
+    """The initial models, (n, p); `x0` is one for all nodes, one for each, or None for the problem's own."""
+    problem = instance.problem
+    if x0 is None:
+        return np.array(np.broadcast_to(0.0 if problem.start is None else problem.start, (problem.n, problem.p)))
+    if problem.unravel is not None:
+        x0 = problem.ravel(x0)
+    return _rows(x0, "x0", instance, held="x" in instance.algorithm.held)
+
+
+def first_state(
+    given: Mapping[str, Any] | None, instances: tuple[Instance, ...], x0: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Initial values of the algorithm's other fields, (n, p); a ValueError if they violate its conserved quantity."""
+    if given is None:
+        return {}
+    first = instances[0].algorithm
+    if not isinstance(given, Mapping):
+        raise ValueError(f"state0 is a {type(given).__name__}: give a dict of first values by the field's name.")
+    if first.starts_warm:
+        raise ValueError(f"state0 and warm_start=True: {first.label} can start from one of them only; leave one out.")
+    state = begin(first, x0)
+    for name, value in given.items():
+        if name not in state or name == "x":
+            allowed = [field for field in state if field != "x"]
+            raise ValueError(f"state0 has {name!r}: {first.label} keeps {allowed or 'nothing'} beside x (give x0).")
+        state[name] = _rows(value, f"state0[{name!r}]", instances[0], held=name in first.held)
+    single = any(getattr(value, "dtype", None) == np.float32 for value in given.values())
+    allowed = ROUNDING * float(np.finfo(np.float32).eps) if single else OFF
+    for instance in instances:
+        algorithm = instance.algorithm
+        if algorithm.tracks:
+            conserved = algorithm.conserved(whole(algorithm, state), instance.topology.participation)
+            scale = max(1.0, float(sum(np.abs(value).sum() for name, value in state.items() if name != "x")))
+            off = float(np.abs(conserved.sum(axis=0)).max())
+            if off > allowed * scale:
+                raise ValueError(
+                    f"state0 breaks what {algorithm.label} conserves (off by {off:.3g}), so it would converge to a "
+                    f"wrong point: {algorithm.invariant}."
+                )
+    return {name: state[name] for name in given}
+
+
+def _rows(value: Any, name: str, instance: Instance, held: bool) -> np.ndarray:
+    """One vector for each node, (n, p), from (n, p) or (p,); all rows must be equal if a server holds the field."""
+    n, p = instance.problem.n, instance.problem.p
+    try:
+        shape = (n, p) if np.ndim(value) == 2 else (p,)
+    except ValueError:  # ragged
+        shape = (p,)
+    rows = check_array(value, name, shape, f"one vector (p,) = ({p},), or one for each node (n, p) = ({n}, {p})")
+    rows = np.array(np.broadcast_to(rows, (n, p)))
+    if held and instance.topology.has_server and (rows != rows[0]).any():
+        raise ValueError(
+            f"{name} has different rows, but with a server {instance.algorithm.label} has one for all: "
+            f"give shape (p,) = ({p},)."
+        )
+    return rows
 
 
 def check_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
@@ -148,7 +275,7 @@ def check_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
         if not chosen:
             raise ValueError("seeds is empty: give a number of seeds, or a list of them.")
         again = first_repeated(chosen)
-        if again is not None:  # a run that counts twice would narrow every interval
+        if again is not None:  # a run that counts twice would make every confidence interval too narrow
             raise ValueError(f"seeds has {again} more than once: give each seed once.")
         return chosen
     return tuple(range(check_count(seeds, "seeds")))
@@ -163,15 +290,15 @@ def _check_steps(rounds: Any, algorithm: Algorithm, before: int = 0) -> int:
 
 
 def _representable(gammas: tuple[np.ndarray, ...], dtype: str) -> tuple[np.ndarray, ...]:
-    """The stepsizes, if none is 0 in the run's precision."""
+    """The stepsizes; a ValueError if one of them underflows in the run's precision."""
     least = min(float(one.min()) for one in gammas)
     if least < np.finfo(dtype).tiny:
         raise ValueError(f"gamma comes down to {least:.3g}, which is 0 in {dtype}: give larger ones, or fewer rounds.")
     return gammas
 
 
-def _gammas(settings: tuple[Setting, ...], standing: Standing | None, rounds: int) -> tuple[np.ndarray, ...]:
-    """Each setting's stepsizes, of the round before, where there is one, and of each to come; at least one."""
-    end = rounds if standing is None else standing.rounds + rounds
-    first = 0 if standing is None else max(0, standing.rounds - 1)
-    return tuple(stepsizes(setting.algorithm.gamma, first, max(1, end - first)) for setting in settings)
+def _gammas(instances: tuple[Instance, ...], run_state: RunState | None, rounds: int) -> tuple[np.ndarray, ...]:
+    """Each instance's stepsizes of the previous round, where there is one, and of all rounds to make; at least one."""
+    end = rounds if run_state is None else run_state.rounds + rounds
+    first = 0 if run_state is None else max(0, run_state.rounds - 1)
+    return tuple(stepsizes(instance.algorithm.gamma, first, max(1, end - first)) for instance in instances)

@@ -1,4 +1,4 @@
-"""What is measured at the start of each round, built in or one's own, on NumPy or JAX arrays alike."""
+"""Metrics, built-in and the user's own, which are computed at the start of each round on NumPy or JAX arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.checks import check_choice
-from stgt._internal.hyper import Brief
+from stgt._internal.hyper import ShortRepr
 from stgt._internal.statistics import Interval, error_interval, mean_interval
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import whole
@@ -34,7 +34,7 @@ def over_seeds(metric: str, values: np.ndarray) -> Interval:
 
 
 @dataclass(frozen=True)
-class OfState(Brief):
+class OfState(ShortRepr):
     """A metric of the whole state; see `of_state`."""
 
     function: Callable[[dict[str, Array]], Array]
@@ -66,7 +66,7 @@ def of_state(function: Callable[[dict[str, Array]], Array]) -> OfState:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run measures: built-in measurements by name, and functions of one's own with theirs."""
+    """The metrics of a run: built-in ones by name, and the user's functions with their names."""
 
     names: tuple[str, ...] = ()
     own: tuple[tuple[str, Any], ...] = ()  # of a trace that was loaded without the functions, which a file cannot hold
@@ -99,7 +99,7 @@ def measure(
     minimum: Array | None,
     participation: float,
 ) -> dict[str, Array]:
-    """The wanted measurements of a state (n, p): a scalar each."""
+    """The requested measurements of a state (n, p): a scalar each."""
     names = wanted.names
     x, kept = state["x"], whole(algorithm, state)
     mean = x.mean(axis=0)
@@ -129,16 +129,16 @@ def measure(
 
 
 def finite(xp: Any, wanted: Measured, values: dict[str, Array]) -> Array:
-    """Are all built-in measurements finite? A model may be, and its square not. The user's own do not count."""
+    """Are all built-in measurements finite? A model may be finite and its square not. The user's own do not count."""
     return xp.isfinite(xp.asarray([values[name] for name in wanted.names], float)).all()
 
 
 def own_value(xp: Any, name: str, function: Callable[[Any], Any], given: Any) -> Array:
-    """What a metric of the user's says of the mean model, or of a state; one number, in the run's precision."""
+    """The value of a user's metric for the mean model or a state: one number, in the run's precision."""
     whole = isinstance(given, dict)
     dtype = (given["x"] if whole else given).dtype
     try:
-        if xp is np:  # a copy, as it may be written to; what is computed with JAX has the run's precision too
+        if xp is np:  # a copy, as the function may write to it; JAX inside it uses the run's precision too
             given = {field: np.array(value) for field, value in given.items()} if whole else np.array(given)
             with jax_precision(dtype):
                 value = np.asarray(function(given))
@@ -170,7 +170,7 @@ def jax_precision(dtype: Any) -> Any:
 def choose_metrics(
     metrics: Any, algorithm: Algorithm, problem: Problem, topology: Topology
 ) -> tuple[Measured, dict[str, str]]:
-    """What to measure, of what was asked for or of all that there is; and why the others are absent, by name."""
+    """The metrics that were asked for, or all; and for each other one why it is absent, by name."""
     absent: dict[str, str] = {}
     if problem.solve is None:
         absent["residual"] = f"{problem.name} has no known unique optimum"

@@ -1,8 +1,7 @@
 """One run as JAX traces it: a round, its local steps, the exchange, the measurements.
 
-What decides the compiled program (the algorithm's kind, tau, shapes, the graph's layout, how many runs there are) is
-static; everything else (stepsizes, data, the seeds themselves, the number of rounds) is an argument, so that another
-value does not compile again.
+The algorithm's class, tau, shapes, the graph's structure and the number of runs are static: another value compiles
+another program. Stepsizes, data, seeds and the number of rounds are arguments of the program.
 """
 
 from __future__ import annotations
@@ -21,44 +20,15 @@ from stgt.oracles import Oracle
 from stgt.simulator.cache import keep_compiled
 from stgt.simulator.costs import pushed_share
 from stgt.simulator.drive import CHUNK
+from stgt.simulator.jax_ops import OPS, average, mix, push
 from stgt.simulator.metrics import Measured, finite, measure
-from stgt.simulator.mixing import average, mix, push
 from stgt.topology.structure import Average
 
 Array = Any
 Tree = Any
-UNROLLED = 16  # turns of a short loop; longer ones stay loops, as unrolled they take long to compile
 DRAWN_AT_ONCE = 2**22  # numbers; a round that needs more draws them step by step
 
 
-class JaxOps:
-    """What generic code asks of JAX."""
-
-    xp = jnp
-
-    def erfinv(self, x: Array) -> Array:
-        return lax.erf_inv(x)
-
-    def cond(self, flag: Array, change: Any, state: Any) -> Any:
-        return lax.cond(flag, change, lambda same: same, state)
-
-    def apart(self, make: Any, shape: tuple[int, ...], dtype: Any, step: Array) -> Array:
-        # XLA would fuse the generator into what follows, run it once per use and not vectorise it (4x slower): a loop
-        # whose one turn the compiler cannot foresee keeps them apart.
-        once = jnp.minimum(jnp.ravel(jnp.asarray(step))[0].astype(np.int32), 0) + 1
-        return lax.fori_loop(0, once, lambda turn, _: make(turn.astype(np.uint32)), jnp.zeros(shape, dtype))
-
-    def put(self, table: Array, index: Array, value: Array) -> Array:
-        return table.at[jnp.arange(table.shape[0]), index].set(value)
-
-    def loop(self, count: int, step: Any, state: Any) -> Any:
-        return lax.fori_loop(0, count, step, state, unroll=count if count <= UNROLLED else 1)
-
-    def switch(self, which: Array, branches: Any, *operands: Any) -> Any:
-        return lax.switch(which, branches, *operands)
-
-
-OPS = JaxOps()
 keep_compiled()
 
 
@@ -116,7 +86,7 @@ class Program:
         self.graph_seed = inputs.topology_seed + seed
         self.structure = inputs.structure
         if self.structure.sampled == static.n:
-            self.structure = Average(static.n)  # a server that calls everybody
+            self.structure = Average(static.n)  # a server that calls all workers
         gamma: Any = algorithm.gamma
         self.gamma: Any = gamma[:, None] if gamma.ndim else gamma
         self.dtype = gamma.dtype
@@ -149,7 +119,7 @@ class Program:
         return self.oracle.gradient(OPS, self.static.model, workers.data, memory, x, drawn)
 
     def local_steps(self, workers: Workers, state: Tree, memory: Tree, ahead: Array | None, r: Array) -> Any:
-        """tau steps of the workers, and what the algorithm asks to know of them."""
+        """tau steps of the workers, with the gradients that the algorithm reads."""
         algorithm, reads, tau = self.algorithm, self.algorithm.reads, self.algorithm.tau
         gamma = self.gamma if jnp.ndim(self.gamma) == 0 else _take(self.gamma, workers.rows)
         start, steps, kept = state["x"], r * tau + jnp.arange(tau), readable(algorithm, state)
@@ -196,7 +166,7 @@ class Program:
     def exchange(
         self, rows: Array | None, r: Array, message: dict[str, Array], declared: tuple[Sent, ...]
     ) -> dict[str, Array]:
-        """What the nodes `rows` hear of a message."""
+        """The mixed message that the nodes `rows` receive."""
         if rows is not None:
             return {name: average(value) for name, value in message.items()}
         mixed = {**message}
@@ -208,8 +178,8 @@ class Program:
     def mix(self, r: Array, value: Array, sent: Sent) -> Array:
         pushing = self.structure.pushing
         if pushing is not self.structure and (sent.pushed or sent.transposed):
-            way = pushing if sent.pushed else self.structure
-            return push(OPS, way, self.graph_seed, r, value, sent.transposed)
+            structure = pushing if sent.pushed else self.structure
+            return push(OPS, structure, self.graph_seed, r, value, sent.transposed)
         return mix(OPS, self.structure, self.graph_seed, r, value, sent.transposed)
 
     def links(self, r: Array) -> Array:
@@ -231,9 +201,9 @@ class Program:
         new = hear(algorithm, kept, local, self.exchange(rows, r, message, algorithm.exchanges))
         used = self.links(r)
         if algorithm.coin:
-            talk = coin(jnp, self.seed, r, algorithm.talks, self.dtype)
-            new = jax.tree.map(partial(jnp.where, talk), new, {**old, "x": local.end})
-            used = jnp.where(talk, used, 0.0)
+            exchanged = coin(jnp, self.seed, r, algorithm.talks, self.dtype)
+            new = jax.tree.map(partial(jnp.where, exchanged), new, {**old, "x": local.end})
+            used = jnp.where(exchanged, used, 0.0)
         ahead = carry.ahead
         if ahead is not None:
             gradient, memory = self.evaluate(workers, memory, new["x"], (r + 1) * algorithm.tau)
@@ -245,13 +215,13 @@ class Program:
             state |= self.held(state, new, hear(algorithm, kept, local, message), rows, r)
         return Carry(state, _put(carry.memory, rows, memory), ahead, carry.diverged_at), used
 
-    def held(self, state: Tree, heard: Tree, kept: Tree, rows: Array, r: Array) -> dict[str, Array]:
-        """Where the fields that a server holds go: to everybody, or by relay to the workers of the next round."""
+    def held(self, state: Tree, mixed: Tree, own: Tree, rows: Array, r: Array) -> dict[str, Array]:
+        """The fields that a server holds: sent to all nodes, or by relay to the workers of the next round."""
         names = self.algorithm.held
         following = self.structure.listening(jnp, self.graph_seed, r)
         if following is None:
-            return {name: jnp.broadcast_to(heard[name][0], state[name].shape) for name in names}
-        return {name: state[name].at[rows].set(kept[name]).at[following].set(heard[name]) for name in names}
+            return {name: jnp.broadcast_to(mixed[name][0], state[name].shape) for name in names}
+        return {name: state[name].at[rows].set(own[name]).at[following].set(mixed[name]) for name in names}
 
     def measure(self, state: Tree) -> dict[str, Array]:
         inputs, static = self.inputs, self.static
@@ -278,15 +248,15 @@ class Program:
             carry, records = both
             r, program = start + i, self.at(gammas[i])
             values = program.measure(carry.state)
-            carry = program.watch(carry, r, values)
+            carry = program.detect_divergence(carry, r, values)
             carry, values["links"] = program.round(carry, r)
             return carry, {name: records[name].at[i].set(value) for name, value in values.items()}
 
         records = {name: jnp.zeros(CHUNK, self.dtype) for name in (*self.static.measured.all_names, "links")}
         return lax.fori_loop(0, count, body, (carry, records))
 
-    def watch(self, carry: Carry, r: Array, values: dict[str, Array]) -> Carry:
-        """Notes the first round at whose start a model, or what was measured of it, is not finite."""
+    def detect_divergence(self, carry: Carry, r: Array, values: dict[str, Array]) -> Carry:
+        """Records the first round at whose start a model, or a measurement of it, is not finite."""
         whole = jnp.isfinite(carry.state["x"]).all() & finite(jnp, self.static.measured, values)
         lost = ~whole & (carry.diverged_at < 0)
         return Carry(carry.state, carry.memory, carry.ahead, jnp.where(lost, r, carry.diverged_at).astype(np.int32))

@@ -1,4 +1,4 @@
-"""The reference: plain NumPy, one round after the other, to be read beside the paper."""
+"""The reference engine: plain NumPy, one round after the other, to be read beside the paper."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from stgt._internal.schedules import is_schedule, stepsize
 from stgt.algorithms import Algorithm, Local, Sent
 from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
 from stgt.simulator.costs import links_used
-from stgt.simulator.job import Job
+from stgt.simulator.job import Job, RunState
 from stgt.simulator.metrics import finite, measure
-from stgt.simulator.standing import Standing
 
 
 class Run:
-    """One algorithm with one seed. All nodes are rows of (n, p) arrays. It begins, or goes on from where it stands."""
+    """One algorithm with one seed, from the beginning or resumed. All nodes are rows of (n, p) arrays."""
 
-    def __init__(self, job: Job, algorithm: Algorithm, seed: int, standing: Standing | None = None):
+    def __init__(self, job: Job, algorithm: Algorithm, seed: int, run_state: RunState | None = None):
         self.job, self.given, self.seed = job, algorithm, seed
         self.dtype = np.dtype(job.dtype)
         self.data = {name: _cast(leaf, self.dtype) for name, leaf in job.problem.data.items()}
         self.diverged_at = -1
         self.ahead: np.ndarray | None = None
-        self._set_stepsize(job.known_from)
-        if standing is None:
+        self._set_stepsize(job.gammas_from)
+        if run_state is None:
             self._begin()
         else:
-            self._go_on(standing)
+            self._resume(run_state)
 
     def _begin(self) -> None:
         job, algorithm = self.job, self.algorithm
@@ -45,15 +44,15 @@ class Run:
         if algorithm.exchanges_again:
             self.ahead, self.memory = self.evaluate(x, 0)
 
-    def _go_on(self, standing: Standing) -> None:
-        """`standing` is of this run alone."""
-        self.state = {name: value[0].copy() for name, value in standing.state.items()}
-        self.memory = {name: value[0].copy() for name, value in standing.memory.items()}
-        self.ahead = None if standing.ahead is None else standing.ahead[0].copy()
-        self.diverged_at = int(standing.diverged_at[0])
+    def _resume(self, run_state: RunState) -> None:
+        """Continues from the state of this one run."""
+        self.state = {name: value[0].copy() for name, value in run_state.state.items()}
+        self.memory = {name: value[0].copy() for name, value in run_state.memory.items()}
+        self.ahead = None if run_state.ahead is None else run_state.ahead[0].copy()
+        self.diverged_at = int(run_state.diverged_at[0])
 
     def _set_stepsize(self, r: int) -> None:
-        """γ_r, a number or (n, 1): the algorithm's own, or what its schedule says."""
+        """γ_r, a number or (n, 1): the algorithm's own, or the value of its schedule."""
         gamma: Any = self.given.gamma
         if isinstance(gamma, tuple):
             self.gamma: Any = np.array(gamma, dtype=self.dtype)[:, None]
@@ -101,7 +100,7 @@ class Run:
         )
 
     def mix(self, r: int, message: dict[str, np.ndarray], declared: tuple[Sent, ...]) -> dict[str, np.ndarray]:
-        """W_r times each field of a message; W_rᵀ for one that travels against the edges, C_r for a pushed one."""
+        """W_r times each field of a message; W_rᵀ for a transposed one, C_r for a pushed one."""
         mixed = {}
         for sent in declared:
             held = sent.name in self.algorithm.held
@@ -123,8 +122,8 @@ class Run:
         state = readable(algorithm, self.state)
         mixed = self.mix(r, say(algorithm, state, local), algorithm.exchanges)
         for name, value in hear(algorithm, state, local, mixed).items():
-            hears = listening | active if name in algorithm.held else active
-            self.state[name] = np.where(hears[:, None], value, self.state[name])
+            receives = listening | active if name in algorithm.held else active
+            self.state[name] = np.where(receives[:, None], value, self.state[name])
         if self.ahead is not None:
             gradient, memory = self.evaluate(self.state["x"], (r + 1) * algorithm.tau)
             self.memory = _where(active, memory, self.memory)
@@ -134,7 +133,7 @@ class Run:
         return links_used(algorithm, topology, r, self.seed)
 
     def measure(self, r: int) -> dict[str, Any]:
-        """What is measured now, with the stepsize of round r."""
+        """The measurements now, with the stepsize of round r."""
         self._set_stepsize(r)
         optimum = self.job.optimum
         return measure(
@@ -149,8 +148,8 @@ class Run:
             self.job.topology.participation,
         )
 
-    def watch(self, r: int, values: dict[str, Any]) -> None:
-        """Notes the first round at whose start a model, or what was measured of it, is not finite."""
+    def detect_divergence(self, r: int, values: dict[str, Any]) -> None:
+        """Records the first round at whose start a model, or a measurement of it, is not finite."""
         if self.diverged_at < 0 and not (np.isfinite(self.state["x"]).all() and finite(np, self.job.measured, values)):
             self.diverged_at = r
 
@@ -170,10 +169,10 @@ class Reference:
 
     def __init__(self, job: Job):
         self.job = job
-        pairs = [(setting.algorithm, seed) for setting in job.settings for seed in job.seeds]
+        pairs = [(instance.algorithm, seed) for instance in job.instances for seed in job.seeds]
         with _diverging():
             self.runs = [
-                Run(job, *pair, None if job.standing is None else job.standing.of(slice(i, i + 1)))
+                Run(job, *pair, None if job.run_state is None else job.run_state.of(slice(i, i + 1)))
                 for i, pair in enumerate(pairs)
             ]
 
@@ -184,7 +183,7 @@ class Reference:
                 rows = []
                 for r in range(first, first + count):
                     values = run.measure(r)
-                    run.watch(r, values)
+                    run.detect_divergence(r, values)
                     rows.append({**values, "links": run.round(r)})
                 found.append(rows)
         names = (*self.job.measured.all_names, "links")
@@ -194,7 +193,7 @@ class Reference:
         with _diverging():
             found = [run.measure(max(0, r - 1)) for run in self.runs]
             for run, values in zip(self.runs, found, strict=True):
-                run.watch(r, values)
+                run.detect_divergence(r, values)
         return {name: np.array([one[name] for one in found]) for name in self.job.measured.all_names}
 
     @property
@@ -205,9 +204,9 @@ class Reference:
     def state(self) -> dict[str, np.ndarray]:
         return {name: np.stack([run.state[name] for run in self.runs]) for name in self.runs[0].state}
 
-    def standing(self, rounds: int, links: np.ndarray) -> Standing:
+    def run_state(self, rounds: int, links: np.ndarray) -> RunState:
         first = self.runs[0]
-        return Standing(
+        return RunState(
             rounds=rounds,
             state=self.state,
             memory={name: np.stack([run.memory[name] for run in self.runs]) for name in first.memory},

@@ -1,4 +1,4 @@
-"""A run that goes on: is it the same one, where does it stand, and what it measured before and after as one trace."""
+"""Resuming a run: the checks that it is the same run, and its old and new measurements as one trace."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ import numpy as np
 from stgt.algorithms import Algorithm
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
-from stgt.simulator.description import DERIVED, described, first_difference, known_level, level
 from stgt.simulator.drive import Engine
-from stgt.simulator.job import Job, check_seeds
-from stgt.simulator.standing import joined
+from stgt.simulator.job import Job, check_seeds, concatenate
+from stgt.simulator.serialize import DERIVED, first_difference, mean_model_loss, serialize, stored_mean_model_loss
 from stgt.simulator.trace import Trace
 from stgt.topology import Topology
 
-ROUNDING = {"float32": 1e-2, "float64": 1e-6}  # how far what is measured may be from what it was, on another machine
-ROUNDED_TO_ZERO = 1e-2  # of what is measured; a loss near its minimum is rounding
-FIXED = ("x0", "state0")  # options that belong to the beginning of a run
+ROUNDING = {"float32": 1e-2, "float64": 1e-6}  # by which a measurement may differ on another machine
+ROUNDED_TO_ZERO = 1e-2  # values below this count as this: a loss near its minimum is rounding error
+FIXED = ("x0", "state0")  # options that only a new run takes
 
 
 def as_traces(resume: Any, count: int) -> list[Trace]:
-    """What was given to go on from, as one trace for each setting of the job."""
+    """What was given as `resume=`, as one trace for each instance of the job."""
     found = [resume] if isinstance(resume, Trace) else list(resume) if isinstance(resume, Sequence) else []
     if len(found) != count or not all(isinstance(one, Trace) for one in found):
         wanted = "a Trace" if count == 1 else f"the {count} traces that the sweep returned"
@@ -32,16 +31,17 @@ def as_traces(resume: Any, count: int) -> list[Trace]:
     return found
 
 
-def resumed_options(options: dict[str, Any], trace: Trace, insists: bool, again: bool) -> dict[str, Any]:
-    """The options of a run that goes on: those that it began with; a ValueError if others were given.
+def resumed_options(options: dict[str, Any], trace: Trace, own_oracle: bool, same_call: bool) -> dict[str, Any]:
+    """The options of a resumed run, which are those of its trace; a ValueError if others were given.
 
-    `insists`: is the method made of an oracle of its own? `again`: is it the same call, which says how the run began?
+    `own_oracle`: does the method prescribe its oracle? `same_call`: does the call repeat all arguments of the run, as
+    one with `checkpoint=` does, or only continue it?
     """
     for name in FIXED:
-        if options.get(name) is not None and not again:
+        if options.get(name) is not None and not same_call:
             raise ValueError(f"{name} was given with resume: the run has begun already; leave {name} out.")
     options = {**options}
-    if options.get("oracle") is None and not insists and isinstance(trace.oracle, Oracle):
+    if options.get("oracle") is None and not own_oracle and isinstance(trace.oracle, Oracle):
         options["oracle"] = trace.oracle
     options["dtype"] = options.get("dtype") or trace.dtype
     if options.get("metrics") is None:
@@ -55,30 +55,30 @@ def resumed_options(options: dict[str, Any], trace: Trace, insists: bool, again:
     return options
 
 
-def check_seeds_again(seeds: Any, trace: Trace, again: bool) -> tuple[int, ...]:
-    """The seeds of the run that goes on; a ValueError if others are asked for.
+def check_same_seeds(seeds: Any, trace: Trace, same_call: bool) -> tuple[int, ...]:
+    """The seeds of the resumed run; a ValueError if others were given.
 
-    One seed, the default, asks for none, unless it is the same call `again`.
+    `seeds=1` is the default, and then counts as left out unless `same_call`.
     """
-    left_out = isinstance(seeds, int) and seeds == 1 and not again
+    left_out = isinstance(seeds, int) and seeds == 1 and not same_call
     if not left_out and check_seeds(seeds) != trace.seeds:
-        what = "give these" if again else "leave seeds out"
+        what = "give these" if same_call else "leave seeds out"
         raise ValueError(f"seeds={seeds!r}, but the run to go on has {list(trace.seeds)}: {what}.")
     return trace.seeds
 
 
-def check_parts_again(algorithms: list[Any], problem: Any, topology: Any, traces: list[Trace]) -> None:
-    """A ValueError if a run with these parts is another one; what is no such part is for others to complain about."""
+def check_same_parts(algorithms: list[Any], problem: Any, topology: Any, traces: list[Trace]) -> None:
+    """A ValueError if these are not the parts of the run. Arguments of a wrong type are refused later, by `prepare`."""
     for algorithm, trace in zip(algorithms, traces, strict=True):
-        for name, thing, kind in (
+        for name, part, kind in (
             ("algorithm", algorithm, Algorithm),
             ("problem", problem, Problem),
             ("topology", topology, Topology),
         ):
-            if isinstance(thing, kind):
-                _check_same(described(thing, trace.rounds), described(getattr(trace, name), trace.rounds), f"{name}.")
+            if isinstance(part, kind):
+                _check_same(serialize(part, trace.rounds), serialize(getattr(trace, name), trace.rounds), f"{name}.")
         if isinstance(problem, Problem):
-            now, then = level(problem, trace.x), known_level(trace)
+            now, then = mean_model_loss(problem, trace.x), stored_mean_model_loss(trace)
             if not np.isclose(now, then, rtol=1e-5, atol=1e-8, equal_nan=True):
                 raise ValueError(
                     f"the run to go on is another one: f is {now:.6g} where it stands, and was {then:.6g}. Give the "
@@ -86,25 +86,22 @@ def check_parts_again(algorithms: list[Any], problem: Any, topology: Any, traces
                 )
 
 
-def going_on(job: Job, engine: str, traces: list[Trace], rounds: int, again: bool) -> Job:
-    """The job for `rounds` more rounds from where the traces stand; a ValueError if they are of another run.
-
-    `again`: does the job say how the run began?
-    """
-    for setting, trace in zip(job.settings, traces, strict=True):
+def resume_job(job: Job, engine: str, traces: list[Trace], rounds: int, same_call: bool) -> Job:
+    """The job for `rounds` more rounds after the traces; a ValueError if they are of another run."""
+    for instance, trace in zip(job.instances, traces, strict=True):
         now = {"engine": engine, "dtype": job.dtype, "measured": sorted(job.measured.all_names)}
         then = {"engine": trace.engine, "dtype": trace.dtype, "measured": sorted(trace.measured.all_names)}
         now["seeds"], then["seeds"] = list(job.seeds), list(trace.seeds)
         _check_same(now, then)
-        _check_same(described(setting.oracle), described(trace.oracle), "oracle.")
-        if again and trace.origin != job.origin:
+        _check_same(serialize(instance.oracle), serialize(trace.oracle), "oracle.")
+        if same_call and trace.origin != job.origin:
             raise ValueError("the run to go on is another one: x0 or state0 is not what it began with; give that.")
         if trace.rounds != traces[0].rounds:
             raise ValueError(
                 f"the traces to go on from have {traces[0].rounds} and {trace.rounds} rounds: give equal ones."
             )
-    job = job.going_on(joined(trace.standing for trace in traces), rounds)
-    # What was measured where a run stopped is with its logger only if that was its end.
+    job = job.resume(concatenate(trace.run_state for trace in traces), rounds)
+    # A run logs its last measurement only if it was complete: an interrupted one measures that round again.
     return replace(job, log_from=job.first if traces[0].interrupted else job.first + 1)
 
 
@@ -118,12 +115,12 @@ def _check_same(now: Mapping[str, Any], then: Mapping[str, Any], path: str = "")
 
 
 def _compared(one: Mapping[str, Any]) -> dict[str, Any]:
-    """All but what follows from the rest: the curvature does from the data, up to rounding."""
+    """All entries but those that follow from others: L and mu follow from the data, up to rounding."""
     return {name: value for name, value in one.items() if name not in ("L", "mu", *DERIVED)}
 
 
-def check_measured_again(job: Job, engine: Engine, traces: list[Trace]) -> None:
-    """A ValueError if what is measured now is not what was measured when the run stopped: a function has changed."""
+def check_same_measurements(job: Job, engine: Engine, traces: list[Trace]) -> None:
+    """A ValueError if the measurements at the resumed state are not those of the trace: a function has changed."""
     now = engine.measure(job.first)
     for name, values in now.items():
         then = np.concatenate([trace.values[name][:, -1] for trace in traces]).astype(np.float64)
@@ -138,9 +135,8 @@ def check_measured_again(job: Job, engine: Engine, traces: list[Trace]) -> None:
             )
 
 
-def longer(before: Trace, after: Trace) -> Trace:
-    """Two stretches of a run as one trace; what both measured, at the seam, counts as the later one saw it."""
-    seam = before.seconds[-1]
+def join_traces(before: Trace, after: Trace) -> Trace:
+    """Two parts of a run as one trace; of the round that both have measured, the later values count."""
     return replace(
         after,
         origin=before.origin,
@@ -151,5 +147,5 @@ def longer(before: Trace, after: Trace) -> Trace:
                 for name in after.measured.all_names
             },
         },
-        seconds=np.concatenate([before.seconds[:-1], seam + after.seconds]),
+        seconds=np.concatenate([before.seconds[:-1], before.seconds[-1] + after.seconds]),
     )

@@ -1,4 +1,4 @@
-"""The way in: `simulate` and `sweep`."""
+"""The entry points: `simulate` and `sweep`."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import numpy as np
 from stgt._internal.checks import check_choice, check_count, spelt
 from stgt._internal.hyper import other_fields, real_fields
 from stgt._internal.loggers import as_logger
-from stgt._internal.progress import Progress, shown, split_progress
+from stgt._internal.progress import Progress, as_progress, split_progress
 from stgt.algorithms import Algorithm
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
-from stgt.simulator.checkpoint import Checkpoint, as_checkpoint, found_at
 from stgt.simulator.choice import in_words, varied
 from stgt.simulator.costs import counts
 from stgt.simulator.drive import Engine, Interrupt, Result, drive, interrupts
 from stgt.simulator.job import Callback, Job, prepare
 from stgt.simulator.resume import (
     as_traces,
-    check_measured_again,
-    check_parts_again,
-    check_seeds_again,
-    going_on,
-    longer,
+    check_same_measurements,
+    check_same_parts,
+    check_same_seeds,
+    join_traces,
+    resume_job,
     resumed_options,
 )
+from stgt.simulator.store import CheckpointFile, as_checkpoint, load_checkpoint
 from stgt.simulator.trace import Trace
 from stgt.topology import Topology
 
@@ -101,8 +101,11 @@ def simulate(
         >>> bool(trace.residual[0, -1] < 1e-8)
         True
     """
-    options = {name: value for name, value in locals().items() if name in OPTIONS}
-    return sweep(algorithm, problem, topology, rounds, seeds, grid={}, **options)[0]
+    return sweep(
+        algorithm, problem, topology, rounds, seeds, grid={}, x0=x0, state0=state0, oracle=oracle, metrics=metrics,
+        dtype=dtype, engine=engine, resume=resume, checkpoint=checkpoint, callback=callback, every=every,
+        logger=logger, progress=progress,
+    )[0]  # fmt: skip
 
 
 @partial(spelt, also=OPTIONS)
@@ -130,7 +133,7 @@ def sweep(
     """
     algorithms = combinations(algorithm, grid)
     words = getattr(algorithm, "label", "rounds")
-    with shown(options.pop("progress", None), words) as progress, interrupts() as interrupt:
+    with as_progress(options.pop("progress", None), words) as progress, interrupts() as interrupt:
         return run_all(algorithms, problem, topology, rounds, seeds, interrupt, progress=progress, **options)
 
 
@@ -147,8 +150,8 @@ def run_all(
     resume: Any = None,
     **options: Any,
 ) -> list[Trace]:
-    """Runs algorithms of one kind, those together that share a program; a trace for each, in their order."""
-    groups = sharing(algorithms)
+    """Runs algorithms of one class, in one batch those that share a program; a trace for each, in their order."""
+    groups = by_program(algorithms)
     if len(groups) == 1:
         given = {"progress": progress, "logger": logger, "resume": resume, **options}
         return run_together(algorithms, problem, topology, rounds, seeds, interrupt, **given)
@@ -172,8 +175,8 @@ def run_all(
     return [found[i] for i in range(len(algorithms))]
 
 
-def sharing(algorithms: list[Algorithm]) -> list[list[int]]:
-    """The places of those that share a compiled program: they differ in real-valued hyper-parameters only."""
+def by_program(algorithms: list[Algorithm]) -> list[list[int]]:
+    """The indices of the algorithms in groups that share a compiled program: only real-valued fields differ."""
     if len(algorithms) == 1:
         return [[0]]
     found: dict[Any, list[int]] = {}
@@ -192,59 +195,60 @@ def run_together(
     *,
     engine: str | None = None,
     resume: Any = None,
-    checkpoint: Path | str | Checkpoint | None = None,
+    checkpoint: Path | str | CheckpointFile | None = None,
     **options: Any,
 ) -> list[Trace]:
-    """Runs algorithms that share a compiled program, until all rounds are made or `interrupt` is asked for."""
+    """Runs algorithms that share a compiled program, until all rounds are made or `interrupt` is requested."""
     if engine is not None:
         engine = ENGINES[check_choice(engine, "engine", ENGINES)]
     before = None if resume is None else as_traces(resume, len(algorithms))
     rounds = check_count(rounds, "rounds", 0) + (before[0].rounds if before else 0)
-    kept = as_checkpoint(checkpoint)
-    if kept is not None and kept.path.exists():
-        before = found_at(kept.path, len(algorithms), rounds, before)
-    again = resume is None
+    file = as_checkpoint(checkpoint)
+    if file is not None and file.path.exists():
+        before = load_checkpoint(file.path, len(algorithms), rounds, before)
+    same_call = resume is None
     if before:
-        check_parts_again(algorithms, problem, topology, before)
+        check_same_parts(algorithms, problem, topology, before)
         engine = engine or before[0].engine
-        insists = getattr(algorithms[0], "oracle", None) is not None
-        options, seeds = resumed_options(options, before[0], insists, again), check_seeds_again(seeds, before[0], again)
+        own_oracle = getattr(algorithms[0], "oracle", None) is not None
+        options = resumed_options(options, before[0], own_oracle, same_call)
+        seeds = check_same_seeds(seeds, before[0], same_call)
     engine = engine or "jax"
     options["dtype"] = options.get("dtype") or ("float32" if engine == "jax" else "float64")
     job = prepare(algorithms, problem, topology, rounds, seeds, **options)
     if before:
-        job = going_on(job, engine, before, rounds - before[0].rounds, again)
+        job = resume_job(job, engine, before, rounds - before[0].rounds, same_call)
     made = _engine(engine)(job)
     if before:
-        check_measured_again(job, made, before)
+        check_same_measurements(job, made, before)
 
     def finished(results: list[Result]) -> list[Trace]:
         found = [_trace(job, engine, which, result) for which, result in enumerate(results)]
-        return [longer(*pair) for pair in zip(before, found, strict=True)] if before else found
+        return [join_traces(*pair) for pair in zip(before, found, strict=True)] if before else found
 
-    if kept is None:
+    if file is None:
         return finished(drive(job, made, interrupt))
-    traces = finished(drive(job, made, interrupt, lambda results: kept.keep(finished(results)), kept.interval))
-    kept.keep(traces)
+    traces = finished(drive(job, made, interrupt, lambda results: file.save(finished(results)), file.interval))
+    file.save(traces)
     return traces
 
 
 def _trace(job: Job, engine: str, which: int, result: Result) -> Trace:
-    setting = job.settings[which]
-    notes = _notes(setting.algorithm, setting.topology)
+    instance = job.instances[which]
+    notes = _notes(instance.algorithm, instance.topology)
     if result.interrupted:
         end = job.first + job.rounds
-        notes += (f"{setting.algorithm.label} was interrupted after {result.standing.rounds} of {end} rounds.",)
+        notes += (f"{instance.algorithm.label} was interrupted after {result.run_state.rounds} of {end} rounds.",)
     return Trace(
-        algorithm=setting.algorithm,
-        problem=setting.problem,
-        topology=setting.topology,
-        oracle=setting.oracle,
+        algorithm=instance.algorithm,
+        problem=instance.problem,
+        topology=instance.topology,
+        oracle=instance.oracle,
         seeds=job.seeds,
-        values={**result.values, **counts(setting, result.standing.links)},
+        values={**result.values, **counts(instance, result.run_state.links)},
         seconds=result.seconds,
         origin=job.origin,
-        standing=result.standing,
+        run_state=result.run_state,
         measured=job.measured,
         engine=engine,
         dtype=job.dtype,
@@ -263,7 +267,7 @@ def _notes(algorithm: Algorithm, topology: Topology) -> tuple[str, ...]:
 
 
 def _engine(name: str) -> Callable[[Job], Engine]:
-    # Imported late: JAX takes a second to load, and the reference does without.
+    # Imported here, as JAX takes a second to load and the reference does not need it.
     if name == "numpy":
         from stgt.simulator.reference import Reference
 

@@ -8,20 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.closures import Traced
-from stgt._internal.xla import jax, jnp
+from stgt._internal.xla import Traced, jax, jnp
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import at_stepsize
 from stgt.oracles import Oracle
 from stgt.simulator.drive import CHUNK
-from stgt.simulator.job import Job
+from stgt.simulator.instance import Instance
+from stgt.simulator.jax_ops import as_arrays, cast, single, stacked
+from stgt.simulator.job import Job, RunState
 from stgt.simulator.metrics import Measured, OfState, own_value
-from stgt.simulator.mixing import as_pytree
 from stgt.simulator.program import Carry, Inputs, Program, Static
-from stgt.simulator.setting import Setting
-from stgt.simulator.standing import Standing
-from stgt.simulator.traced import single, stacked
-from stgt.topology import Structure
 
 Array = Any
 Tree = Any
@@ -78,7 +74,7 @@ def _finish(
     def one(algorithm: Algorithm, seed: Array, gamma: Array, c: Carry) -> Any:
         program = Program(static, inputs, at_stepsize(algorithm, gamma), oracle, seed)
         values = program.measure(c.state)
-        return program.watch(c, r, values).diverged_at, values
+        return program.detect_divergence(c, r, values).diverged_at, values
 
     return jax.vmap(one)(algorithms, seeds, gammas, carry)
 
@@ -88,15 +84,15 @@ class Simulator:
 
     def __init__(self, job: Job):
         self.job, self.dtype = job, np.dtype(job.dtype)
-        runs = [(setting, seed) for setting in job.settings for seed in job.seeds]
+        runs = [(instance, seed) for instance in job.instances for seed in job.seeds]
         with self._precision():
             options = {"measured": job.measured, "optimum": job.optimum, "minimum": job.minimum, "batch": len(runs)}
-            static, inputs, oracle = assemble(job.settings[0], self.dtype, **options)
+            static, inputs, oracle = assemble(job.instances[0], self.dtype, **options)
             # The stepsize of each round comes as an argument: a schedule, or another one, is the same program.
-            algorithms = stacked([at_stepsize(setting.algorithm, None) for setting, _ in runs], self.dtype)
+            algorithms = stacked([at_stepsize(instance.algorithm, None) for instance, _ in runs], self.dtype)
             seeds = jnp.asarray([seed for _, seed in runs], np.uint32)
             self._shared = (static, inputs, algorithms, oracle, seeds)
-            self._carry = self._first() if job.standing is None else self._continued(job.standing)
+            self._carry = self._first() if job.run_state is None else self._continued(job.run_state)
             if job.rounds:
                 self._advance(job.first, 0)  # compiles it, so that it is not counted with the rounds
         self._diverged_at = np.asarray(self._carry.diverged_at)
@@ -123,9 +119,9 @@ class Simulator:
     def state(self) -> dict[str, np.ndarray]:
         return {name: np.array(value) for name, value in self._carry.state.items()}
 
-    def standing(self, rounds: int, links: np.ndarray) -> Standing:
+    def run_state(self, rounds: int, links: np.ndarray) -> RunState:
         carry = self._carry
-        return Standing(
+        return RunState(
             rounds=rounds,
             state=self.state,
             memory={name: np.array(value) for name, value in carry.memory.items()},
@@ -141,19 +137,19 @@ class Simulator:
 
     def _gammas(self, first: int, count: int) -> Array:
         """The stepsizes of the next rounds, (runs, CHUNK) or (runs, CHUNK, n), filled up where fewer are asked for."""
-        start = first - self.job.known_from
+        start = first - self.job.gammas_from
         found = [gammas[start : start + max(count, 1)] for gammas in self.job.gammas for _ in self.job.seeds]
         padding = [(0, CHUNK - len(found[0]))] + [(0, 0)] * (found[0].ndim - 1)
         return jnp.asarray(np.stack([np.pad(one, padding, mode="edge") for one in found]), self.dtype)
 
     def _first(self) -> Carry:
-        x, state0 = jnp.asarray(self.job.x0, self.dtype), _cast(self.job.state0, self.dtype)
+        x, state0 = jnp.asarray(self.job.x0, self.dtype), cast(self.job.state0, self.dtype)
         return _begin(*self._shared, self._gammas(self.job.first, 1)[:, 0], x, state0)
 
-    def _continued(self, standing: Standing) -> Carry:
-        state, memory = _cast(standing.state, self.dtype), _cast(standing.memory, self.dtype)
-        ahead = None if standing.ahead is None else jnp.asarray(standing.ahead, self.dtype)
-        return Carry(state, memory, ahead, jnp.asarray(standing.diverged_at, np.int32))
+    def _continued(self, run_state: RunState) -> Carry:
+        state, memory = cast(run_state.state, self.dtype), cast(run_state.memory, self.dtype)
+        ahead = None if run_state.ahead is None else jnp.asarray(run_state.ahead, self.dtype)
+        return Carry(state, memory, ahead, jnp.asarray(run_state.diverged_at, np.int32))
 
     def _precision(self) -> ExitStack:
         stack = ExitStack()
@@ -163,7 +159,7 @@ class Simulator:
 
 
 def assemble(
-    setting: Setting,
+    instance: Instance,
     dtype: np.dtype,
     *,
     measured: Measured = NOTHING,
@@ -172,44 +168,31 @@ def assemble(
     batch: int = 1,
 ) -> tuple[Static, Inputs, Oracle]:
     """The arguments of a compiled program that all its runs share."""
-    problem, topology = setting.problem, setting.topology
+    problem, topology = instance.problem, instance.topology
     static = Static(
         model=problem.model,
-        measured=Measured(measured.names, tuple((name, _keyed(name, f, setting, dtype)) for name, f in measured.own)),
+        measured=Measured(measured.names, tuple((name, _keyed(name, f, instance, dtype)) for name, f in measured.own)),
         n=problem.n,
         p=problem.p,
         participation=topology.participation,
         batch=batch,
     )
     inputs = Inputs(
-        data=_cast(problem.data, dtype),
+        data=cast(problem.data, dtype),
         counts=None if problem.counts is None else jnp.asarray(problem.counts, np.int32),
         structure=as_arrays(topology.structure, dtype),
         topology_seed=jnp.asarray(topology.seed, np.uint32),
         optimum=None if optimum is None else jnp.asarray(optimum, dtype),
         minimum=None if minimum is None else jnp.asarray(minimum, dtype),
     )
-    return static, inputs, single(setting.oracle, dtype)
+    return static, inputs, single(instance.oracle, dtype)
 
 
-def as_arrays(structure: Structure, dtype: np.dtype) -> Structure:
-    """The structure with its numbers as JAX arrays."""
-    return _cast(as_pytree(structure), dtype)
-
-
-def _keyed(name: str, function: Any, setting: Setting, dtype: np.dtype) -> Any:
+def _keyed(name: str, function: Any, instance: Instance, dtype: np.dtype) -> Any:
     """A user's metric as a part of the compiled program's key."""
-    n, p = setting.problem.n, setting.problem.p
+    n, p = instance.problem.n, instance.problem.p
     one = partial(own_value, jnp, name, function)
     if not isinstance(function, OfState):
         return Traced(one, jax.ShapeDtypeStruct((p,), dtype))
-    state = {field: jax.ShapeDtypeStruct((n, p), dtype) for field in setting.algorithm.state_fields}
+    state = {field: jax.ShapeDtypeStruct((n, p), dtype) for field in instance.algorithm.state_fields}
     return OfState(Traced(one, state))
-
-
-def _cast(tree: Tree, dtype: np.dtype) -> Tree:
-    def leaf(value: Any) -> Array:
-        value = np.asarray(value)
-        return jnp.asarray(value, dtype if np.issubdtype(value.dtype, np.floating) else None)
-
-    return jax.tree.map(leaf, tree)

@@ -1,37 +1,47 @@
-"""Traces in a file: an npz archive of plain arrays and one JSON text, with a checksum over all of it.
+"""Traces in a file, and the file that a run saves itself to as it goes.
 
-Nothing in it can execute code. What a file of an older format lacks is added here when it is read, so that it loads for
-ever; a file of a newer format than this library knows is refused.
+A file is an npz archive of plain arrays and one JSON text, with a checksum over both. Nothing in it can execute code.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from stgt._internal.files import write_atomically, writing
+from stgt._internal.files import check_writable, write_atomically, writing
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
-from stgt.simulator.description import Saved, algorithm_from, described, known_level, oracle_from
+from stgt.simulator.job import RunState
 from stgt.simulator.metrics import Measured
-from stgt.simulator.standing import Standing
+from stgt.simulator.serialize import (
+    Serialized,
+    deserialize_algorithm,
+    deserialize_oracle,
+    serialize,
+    stored_mean_model_loss,
+)
 from stgt.simulator.trace import Trace
 from stgt.topology import Topology
 
 KIND, FORMAT = "stgt trace", 1
 TEXT = "description"  # the name of the JSON text among the arrays
-SMALL = 512  # nodes up to which ρ is worked out for the file, if it is not known yet
+SMALL = 512  # nodes up to which ρ is computed for the file, if it is not known yet
+STALE = 3600  # seconds after which a half-written file is taken for one of a killed process
+INTERVAL = 30.0  # seconds between two checkpoints, where no number of rounds is given
 
 
 def save(traces: Sequence[Trace], path: Path) -> Path:
     """Writes traces whole or not at all; returns the path."""
     arrays = {f"{i}/{name}": array for i, trace in enumerate(traces) for name, array in _arrays(trace).items()}
-    text = {"kind": KIND, "format": FORMAT, "traces": [_described(trace) for trace in traces]}
+    text = {"kind": KIND, "format": FORMAT, "traces": [_plain(trace) for trace in traces]}
     text = json.dumps({**text, "checksum": _checksum(text, arrays)})
 
     def write(file: Path) -> None:
@@ -51,14 +61,14 @@ def load(path: Path) -> list[Trace]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         text = json.loads(arrays.pop(TEXT).tobytes().decode())
-        known = text["kind"] == KIND and isinstance(text["format"], int) and text["format"] >= 1
-    except Exception:  # of zipfile, zlib, json and NumPy, each with a few of its own
+        kind, written = text["kind"], text["format"]
+    except Exception:  # zipfile, zlib, json and NumPy each raise several of their own
         raise ValueError(unfit) from None
-    if not known:
+    if kind != KIND or not isinstance(written, int) or written < 1:
         raise ValueError(unfit)
-    if text["format"] > FORMAT:
+    if written != FORMAT:
         raise ValueError(
-            f"{path} has format {text['format']}, and this version of stgt reads up to {FORMAT}: use a newer stgt."
+            f"{path} has format {written}, and this version of stgt reads format {FORMAT}: use a newer stgt."
         )
     if text.pop("checksum", None) != _checksum(text, arrays):
         raise ValueError(f"{path} is damaged or was edited, as its checksum is wrong: take another copy of the file.")
@@ -80,21 +90,21 @@ def _checksum(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
 
 
 def _arrays(trace: Trace) -> dict[str, np.ndarray]:
-    standing = trace.standing
-    found = {"seconds": trace.seconds, "links": standing.links, "diverged_at": standing.diverged_at}
-    for group, values in (("values", trace.values), ("state", standing.state), ("memory", standing.memory)):
+    run_state = trace.run_state
+    found = {"seconds": trace.seconds, "links": run_state.links, "diverged_at": run_state.diverged_at}
+    for group, values in (("values", trace.values), ("state", run_state.state), ("memory", run_state.memory)):
         found |= {f"{group}/{name}": value for name, value in values.items()}
-    return found if standing.ahead is None else {**found, "ahead": standing.ahead}
+    return found if run_state.ahead is None else {**found, "ahead": run_state.ahead}
 
 
-def _described(trace: Trace) -> dict[str, Any]:
-    topology, level = dict(described(trace.topology, trace.rounds)), known_level(trace)
+def _plain(trace: Trace) -> dict[str, Any]:
+    topology, loss = dict(serialize(trace.topology, trace.rounds)), stored_mean_model_loss(trace)
     has_rho = "rho" in topology or trace.topology.n <= SMALL or "rho" in vars(trace)
     return {
-        "algorithm": described(trace.algorithm, trace.rounds),
-        "problem": {**described(trace.problem), "level": None if np.isnan(level) else level},
+        "algorithm": serialize(trace.algorithm, trace.rounds),
+        "problem": {**serialize(trace.problem), "mean_model_loss": None if np.isnan(loss) else loss},
         "topology": {**topology, "rho": trace.rho if has_rho else None},
-        "oracle": described(trace.oracle),
+        "oracle": serialize(trace.oracle),
         "origin": trace.origin,
         "seeds": list(trace.seeds),
         "rounds": trace.rounds,
@@ -110,15 +120,15 @@ def _described(trace: Trace) -> dict[str, Any]:
 
 def _trace(one: dict[str, Any], arrays: dict[str, np.ndarray]) -> Trace:
     return Trace(
-        algorithm=cast(Any, algorithm_from(one["algorithm"])),
-        problem=cast(Problem, Saved("problem", one["problem"])),
-        topology=cast(Topology, Saved("topology", one["topology"])),
-        oracle=cast(Oracle, oracle_from(one["oracle"])),
+        algorithm=cast(Any, deserialize_algorithm(one["algorithm"])),
+        problem=cast(Problem, Serialized("problem", one["problem"])),
+        topology=cast(Topology, Serialized("topology", one["topology"])),
+        oracle=cast(Oracle, deserialize_oracle(one["oracle"])),
         origin=one["origin"],
         seeds=tuple(one["seeds"]),
         values=_of(arrays, "values/"),
         seconds=arrays["seconds"],
-        standing=Standing(
+        run_state=RunState(
             rounds=one["rounds"],
             state=_of(arrays, "state/"),
             memory=_of(arrays, "memory/"),
@@ -137,3 +147,79 @@ def _trace(one: dict[str, Any], arrays: dict[str, np.ndarray]) -> Trace:
 
 def _of(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+@dataclass(frozen=True, eq=False)
+class CheckpointFile:
+    """A file that a run saves itself to as it goes.
+
+    Attributes:
+        path: of the file.
+        interval: seconds between two savings, where no number of rounds is given.
+        on_save: called with the saved traces each time; the last ones are not `interrupted` if the run is complete.
+    """
+
+    path: Path
+    interval: float = INTERVAL
+    on_save: Callable[[list[Trace]], object] | None = None
+
+    def save(self, traces: list[Trace]) -> None:
+        """Saves the traces. If that fails, as on a full disk, there is a warning and the run goes on."""
+        try:
+            save(traces, self.path)
+        except ValueError as error:
+            warnings.warn(f"checkpoint: {error} The run goes on; what was saved before is still there.", stacklevel=2)
+        if self.on_save is not None:
+            self.on_save(traces)
+
+
+def as_checkpoint(given: Any) -> CheckpointFile | None:
+    """What was given as `checkpoint=`. A path that cannot be written to is a ValueError before the run begins."""
+    if given is None:
+        return None
+    if isinstance(given, CheckpointFile):
+        _check_path(given.path)
+        return given
+    return CheckpointFile(_check_path(given))
+
+
+def _check_path(given: Any) -> Path:
+    """The path, if a file can be written there; removes what a killed process has left half written beside it."""
+    if not isinstance(given, str | Path):
+        raise ValueError(f"checkpoint={given!r}: give the path of a file, such as 'run.stgt'.")
+    path = Path(given).expanduser()
+    try:
+        check_writable(path.parent)
+        for leftover in path.parent.glob(f".{path.stem}-*{path.suffix}"):
+            if time.time() - leftover.stat().st_mtime > STALE:
+                leftover.unlink(missing_ok=True)
+    except OSError as error:
+        raise ValueError(f"checkpoint {path} cannot be written ({error.strerror}): give another path.") from None
+    if path.is_dir():
+        raise ValueError(f"checkpoint {path} is a folder: give the path of a file, such as run.stgt.")
+    return path
+
+
+def load_checkpoint(path: Path, count: int, rounds: int, resumed: list[Trace] | None) -> list[Trace]:
+    """The traces of a checkpoint, checked: `count` of them, at most `rounds` rounds, a continuation of `resumed`."""
+    traces = load(path)
+    if len(traces) != count:
+        raise ValueError(f"checkpoint {path} is of {len(traces)} runs, and not of {count}: give another path.")
+    made = traces[0].rounds
+    if made > rounds:
+        raise ValueError(
+            f"checkpoint {path} has {made} rounds, more than the {rounds} that are asked for: give more rounds, or "
+            "another path."
+        )
+    for one, other in zip(traces, resumed or [], strict=resumed is not None):
+        begun = other.rounds  # up to here both were measured by the same run
+        same = set(one.values) == set(other.values) and made >= begun
+        if not same or any(not _equal(one.values[name], other.values[name], begun) for name in one.values):
+            raise ValueError(
+                f"checkpoint {path} does not go on from the trace given as resume: give another path, or leave one out."
+            )
+    return traces
+
+
+def _equal(one: np.ndarray, other: np.ndarray, rounds: int) -> bool:
+    return np.array_equal(one[:, :rounds], other[:, :rounds], equal_nan=True)

@@ -1,4 +1,4 @@
-"""The result of a run."""
+"""The result of a run: measurements, costs, and the state from which it can be resumed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 
 from stgt._internal.checks import NotCovered
 from stgt._internal.files import write_table, writing
-from stgt._internal.hyper import brief
+from stgt._internal.hyper import short_repr
 from stgt._internal.markup import many
 from stgt.algorithms import Algorithm
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.simulator.costs import communications
-from stgt.simulator.description import Saved
+from stgt.simulator.job import RunState
 from stgt.simulator.metrics import LYAPUNOV_PARTS, Measured, lyapunov_coefficients
-from stgt.simulator.standing import Standing
+from stgt.simulator.serialize import Serialized
 from stgt.topology import Topology, contraction
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ MEANING = {
     "floats": "floats sent so far, by all nodes and a server",
     "seconds": "seconds of this computer, for all runs of the batch together",
 }
-_RHO: WeakKeyDictionary[Topology, float | None] = WeakKeyDictionary()  # worked out once, not at each checkpoint
+_RHO: WeakKeyDictionary[Topology, float | None] = WeakKeyDictionary()  # computed once, not at each checkpoint
 
 
 def as_frame(table: Any) -> pandas.DataFrame:
-    """A table of pandas, of columns or of rows; a ValueError where there is no pandas."""
+    """A pandas table from columns or rows; a ValueError where pandas is not installed."""
     try:
         import pandas
     except ImportError:
@@ -62,25 +62,25 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
-    """What a run measured, at the start of each round and after the last: arrays (seeds, rounds + 1).
+    """The measurements of a run at the start of each round and after the last: arrays (seeds, rounds + 1).
 
-    Once every run of a batch has left the finite numbers no more rounds are made, and NaN stands for what is left out.
-    A round in which nobody sends anything, as of ProxSkip's coin or where every link fails, is a row too:
-    `trace["communications"]` counts the others, and wherever rounds are a cost or an axis they are these.
+    Once every run of a batch has diverged no more rounds are made, and the rest of the arrays is NaN. A round in which
+    no node sends anything, because of ProxSkip's coin or because every link fails, has a column too:
+    `trace["communications"]` counts the rounds with communication, which are the rounds of costs and axes.
 
     Attributes:
         algorithm, problem, topology, oracle: what was run. Of a trace that was loaded from a file, the problem and the
-            topology have only the words and numbers that stand there (name, n, …).
-        seeds: the numbers of the runs.
-        values: the measurements by name; `trace["consensus"]` is the usual way to them.
-        seconds: of this computer since the first round, (rounds + 1,), compiling not counted.
-        origin: a checksum of the models, and of what else was given, that the runs began at.
-        standing: where the runs stand, all that they need to go on: `simulate(…, resume=trace)`.
-        measured: what is measured at each round's start.
+            topology have only the entries of the file (name, n, …).
+        seeds: one for each run.
+        values: the measurements by name; `trace["consensus"]` is the usual access.
+        seconds: of this computer since the first round, (rounds + 1,), without compilation.
+        origin: a checksum of the initial values.
+        run_state: the state after the last round, from which `simulate(…, resume=trace)` goes on.
+        measured: the metrics.
         engine, dtype: where it ran, and in which precision.
-        interrupted: did it end before the last round that was asked for?
-        absent: why a measurement is not there, by name.
-        notes: what a reader of the numbers must know, such as that the method is another one under these options.
+        interrupted: did it end before the last requested round?
+        absent: why a metric was not measured, by name.
+        notes: remarks about the numbers, such as that the method equals another one under these options.
     """
 
     algorithm: Algorithm
@@ -91,7 +91,7 @@ class Trace:
     values: dict[str, np.ndarray]
     seconds: np.ndarray
     origin: str
-    standing: Standing
+    run_state: RunState
     measured: Measured
     engine: str
     dtype: str
@@ -107,7 +107,7 @@ class Trace:
     @property
     def state(self) -> dict[str, np.ndarray]:
         """The last state by field, (seeds, n, p)."""
-        return self.standing.state
+        return self.run_state.state
 
     @property
     def x(self) -> np.ndarray:
@@ -118,7 +118,7 @@ class Trace:
     def params(self) -> list[Any]:
         """The mean over the nodes of the last models, for each seed, in the form that the problem's loss takes."""
         mean = self.x.mean(axis=1)
-        if isinstance(self.problem, Saved):
+        if isinstance(self.problem, Serialized):
             if self.problem.pytree:
                 raise ValueError(
                     "the form of the parameters is not in a file: make the problem again, and give "
@@ -130,17 +130,17 @@ class Trace:
     @property
     def rounds(self) -> int:
         """How many rounds were made, whether anything was sent in them or not."""
-        return self.standing.rounds
+        return self.run_state.rounds
 
     @property
     def diverged_at(self) -> np.ndarray:
         """(seeds,) the first round at whose start some model, or a built-in measurement of it, was not finite; −1 if
         all stayed finite. A model of 1e200 is finite, and its square is not. Metrics of one's own do not count."""
-        return self.standing.diverged_at
+        return self.run_state.diverged_at
 
     @property
     def diverged(self) -> np.ndarray:
-        """Which runs left the finite numbers, (seeds,) booleans."""
+        """Which runs diverged, (seeds,) booleans."""
         return self.diverged_at >= 0
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -149,7 +149,7 @@ class Trace:
         if name == "seconds":
             return np.broadcast_to(self.seconds, (len(self.seeds), len(self.seconds)))
         if name == "communications":
-            return communications(self.standing.links)
+            return communications(self.run_state.links)
         if name in self.values:
             return self.values[name]
         if name in self.absent:
@@ -157,7 +157,7 @@ class Trace:
         raise KeyError(f"{name!r} is not a measurement: choose from {', '.join(self)}.")
 
     def __iter__(self) -> Iterator[str]:
-        """The names of what was measured and counted; "lyapunov", "communications" and "seconds" are there beside."""
+        """The names of measurements and counts; "lyapunov", "communications" and "seconds" exist in addition."""
         return iter(self.values)
 
     def __contains__(self, name: object) -> bool:
@@ -170,8 +170,8 @@ class Trace:
         return True
 
     def spent(self, cost: str) -> np.ndarray:
-        """What the runs had cost at the start of each round, (seeds, rounds + 1): "gradients", "messages", "floats",
-        "seconds", or "rounds", of which those count in which some node sent anything."""
+        """The cost up to the start of each round, (seeds, rounds + 1): "gradients", "messages", "floats", "seconds", or
+        "rounds" with communication."""
         return self["communications" if cost == "rounds" else cost]
 
     def tail(self, name: str = "residual", share: float = 0.25) -> np.ndarray:
@@ -227,7 +227,7 @@ class Trace:
         same = {
             "method": self.algorithm.label,
             "topology": self.topology.name,
-            "gamma": gamma if isinstance(gamma, float) else brief(gamma),
+            "gamma": gamma if isinstance(gamma, float) else short_repr(gamma),
             "tau": self.algorithm.tau,
         }
         names = [name for name in (*self, "communications", "lyapunov", "seconds") if name in self]
@@ -241,7 +241,7 @@ class Trace:
     @cached_property
     def rho(self) -> float | None:
         """ρ of Theorem 1, the largest ‖E[W_rᵀW_r] − J‖ of any round of its topology; None where it is not known."""
-        if isinstance(self.topology, Saved):
+        if isinstance(self.topology, Serialized):
             return self.topology.rho
         if self.topology not in _RHO:
             try:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from stgt._internal.checks import spelt
 from stgt._internal.loggers import as_logger
 from stgt._internal.markup import element, interval, line, many, said, table
-from stgt._internal.progress import shown, split_progress
+from stgt._internal.progress import as_progress, split_progress
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
 from stgt.simulator import Rule, Trace
 from stgt.simulator.choice import choose, distinct, edge, fresh_seeds, in_a_row, in_words, labels, noted
 from stgt.simulator.drive import interrupts
+from stgt.simulator.instance import check_algorithm_object, check_problem_object, check_topology_object
 from stgt.simulator.metrics import COUNTED, choose_metrics
 from stgt.simulator.run import OPTIONS, combinations, run_all
-from stgt.simulator.setting import check_algorithm_object, check_problem_object, check_topology_object
 from stgt.simulator.trace import as_frame
 from stgt.study.report import curves
 from stgt.topology import Topology
@@ -102,14 +102,14 @@ class Comparison:
     @property
     def fresh(self) -> bool:
         """Are the numbers of other seeds than those that chose?"""
-        return any(self.best[label].standing is not one.standing for label, one in self.chosen.items())
+        return any(self.best[label].run_state is not one.run_state for label, one in self.chosen.items())
 
     def _is_best(self, label: str, trace: Trace) -> bool:
-        return trace.standing is self.chosen[label].standing  # which may have a note more
+        return trace.run_state is self.chosen[label].run_state  # which may have a note more
 
     def _noted(self, label: str, trace: Trace) -> Trace:
         """The best one as `best` has it, with its note, if it is that run."""
-        return self.best[label] if trace.standing is self.best[label].standing else trace
+        return self.best[label] if trace.run_state is self.best[label].run_state else trace
 
     def _row(self, label: str, trace: Trace) -> dict[str, Any]:
         mean, low, high = map(float, self.rule.interval(trace))
@@ -259,7 +259,7 @@ def compare(
     batches = [combinations(algorithm, _fitting(algorithm, grid)) for algorithm, _ in pairs]
     names = distinct(labels(pairs))
     logger = as_logger(options.pop("logger", None))
-    with shown(progress, f"{len(pairs)} methods") as tick, interrupts() as interrupt:
+    with as_progress(progress, f"{len(pairs)} methods") as tick, interrupts() as interrupt:
         again = len(pairs) if any(len(batch) > 1 for batch in batches) else 0
         ticks = split_progress(
             tick, [sum(one.tau for one in batch) for batch in batches] + [batch[0].tau for batch in batches[:again]]

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Protocol
 
 from stgt._internal.progress import Progress
-from stgt.simulator.checkpoint import Checkpoint
 from stgt.simulator.drive import Interrupt, interrupts
-from stgt.simulator.resume import check_parts_again
+from stgt.simulator.resume import check_same_parts
 from stgt.simulator.run import run_together
-from stgt.simulator.store import load
+from stgt.simulator.store import CheckpointFile, load
 from stgt.simulator.trace import Trace
 from stgt.study.metrics import MetricsFile
 from stgt.study.plans import Batch, Plan
@@ -106,7 +105,7 @@ def _make(batch: Batch, folder: Folder, interrupt: Interrupt, progress: Progress
     state = path / STATE
     before = load(state) if state.exists() else []
     if before:
-        check_parts_again(list(batch.algorithms), batch.made.problem, batch.made.topology, before)
+        check_same_parts(list(batch.algorithms), batch.made.problem, batch.made.topology, before)
     table = MetricsFile(path / METRICS, batch.method, batch.settings, batch.every)
     done = bool(before) and before[0].rounds == batch.rounds and not before[0].interrupted
     table.begin(before, done)
@@ -116,10 +115,10 @@ def _make(batch: Batch, folder: Folder, interrupt: Interrupt, progress: Progress
     if elsewhere is not None:
         elsewhere.make(batch, state, table.add, interrupt, progress)
         return
-    run_batch(batch, Checkpoint(state, INTERVAL, table.add), interrupt, progress)
+    run_batch(batch, CheckpointFile(state, INTERVAL, table.add), interrupt, progress)
 
 
-def run_batch(batch: Batch, checkpoint: Checkpoint, interrupt: Interrupt, progress: Progress | None) -> None:
+def run_batch(batch: Batch, checkpoint: CheckpointFile, interrupt: Interrupt, progress: Progress | None) -> None:
     """Makes a batch in this process."""
     run_together(
         list(batch.algorithms),

@@ -13,8 +13,8 @@ import numpy as np
 from stgt.algorithms import Algorithm
 from stgt.simulator import Rule
 from stgt.simulator.choice import distinct, fresh_seeds, in_words, labels
-from stgt.simulator.run import combinations, sharing
-from stgt.simulator.setting import fitting
+from stgt.simulator.instance import validate
+from stgt.simulator.run import by_program, combinations
 from stgt.study.comparison import check_measured
 from stgt.study.spec.initial_point import start
 from stgt.study.spec.runs import Made, RunSpec, Spec, make_all
@@ -158,9 +158,9 @@ def _batches(run: RunSpec, made: Made, name: str, which: int) -> Iterator[Batch]
         algorithms = combinations(made.algorithm, made.grid)
     except ValueError as error:
         raise ValueError(f"grid: {error}") from None
-    groups = [[algorithms[i] for i in group] for group in sharing(algorithms)]
+    groups = [[algorithms[i] for i in group] for group in by_program(algorithms)]
     for one in algorithms:
-        fitting(one, made.problem, made.topology, made.oracle)
+        validate(one, made.problem, made.topology, made.oracle)
     options = {
         "oracle": made.oracle,
         "metrics": None if run.metrics is None else list(run.metrics),

@@ -15,9 +15,8 @@ from typing import Any
 from stgt._internal.files import write_atomically
 from stgt._internal.progress import Bar, Progress
 from stgt._internal.registry import import_script
-from stgt.simulator.checkpoint import Checkpoint
 from stgt.simulator.drive import Interrupt
-from stgt.simulator.store import load
+from stgt.simulator.store import CheckpointFile, load
 from stgt.study.execution import INTERVAL, Kept, LostWorkersError, run_batch
 from stgt.study.plans import Batch
 
@@ -79,7 +78,7 @@ class RayCluster:
         done, total, pace, latest = message
         progress(done, total)
         if latest and isinstance(progress, Bar):
-            progress.say(pace, latest)
+            progress.describe(pace, latest)
         return 0
 
 
@@ -159,7 +158,7 @@ def _work(packed: bytes, state: bytes | None, scripts: list[tuple[str, str, str]
         path = Path(folder) / "state.stgt"
         if state is not None:
             path.write_bytes(state)
-        checkpoint = Checkpoint(path, INTERVAL, lambda traces: messages.put(path.read_bytes()))
+        checkpoint = CheckpointFile(path, INTERVAL, lambda traces: messages.put(path.read_bytes()))
 
         def make() -> None:
             try:

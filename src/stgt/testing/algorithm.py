@@ -14,7 +14,7 @@ from stgt.oracles import Exact
 from stgt.problems import Problem, Quadratic, logistic
 from stgt.simulator import Trace, simulate
 from stgt.simulator.drive import interrupts_as_ever
-from stgt.simulator.setting import check_algorithm_object, check_constant_stepsize, check_fit
+from stgt.simulator.instance import check_algorithm_object, check_constant_stepsize, check_fit
 from stgt.testing.elsewhere import difference, flower_difference, torch_difference
 from stgt.testing.report import Report, SkipError
 from stgt.theory import spectral_radius, steady_state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stgt.simulator.drive import interrupts_as_ever
-from stgt.simulator.setting import check_topology_object
+from stgt.simulator.instance import check_topology_object
 from stgt.testing.report import Report, SkipError
 from stgt.topology import Topology, check_matrix, period_contraction
 
@@ -94,9 +94,7 @@ def _kernels(topology: Topology) -> str:
     if topology.period is None and not topology.random:
         raise SkipError("it never repeats, so that it runs on NumPy and torch only")
     from stgt._internal.xla import jax, jnp
-    from stgt.simulator.mixing import mix, push
-    from stgt.simulator.program import OPS
-    from stgt.simulator.simulator import as_arrays
+    from stgt.simulator.jax_ops import OPS, as_arrays, mix, push
 
     v = np.random.default_rng(0).normal(size=(topology.n, 2))
     worst = 0.0

@@ -1,8 +1,7 @@
-"""What theory says about a run, before it is run: exactly on quadratics, and by the paper's theorems."""
+"""Predictions for a run: exact ones on quadratics, and the bounds of the paper's theorems."""
 
 from stgt.theory.advice import Advice, check
-from stgt.theory.assumptions import Constants, Start, constants, start
-from stgt.theory.connectivity import Rho, period_contraction, rho, spectral_gap
+from stgt.theory.assumptions import Constants, Start, constants, spectral_gap, start
 from stgt.theory.dense import RoundMap
 from stgt.theory.exponents import Exponent, Scaling, fit_exponents, fit_power_law
 from stgt.theory.rates import (
@@ -19,6 +18,8 @@ from stgt.theory.relaxation import beta_for_noise, largest_beta, small_step_radi
 from stgt.theory.stability import SteadyState, expected_curve, round_map, spectral_radius, steady_state
 from stgt.theory.stepsizes import StableStepsize, largest_stable_stepsize
 from stgt.theory.table1 import Complexity, rounds, table1_rounds
+from stgt.topology import Rho, period_contraction
+from stgt.topology import contraction as rho
 
 __all__ = [
     "Advice",

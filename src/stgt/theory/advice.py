@@ -1,4 +1,4 @@
-"""What to expect of a run, before it is run."""
+"""`check`: stability, error, safe stepsizes and communication of a run, before it is run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from stgt.oracles import SAGA, SVRG, Exact, Minibatch, Noisy, Oracle, ProblemNoi
 from stgt.problems.base import Problem
 from stgt.simulator.costs import floats_a_round
 from stgt.simulator.drive import interrupts_as_ever
-from stgt.simulator.setting import Setting, check_constant_stepsize, fitting
+from stgt.simulator.instance import Instance, check_constant_stepsize, validate
 from stgt.theory.assumptions import CONNECTED
-from stgt.theory.connectivity import Rho, rho
 from stgt.theory.local_model import QUADRATIC, LocalModel, local_model
 from stgt.theory.mean_square import QUICK, MeanSquare
 from stgt.theory.rates import Constants, stepsize
@@ -34,12 +33,12 @@ from stgt.theory.stability import (
     steady_state_of,
 )
 from stgt.theory.stepsizes import StableStepsize, largest_stable_stepsize
-from stgt.topology import Topology, complete
+from stgt.topology import Rho, Topology, complete, contraction
 
-LONGEST = 16384  # rounds to look for the target in
+LONGEST = 16384  # rounds of the expected curve, in which the target is searched for
 LONGEST_RANDOM = 2048  # the same where rounds are random, which takes longer
 TRIED = "an estimate, from short runs"
-OUTSIDE = "outside the theory"  # the basis of what is said of a method whose rounds are not linear
+OUTSIDE = "outside the theory"  # the basis for a method whose rounds are not linear
 
 
 @dataclass(frozen=True)
@@ -51,13 +50,13 @@ class Advice:
         radius: by how much the slowest mode shrinks in a round, or the root mean square where rounds are random; the
             run is stable below 1.
         error: in the steady state; None if there is none.
-        bias: the part of `error` that is no noise; None where it is not told apart.
+        bias: the part of `error` that is no noise; None where only their sum is known.
         largest_gamma: the end of the stable interval that begins at 0; `.gaps` has unstable ones beyond it.
         theorem_gamma: the limit of Theorem 1 (strongly convex) or 2, from the problem's own L and mu; None where its
-            assumptions do not hold or L is not known, or where it does not speak of the method.
+            assumptions do not hold, L is not known, or it is not about the method.
         rounds_to_target: communication rounds until the expected error is below the target, of a method that tosses a
-            coin their expected number; None if it is never, or not within the rounds looked at, of which a warning then
-            says how many.
+            coin their expected number; None if it is never, or not within the rounds searched, whose number is then in
+            a warning.
         bytes_a_round: sent by a node in a round, on average; to the server, where there is one.
         bytes_received: by a node in a round, on average; from the server, where there is one.
         L, mu: the problem's own constants; None where they are not known.
@@ -83,7 +82,7 @@ class Advice:
 
     @property
     def stable(self) -> bool | None:
-        """None where nothing can be said."""
+        """None where it is not known."""
         return None if self.radius is None else self.radius < STABLE_BELOW
 
 
@@ -98,13 +97,13 @@ def check(
     stepsizes: bool = True,
     progress: Progress | None = None,
 ) -> Advice:
-    """Says whether a run will be stable, its error in the long run, the largest safe stepsize, and what it will send.
+    """Predicts if a run is stable, its error in the long run, the largest safe stepsize, and what its nodes send.
 
     Exact for a quadratic with additive noise or minibatches, on schedules with a period and on random ones whose rounds
     are independent. Any other problem is replaced by its quadratic model at the minimum, sample by sample where
-    gradients are of minibatches. What the exact theory does not reach, as it is too large, its rounds depend on each
-    other or its gradients reduce the variance, is tried out in short runs. Both are estimates, and said to be. Of a
-    method whose rounds are not linear, such as FedAdam, nothing is said but what it sends.
+    gradients are of minibatches. Where the exact theory does not apply, because the state is too large, rounds depend
+    on each other or gradients reduce the variance, short runs are made. Both are estimates, and `basis` names them. Of
+    a method whose rounds are not linear, such as FedAdam, only the communication is predicted.
 
     Args:
         algorithm, problem, topology: what is to be run.
@@ -131,18 +130,18 @@ def check_all(
     stepsizes: bool = True,
     progress: Progress | None = None,
 ) -> list[Advice]:
-    """`check` of several settings; what they share is worked out once."""
-    settings = [fitting(algorithm, problem, topology, oracle) for algorithm in algorithms]
-    for setting in settings:
-        check_constant_stepsize(setting.algorithm)
+    """`check` of several algorithms; what they have in common is computed once."""
+    instances = [validate(algorithm, problem, topology, oracle) for algorithm in algorithms]
+    for instance in instances:
+        check_constant_stepsize(instance.algorithm)
     target = None if target is None else check_number(target, "target", above=0)
-    asked = _Asked(problem, topology, oracle, target, stepsizes, [one.algorithm for one in settings])
-    ticks = split_progress(progress, [1.0] * len(settings))
-    return [asked.advice(one, itemsize, tick) for one, tick in zip(settings, ticks, strict=True)]
+    checker = _Checker(problem, topology, oracle, target, stepsizes, [one.algorithm for one in instances])
+    ticks = split_progress(progress, [1.0] * len(instances))
+    return [checker.advice(one, itemsize, tick) for one, tick in zip(instances, ticks, strict=True)]
 
 
-class _Asked:
-    """What the answers about several settings share."""
+class _Checker:
+    """Computes the advice for several instances, and keeps what they have in common."""
 
     def __init__(
         self,
@@ -155,13 +154,13 @@ class _Asked:
     ) -> None:
         self.problem, self.topology, self.oracle = _with_noise_of(problem, oracle), topology, oracle
         self.target, self.stepsizes, self.algorithms = target, stepsizes, algorithms
-        self.connectivity = rho(topology) if topology.doubly_stochastic else Rho(math.nan)
+        self.connectivity = contraction(topology) if topology.doubly_stochastic else Rho(math.nan)
         self._models: dict[bool, LocalModel] = {}
         self._searched: list[tuple[Algorithm, StableStepsize]] = []
 
-    def advice(self, setting: Setting, itemsize: int, progress: Progress | None) -> Advice:
-        algorithm, topology = setting.algorithm, self.topology
-        reduced = isinstance(setting.oracle, SAGA | SVRG)
+    def advice(self, instance: Instance, itemsize: int, progress: Progress | None) -> Advice:
+        algorithm, topology = instance.algorithm, self.topology
+        reduced = isinstance(instance.oracle, SAGA | SVRG)
         if reduced not in self._models:
             self._models[reduced] = local_model(self.problem, noiseless=reduced)
         model = self._models[reduced]
@@ -174,15 +173,15 @@ class _Asked:
         if not model.exact and algorithm.linear:
             of = "" if basis == "exact" else f"{basis}, "
             basis = f"an estimate, {of.removeprefix('an estimate, ')}from the quadratic model at the minimum"
-        sent, received = floats_a_round(setting)
+        sent, received = floats_a_round(instance)
         return Advice(
             basis=basis,
             radius=found.radius,
             error=found.error,
             bias=found.bias,
             largest_gamma=found.largest_gamma,
-            theorem_gamma=_theorem(setting, self.problem, self.connectivity.worst),
-            rounds_to_target=_communications(setting, found.rounds),
+            theorem_gamma=_theorem(instance, self.problem, self.connectivity.worst),
+            rounds_to_target=_communications(instance, found.rounds),
             bytes_a_round=sent * itemsize,
             bytes_received=received * itemsize,
             L=self.problem.L,
@@ -201,7 +200,7 @@ class _Asked:
                 return self._tried(algorithm, problem)
             return self._exact(algorithm, problem, found, progress)
         except NotCovered:
-            if not by_second_moments(fitting(algorithm, problem, self.topology)):
+            if not by_second_moments(validate(algorithm, problem, self.topology)):
                 raise
             return self._tried(algorithm, problem)  # its rounds depend on each other, or are too many numbers
 
@@ -223,7 +222,7 @@ class _Asked:
         return _Findings("exact", radius, steady.residual, steady.bias, largest, rounds, looked, self.stepsizes)
 
     def _largest(self, algorithm: Algorithm, problem: Problem, random: bool, progress: Progress | None) -> Any:
-        """The largest safe stepsize, searched for once for all settings that differ in nothing else."""
+        """The largest safe stepsize, searched for once for all algorithms that differ in gamma only."""
         for one, found in self._searched:
             if _but_for_gamma(one) == _but_for_gamma(algorithm):
                 return found
@@ -234,7 +233,7 @@ class _Asked:
         return found
 
     def _tried(self, algorithm: Algorithm, problem: Problem) -> _Findings:
-        """The same from short runs."""
+        """The findings of short runs."""
         oracle = self.oracle if isinstance(self.oracle, SAGA | SVRG) else None
         seen = short_runs(algorithm, problem, self.topology, oracle)
         rounds = None if self.target is None or seen.curve is None else _first_below(seen.curve, self.target)
@@ -253,7 +252,7 @@ def _with_noise_of(problem: Problem, oracle: Oracle | None) -> Problem:
             return replace(problem, noise=variance, batch=None)
         case Minibatch(batch=batch):
             return replace(problem, noise=0.0, batch=batch)
-    raise ValueError(f"oracle={oracle}: the theory knows nothing of its noise; give one of stgt.oracles.")
+    raise ValueError(f"oracle={oracle}: its noise is not covered by the theory; give one of stgt.oracles.")
 
 
 @dataclass(frozen=True)
@@ -262,10 +261,10 @@ class _Findings:
     radius: float | None
     error: float | None = None
     bias: float | None = None
-    largest_gamma: StableStepsize | None = None  # None where it was not looked for, or is below what was asked about
+    largest_gamma: StableStepsize | None = None  # None where it was not searched for, or is above gamma
     rounds: int | None = None
-    looked: int | None = None  # rounds in which the target was looked for
-    stepsizes: bool = True  # was the largest one looked for?
+    looked: int | None = None  # rounds in which the target was searched for
+    stepsizes: bool = True  # was the largest one searched for?
 
 
 def _gamma(algorithm: Algorithm) -> float:
@@ -273,9 +272,9 @@ def _gamma(algorithm: Algorithm) -> float:
     return float(np.max(np.asarray(algorithm.gamma, dtype=float)))
 
 
-def _communications(setting: Setting, rounds: int | None) -> int | None:
+def _communications(instance: Instance, rounds: int | None) -> int | None:
     """How many of these rounds communicate, on average."""
-    return math.ceil(rounds * float(setting.algorithm.talks)) if rounds and setting.tosses else rounds
+    return math.ceil(rounds * float(instance.algorithm.talks)) if rounds and instance.tosses else rounds
 
 
 def _first_below(curve: np.ndarray, target: float) -> int | None:
@@ -288,18 +287,18 @@ def _but_for_gamma(algorithm: Algorithm) -> Algorithm:
     return replace(algorithm, gamma=1.0) if isinstance(algorithm.gamma, float) else algorithm
 
 
-def _theorem(setting: Setting, problem: Problem, worst: float) -> float | None:
+def _theorem(instance: Instance, problem: Problem, worst: float) -> float | None:
     """The theorems are about ST-GT, which DSGT is with one local step, and others under some options.
 
     They ask for noise of a bounded variance, which neither the minibatches of a quadratic have nor what reduces the
     variance.
     """
-    algorithm, topology = setting.algorithm, setting.topology
+    algorithm, topology = instance.algorithm, instance.topology
     covered = isinstance(algorithm, STGT | DSGT) or algorithm.same_as(topology.has_server) in ("ST-GT", "DSGT")
     if not covered or not topology.doubly_stochastic or worst >= CONNECTED or topology.sampled < topology.n:
         return None
-    bounded = not isinstance(setting.oracle, SAGA | SVRG | Minibatch) or (
-        isinstance(setting.oracle, Minibatch) and not isinstance(problem.model, QUADRATIC)
+    bounded = not isinstance(instance.oracle, SAGA | SVRG | Minibatch) or (
+        isinstance(instance.oracle, Minibatch) and not isinstance(problem.model, QUADRATIC)
     )
     if problem.L is None or not bounded:
         return None
@@ -361,7 +360,7 @@ def _unstable(
     if relaxed:
         return [*sentences, relaxed]
     problem = model.problem
-    if problem is None or topology.random or fitting(algorithm, problem, topology).tosses or found.basis == TRIED:
+    if problem is None or topology.random or validate(algorithm, problem, topology).tosses or found.basis == TRIED:
         return sentences
     if problem.batch is not None:
         without = spectral_radius(algorithm, replace(problem, batch=None), topology)

@@ -11,8 +11,8 @@ import numpy as np
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
-from stgt._internal.hyper import Brief
-from stgt.theory.rounds import Rounds
+from stgt._internal.hyper import ShortRepr
+from stgt.theory.network import NetworkRounds
 
 Array = np.ndarray
 DOUBLINGS = 60
@@ -20,7 +20,7 @@ MANY = 800  # rows from which on products are worth more than one thread
 
 
 @dataclass(frozen=True, eq=False)
-class AffineRound(Brief):
+class AffineRound(ShortRepr):
     """v ← M v + b + B ξ, with v the nodes' states (D,) one after the other; Q = B Bᵀ is the covariance of its noise."""
 
     M: Array  # (D, D)
@@ -29,8 +29,8 @@ class AffineRound(Brief):
 
 
 @dataclass(frozen=True, eq=False)
-class Layout(Brief):
-    """Where what is in v: linear maps out of it, and v before round 0."""
+class Layout(ShortRepr):
+    """Linear maps out of v, and v before round 0."""
 
     start: Array  # (D,)
     start_noise: Array  # (D, D): the covariance of v before round 0, of gradients that an initialisation takes
@@ -39,18 +39,18 @@ class Layout(Brief):
     conserved: Array  # (q, D): what stays 0, or (0, D)
 
 
-class RoundMap(Brief):
+class RoundMap(ShortRepr):
     """The affine maps of a period's rounds, in coordinates in which what is conserved stays 0.
 
     Attributes:
         optimum: x*.
-        setting: whose rounds they are.
+        instance: whose rounds they are.
         period: how many rounds there are.
         noisy: is there any noise?
     """
 
-    def __init__(self, rounds: Rounds) -> None:
-        self._rounds, self.setting, self.period = rounds, rounds.setting, rounds.period
+    def __init__(self, rounds: NetworkRounds) -> None:
+        self._rounds, self.instance, self.period = rounds, rounds.instance, rounds.period
         self.optimum, self.noisy = rounds.optimum, rounds.noisy
 
     @cached_property
@@ -64,7 +64,7 @@ class RoundMap(Brief):
 
     @cached_property
     def layout(self) -> Layout:
-        """Linear maps from v to what one asks about it."""
+        """Linear maps from v to the models, their mean and the conserved sums; and v before round 0."""
         rounds, one = self._rounds, np.eye(len(self._rounds.start))
         models = one[rounds.models].reshape(-1, len(one))
         return Layout(rounds.start, rounds.start_spread(one), rounds.mean, models, rounds.conserved)

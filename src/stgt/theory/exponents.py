@@ -13,12 +13,12 @@ import numpy as np
 from scipy.special import stdtrit
 
 from stgt._internal.checks import check_choice, check_count, check_number
-from stgt._internal.hyper import Brief
+from stgt._internal.hyper import ShortRepr
 from stgt._internal.statistics import mean_interval
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
 from stgt.problems.quadratic import ridge
-from stgt.simulator.setting import check_constant_stepsize
+from stgt.simulator.instance import check_constant_stepsize
 from stgt.theory.stability import steady_state
 from stgt.topology import Topology, from_matrix
 
@@ -32,7 +32,7 @@ ROUNDING = 1e-9  # of the error: a difference of two errors that is no larger ma
 
 
 @dataclass(frozen=True)
-class Exponent(Brief):
+class Exponent(ShortRepr):
     """y ∝ x^value, with its 95 % interval.
 
     Attributes:
@@ -50,14 +50,14 @@ class Exponent(Brief):
 
 
 @dataclass(frozen=True)
-class Scaling(Brief):
+class Scaling(ShortRepr):
     """How the error in the long run scales.
 
     Attributes:
         total: the exponent of E‖x̄ − x*‖², beside that of the theorem's centralised term.
         excess: the exponent of what is above the centralised error, beside that of the theorem's network term; None
             where that is not positive.
-        note: says why there is no `excess`.
+        note: why there is no `excess`.
     """
 
     total: Exponent
@@ -110,9 +110,9 @@ def fit_exponents(
 
     One quantity at a time is raised up to eightfold (σ² up to 64-fold, 1 − ρ lowered to an eighth), the others staying
     at the values given; γτ stays, as in the theory. The measurement is `steady_state`, which is exact, so the interval
-    tells how much the exponent differs from one random problem to the next. W = (1 − a) I + a J has any ρ = (1 − a)²
-    for any n. The excess can have either sign, and is 0 where all nodes have one Hessian: then x̄ does not feel the
-    network, no power law is fitted to it, and a note says so.
+    shows how much the exponent differs from one random problem to the next. W = (1 − a) I + a J has any ρ = (1 − a)²
+    for any n. The excess can have either sign, and is 0 where all nodes have one Hessian: then x̄ does not depend
+    on the network, no power law is fitted, and a note says why.
 
     Args:
         algorithm: with the gamma and tau to begin at.

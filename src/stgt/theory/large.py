@@ -1,8 +1,8 @@
-"""The same statements about states too large for dense maps: the round is applied to vectors, never written out.
+"""Stability and steady state of states too large for dense maps: the round is applied to vectors.
 
 The spectral radius comes from Arnoldi's method. For the steady state, P = M P Mᵀ + σ² B Bᵀ is projected on the space
-spanned by the rows C, C M, C M², … of what is asked for, C: a small equation whose solution settles long before the
-space is full.
+spanned by the rows C, C M, C M², …, with C the rows whose variance is wanted. That is a small equation, and its
+solution converges long before the space is full.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, gcrotmk
 
 from stgt._internal.checks import NotCovered
 from stgt.theory.dense import lyapunov
-from stgt.theory.rounds import Rounds
+from stgt.theory.network import NetworkRounds
 
 RANDOM_ROWS = 32  # random rows that estimate the consensus error
 MOST_VECTORS = 2000  # of a projection
 ROOM = 2**28  # numbers that the vectors of a projection may have: 2 GB
 TRIES: Any = ((100, 30, 1e-9), (250, 40, 1e-7))  # vectors, restarts and precision of Arnoldi's method
-LONGER = 1.3  # how much a projection grows between two looks at its answer
+LONGER = 1.3  # the factor by which a projection grows between two solutions of its equation
 
 
 class LargeMap:
     """The rounds of a period as operators, and what follows from them."""
 
-    def __init__(self, rounds: Rounds) -> None:
-        self.rounds, self.setting, self.period = rounds, rounds.setting, rounds.period
+    def __init__(self, rounds: NetworkRounds) -> None:
+        self.rounds, self.instance, self.period = rounds, rounds.instance, rounds.period
         self.optimum, self.noisy = rounds.optimum, rounds.noisy
         self.start, self.mean, self._conserved = rounds.start, rounds.mean, rounds.conserved
         self.advance, self.pull, self.start_spread = rounds.advance, rounds.pull, rounds.start_spread
@@ -171,13 +171,13 @@ class LargeMap:
 
     @property
     def _name(self) -> str:
-        algorithm = self.setting.algorithm
-        return f"{algorithm.label} with gamma={algorithm.gamma} on {self.setting.topology.name}"
+        algorithm = self.instance.algorithm
+        return f"{algorithm.label} with gamma={algorithm.gamma} on {self.instance.topology.name}"
 
 
 def operator(function: Callable[[np.ndarray], np.ndarray], size: int) -> Any:
     """A linear function of vectors, as SciPy takes it."""
-    made: Any = LinearOperator  # whose stub knows its subclasses' arguments only
+    made: Any = LinearOperator  # the stub has the arguments of its subclasses only
     return made((size, size), matvec=lambda x: function(x.ravel()), dtype=np.dtype(np.float64))
 
 

@@ -1,8 +1,7 @@
-"""What a random round does to first and second moments: of nodes that mix by a random W_r, and of workers that a server
-samples.
+"""First and second moments of a random round: of nodes that mix by a random W_r, and of workers that a server samples.
 
-A node computes y_i, which is affine in its state and noise, and the round makes v of all y: linear in each of them,
-with random weights that are independent of y. So E[v vᵀ] is linear in E[y yᵀ], and the law of the weights says how.
+A node computes y_i, which is affine in its state and noise. The new state v is linear in all y, with random weights
+that are independent of y. So E[v vᵀ] is linear in E[y yᵀ], and the moments of the weights give the coefficients.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Law(ABC):
     """A round whose weights are random.
 
     Attributes:
-        rows: (n, q, known): y_i as a map of what node i knows, its state and its noise.
+        rows: (n, q, inputs): y_i as a map of the inputs of node i, its state and its noise.
         constant: (n, q).
         exact: are its moments no estimates?
     """
@@ -47,7 +46,7 @@ class Law(ABC):
         """v, (n, k p, b), from y (n, q, b) in one drawn round."""
 
 
-class Silent(Law):
+class NoExchange(Law):
     """A round that ends without communication: v = y."""
 
     def __init__(self, round: NodeRound) -> None:
@@ -63,27 +62,27 @@ class Silent(Law):
         return y
 
 
-class Peers(Law):
-    """v_i = k_i + E_i Σ_j w_ij m_j: every node works, and hears its neighbours' messages; y_i = (k_i, m_i)."""
+class PeerLaw(Law):
+    """v_i = k_i + E_i Σ_j w_ij m_j: every node works, and receives its neighbours' messages; y_i = (k_i, m_i)."""
 
     def __init__(self, round: NodeRound, topology: Topology, moments: Moments, phase: int) -> None:
         (exchange,) = round.exchanges
         self.topology, self.moments, self.phase, self.size = topology, moments, phase, round.size
         self.exact = moments.exact
         self.back, self.width = exchange.transposed, exchange.F.shape[1] // len(exchange.transposed)
-        self.rows = np.concatenate([round.G[:, :, : round.known], exchange.F], axis=1)
+        self.rows = np.concatenate([round.G[:, :, : round.inputs], exchange.F], axis=1)
         self.constant = np.concatenate([round.constant, exchange.constant], axis=1)
-        self.E = round.G[:, :, round.known :]
+        self.E = round.G[:, :, round.inputs :]
 
     def mean(self, y: Array) -> Array:
-        return self._heard(self.moments.mean, y)
+        return self._mixed(self.moments.mean, y)
 
     def drawn(self, number: int, y: Array) -> Array:
-        return self._heard(self.topology.matrix(self.phase + number * self.topology.structure.phases), y)
+        return self._mixed(self.topology.matrix(self.phase + number * self.topology.structure.phases), y)
 
     def second(self, Y: Array) -> Array:
         size, E = self.size, self.E
-        kept, said = slice(0, size), slice(size, None)
+        kept, message = slice(0, size), slice(size, None)
         mean = self.moments.mean
         # E[k_i heard_jᵀ], and E[heard_i heard_jᵀ] field by field, as they may travel either way.
         across = np.concatenate(
@@ -93,29 +92,31 @@ class Peers(Law):
             ],
             axis=3,
         )
-        heard = np.empty_like(Y[:, said, :, said])
+        received = np.empty_like(Y[:, message, :, message])
         for f, back in enumerate(self.back):
             for g, back_too in enumerate(self.back):
                 block = Y[:, self._field(f), :, self._field(g)].transpose(0, 2, 1, 3)
                 mixed = self.moments.second(block, (back, back_too)).transpose(0, 2, 1, 3)
-                heard[:, self._field(f, 0), :, self._field(g, 0)] = mixed
+                received[:, self._field(f, 0), :, self._field(g, 0)] = mixed
         mixed_in = right(across, E)
-        return Y[:, kept, :, kept] + mixed_in + flipped(mixed_in) + right(left(E, heard), E)
+        return Y[:, kept, :, kept] + mixed_in + flipped(mixed_in) + right(left(E, received), E)
 
     def _field(self, number: int, first: int | None = None) -> slice:
         begin = (self.size if first is None else first) + number * self.width
         return slice(begin, begin + self.width)
 
-    def _heard(self, W: Array, y: Array) -> Array:
-        heard = [np.einsum("ij,jab->iab", W.T if back else W, y[:, self._field(f)]) for f, back in enumerate(self.back)]
-        return y[:, : self.size] + self.E @ np.concatenate(heard, axis=1)
+    def _mixed(self, W: Array, y: Array) -> Array:
+        received = [
+            np.einsum("ij,jab->iab", W.T if back else W, y[:, self._field(f)]) for f, back in enumerate(self.back)
+        ]
+        return y[:, : self.size] + self.E @ np.concatenate(received, axis=1)
 
 
-class Server(Law):
+class ServerLaw(Law):
     """A server calls s of n workers, a_i = 1 for those: v_i = α_i + a_i δ_i + (a_i E_i + H_i) m̂, m̂ = (1/s) Σ_j a_j m_j.
 
     α is what a worker that is not called keeps, and what the server makes of its own state (outer momentum); δ is what
-    a worker's work changes, H m̂ what the server makes of what it hears; y_i = (α_i, δ_i, m_i). With π_k =
+    a worker's work changes, H m̂ what the server makes of what it receives; y_i = (α_i, δ_i, m_i). With π_k =
     s(s−1)⋯(s−k+1)/(n(n−1)⋯(n−k+1)), the chance that k given workers are all called,
     E[a_i] = π_1, E[a_i a_j] = π_2 and so on up to the four of E[a_i a_k m̂ m̂ᵀ].
     """
@@ -126,13 +127,13 @@ class Server(Law):
         self.size, self.width = round.size, exchange.F.shape[1]
         p = round.size // len(round.fields)
         held = np.repeat([name in algorithm.held for name in round.fields], p)
-        kept = round.G[:, :, : round.known].copy()
-        of_its_own = np.zeros(round.known, dtype=bool)
+        kept = round.G[:, :, : round.inputs].copy()
+        of_its_own = np.zeros(round.inputs, dtype=bool)
         of_its_own[: self.size] = held
         if kept[:, held][:, :, ~of_its_own].any():
             raise NotCovered(
-                f"{algorithm.label} makes what a server holds of more than what it held and hears: its random rounds "
-                "have no exact theory; simulate it."
+                f"{algorithm.label} makes what a server holds of more than what it held and receives: its random "
+                "rounds have no exact theory; simulate it."
             )
         before = np.zeros_like(kept)
         before[:, np.arange(self.size), np.arange(self.size)] = ~held
@@ -141,8 +142,8 @@ class Server(Law):
         self.own = np.flatnonzero(~held)  # the rows of δ; those of what the server holds are 0
         self.rows = np.concatenate([before, (kept - before)[:, self.own], exchange.F], axis=1)
         self.constant = np.concatenate([start, (round.constant - start)[:, self.own], exchange.constant], axis=1)
-        heard = round.G[:, :, round.known :]
-        self.E, self.H = heard[:, self.own], np.where(held[:, None], heard, 0.0)
+        received = round.G[:, :, round.inputs :]
+        self.E, self.H = received[:, self.own], np.where(held[:, None], received, 0.0)
 
     def chance(self, k: int) -> float:
         """π_k."""
@@ -163,9 +164,9 @@ class Server(Law):
     def called(self, active: Array, y: Array) -> Array:
         """v in a round that calls the workers `active`, (n,) booleans."""
         alpha, delta, m = self._parts(y)
-        heard = m[active].mean(axis=0)
-        v = alpha + self.H @ heard
-        v[:, self.own] += active[:, None, None] * (delta + self.E @ heard)
+        received = m[active].mean(axis=0)
+        v = alpha + self.H @ received
+        v[:, self.own] += active[:, None, None] * (delta + self.E @ received)
         return v
 
     def second(self, Y: Array) -> Array:
@@ -173,7 +174,7 @@ class Server(Law):
         m, own, diagonal = slice(d.stop, None), self.own, np.arange(self.n)
         s, (one, two, three, _) = self.s, (self.chance(k) for k in range(1, 5))
 
-        # What does not hear: E[(α_i + a_i δ_i)(α_k + a_k δ_k)ᵀ].
+        # Without what is received: E[(α_i + a_i δ_i)(α_k + a_k δ_k)ᵀ].
         v = Y[:, a, :, a].copy()
         works = one * Y[:, d, :, a]
         v[:, own] += works
@@ -186,28 +187,28 @@ class Server(Law):
         to_alpha, to_delta = Y[:, m, :, a], Y[:, m, :, d]
         sums, changes = to_alpha.sum(axis=0), to_delta.sum(axis=0)
         itself = to_delta[diagonal, :, diagonal].transpose(1, 0, 2)  # E[m_k δ_kᵀ], (m, k, d)
-        hears = ((one - two) * to_alpha + two * sums) / s
-        told = np.broadcast_to(sums / self.n, to_alpha.shape).copy()
-        hears[:, :, :, own] += ((two - three) * (to_delta + itself) + three * changes) / s
-        again = hears[:, :, :, own]
+        at_worker = ((one - two) * to_alpha + two * sums) / s
+        at_server = np.broadcast_to(sums / self.n, to_alpha.shape).copy()
+        at_worker[:, :, :, own] += ((two - three) * (to_delta + itself) + three * changes) / s
+        again = at_worker[:, :, :, own]
         again[diagonal, :, diagonal] += (
             ((one - two) - 2 * (two - three)) * itself + (two - three) * changes
         ).transpose(1, 0, 2) / s
-        hears[:, :, :, own] = again
-        told[:, :, :, own] += ((one - two) * itself + two * changes) / s
-        cross = left(self.H, told)
-        cross[:, own] += left(self.E, hears)
+        at_worker[:, :, :, own] = again
+        at_server[:, :, :, own] += ((one - two) * itself + two * changes) / s
+        cross = left(self.H, at_server)
+        cross[:, own] += left(self.E, at_worker)
         v += cross + flipped(cross)
 
         # E[a_i a_k m̂ m̂ᵀ], E[a_i m̂ m̂ᵀ] and E[m̂ m̂ᵀ].
-        pairs, single, none = self._heard(Y[:, m, :, m])
+        pairs, single, none = self._mean_squares(Y[:, m, :, m])
         v[np.ix_(diagonal, own, diagonal, own)] += right(left(self.E, pairs), self.E)
         mixed = right(left(self.E, np.broadcast_to(single[:, :, None], pairs.shape)), self.H)
         v[:, own] += mixed
         v[:, :, :, own] += flipped(mixed)
         return v + right(left(self.H, np.broadcast_to(none[None, :, None], pairs.shape)), self.H)
 
-    def _heard(self, A: Array) -> tuple[Array, Array, Array]:
+    def _mean_squares(self, A: Array) -> tuple[Array, Array, Array]:
         """E[a_i a_k m̂ m̂ᵀ] (n, m, n, m), E[a_i m̂ m̂ᵀ] (n, m, m) and E[m̂ m̂ᵀ] (m, m) from A = E[m_j m_lᵀ]."""
         n, s, (one, two, three, four) = self.n, self.s, (self.chance(k) for k in range(1, 5))
         diagonal = np.arange(n)
@@ -245,13 +246,13 @@ def law_of(round: NodeRound, algorithm: Algorithm, topology: Topology, phase: in
             "have no exact theory; simulate it."
         )
     if not topology.has_server or topology.sampled == topology.n:
-        return Peers(round, topology, topology.moments(phase, DRAWS), phase)
+        return PeerLaw(round, topology, topology.moments(phase, DRAWS), phase)
     if not isinstance(topology.structure, Sampled):
         raise NotCovered(
             f"the rounds of {topology.name} are not independent, as the workers of one belong to the next too: use "
             "server(n, sampled=s), whose model moves alike."
         )
-    return Server(round, algorithm, topology)
+    return ServerLaw(round, algorithm, topology)
 
 
 def left(maps: Array, A: Array) -> Array:

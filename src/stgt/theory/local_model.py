@@ -1,4 +1,4 @@
-"""A problem near its minimum, as a quadratic: what the exact theory can then say of it is an estimate."""
+"""The quadratic model of a problem at its minimum, for which the exact theory gives an estimate."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class LocalModel:
 def local_model(problem: Problem, *, noiseless: bool = False) -> LocalModel:
     """The quadratic model of a problem at its minimum, which is searched for where it is not known.
 
-    `noiseless=True` says that noise is 0 at x, as with variance reduction.
+    `noiseless=True`: the noise is 0 at x, as with variance reduction.
     """
     quadratic = isinstance(problem.model, QUADRATIC)
     if problem.n * problem.p**2 > LARGEST:

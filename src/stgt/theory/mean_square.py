@@ -15,52 +15,58 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from scipy import linalg
 from scipy.sparse.linalg import gcrotmk
 
 from stgt._internal.checks import NotCovered
-from stgt.simulator.setting import Setting
-from stgt.theory.known_mixing import KnownMixing
+from stgt.simulator.instance import Instance
 from stgt.theory.large import by_arnoldi, operator
-from stgt.theory.laws import Law, Server, Silent, law_of, left, right
-from stgt.theory.node_round import Curvature, NodeRound, curvature, first_state, node_round
-from stgt.theory.rounds import STAYS, Rounds, all_shares, conserved_rows
-from stgt.theory.sample_noise import bordered, both_ways, with_one
-from stgt.theory.sampling import Sampling, unless_rounding
-from stgt.theory.splitting import Splitting
+from stgt.theory.laws import NoExchange, ServerLaw, law_of
+from stgt.theory.network import STAYS, NetworkRounds, all_shares, conserved_rows
+from stgt.theory.node_round import Curvature, curvature, first_state, node_round
+from stgt.theory.phases import KnownMixing, RandomMixing, Sampling
 
 Array = np.ndarray
 LARGEST = 1500  # entries of a state whose second moments are still ordinary
 EIGENVALUES_UP_TO = 8  # entries of a state all of whose second moments' eigenvalues are found
-DRAWN = 4  # rounds drawn to see what none of them changes
+DRAWN = 4  # rounds drawn to find the sums that none of them changes
 TRIES: Any = ((50, 8, 1e-9), (100, 20, 1e-8))  # vectors, restarts and precision of Arnoldi's method
 QUICK: Any = ((20, 20, 1e-6), *TRIES)  # to about seven digits
-GROUPS = 4  # of drawn rounds, to see how much what they say differs
+GROUPS = 4  # of drawn rounds, from which a standard error is estimated
 KEPT = 40  # vectors of the solver that finds the long run
+VANISHES = 1e-9  # a power of M this small is 0: what it adds to a second moment is its square
+MOST_DOUBLINGS = 44  # 2^44 rounds: what has not vanished by then has a spectral radius of 1, to rounding
+MOST_STEPS = 60  # products for a growth
+ROUNDING = 1e-14
+OTHERS = 0.01  # the share of other modes where the slowest is looked for
+NEAR = 1e-3  # the relative precision of a growth next to 1
+FAR = 0.1  # and of others, as a share of their distance to 1, of those beyond 2 as it stands
+SMALL = 0.1  # a growth below which its value does not matter
 
 
 class MeanSquare:
     """The moments of random rounds. A phase is a round of the period with which their law repeats.
 
     Attributes:
-        setting: whose rounds they are.
+        instance: whose rounds they are.
         period: how many phases there are.
         exact: are the moments of W_r known in closed form?
     """
 
     def __init__(
-        self, setting: Setting, x0: Array, quadratic: Curvature | None = None, conserved: Array | None = None
+        self, instance: Instance, x0: Array, quadratic: Curvature | None = None, conserved: Array | None = None
     ) -> None:
-        self.setting, self._likely, topology = setting, conserved, setting.topology
+        self.instance, self._likely, topology = instance, conserved, instance.topology
         self.period = topology.period or topology.structure.phases
-        self.quadratic = curvature(setting) if quadratic is None else quadratic
-        v, self._own, self._shared = first_state(setting, self.quadratic, x0)
-        self.optimum, self.shape = np.asarray(setting.problem.optimum), v.shape
+        self.quadratic = curvature(instance) if quadratic is None else quadratic
+        v, self._own, self._shared = first_state(instance, self.quadratic, x0)
+        self.optimum, self.shape = np.asarray(instance.problem.optimum), v.shape
         self._first_noise = self.quadratic.noise_at(x0)
-        if topology.period is None or setting.tosses:
+        if topology.period is None or instance.tosses:
             self.phases = [self._phase(r) for r in range(self.period)]
         else:
             _check_size(v.size)  # before maps of that size are made
-            rounds = Rounds(setting, x0, self.quadratic)
+            rounds = NetworkRounds(instance, x0, self.quadratic)
             self.phases = [KnownMixing(rounds, r) for r in range(self.period)]
         first = self.phases[0]
         self.places = first.places if isinstance(first, Sampling) else np.arange(v.size).reshape(v.shape)
@@ -69,25 +75,27 @@ class MeanSquare:
         _check_size(len(self.start))
         self.exact = all(phase.exact for phase in self.phases)
 
-    def _phase(self, r: int) -> _Phase | Sampling:
+    def _phase(self, r: int) -> RandomMixing | Sampling:
         """Round r of the period."""
-        setting, algorithm, talks = self.setting, self.setting.algorithm, float(self.setting.algorithm.talks)
-        round = node_round(setting, self.quadratic, r)
-        law = law_of(round, algorithm, setting.topology, r)
-        held = [name in algorithm.held and setting.topology.has_server for name in round.fields]
-        one_for_all = np.repeat(held, setting.problem.p)
-        if setting.tosses:
-            silent = node_round(setting, self.quadratic, r, talks=False)
-            return _Phase([(talks, law, round), (1 - talks, Silent(silent), silent)], self.shape, one_for_all)
-        if isinstance(law, Server) and any(held) and not law.E.any():
+        instance, algorithm = self.instance, self.instance.algorithm
+        round = node_round(instance, self.quadratic, r)
+        law = law_of(round, algorithm, instance.topology, r)
+        held = [name in algorithm.held and instance.topology.has_server for name in round.fields]
+        one_for_all = np.repeat(held, instance.problem.p)
+        if instance.tosses:
+            silent = node_round(instance, self.quadratic, r, communicates=False)
+            chance = float(algorithm.talks)
+            laws = [(chance, law, round), (1 - chance, NoExchange(silent), silent)]
+            return RandomMixing(laws, self.shape, one_for_all)
+        if isinstance(law, ServerLaw) and any(held) and not law.E.any():
             return Sampling(law, round)
-        return _Phase([(1.0, law, round)], self.shape, one_for_all)
+        return RandomMixing([(1.0, law, round)], self.shape, one_for_all)
 
     @cached_property
     def conserved(self) -> Array:
         """Orthonormal rows (q p, d) of the sums over nodes that no round changes, whatever is drawn; those that were
         given, as found at another stepsize, if they still are."""
-        (n, size), p = self.shape, self.setting.problem.p
+        (n, size), p = self.shape, self.instance.problem.p
         shares = all_shares(n, size // p)
         if len(self.start) < n * size:  # what a server holds counts once
             slots = self.places.reshape(n, -1, p)[:, :, 0].ravel() // p
@@ -116,10 +124,10 @@ class MeanSquare:
         else:
             found = by_arnoldi(forward, size * size, self.splitting.likely.ravel(), tries)
         if found is None:
-            setting = self.setting
+            instance = self.instance
             raise NotCovered(
-                f"the mean-square radius of {setting.algorithm.label} with gamma={setting.algorithm.gamma} on "
-                f"{setting.topology.name} did not settle: give a topology with a larger spectral gap."
+                f"the mean-square radius of {instance.algorithm.label} with gamma={instance.algorithm.gamma} on "
+                f"{instance.topology.name} did not settle: give a topology with a larger spectral gap."
             )
         return found ** (0.5 / self.period)
 
@@ -165,9 +173,9 @@ class MeanSquare:
         """
         if self.exact:
             return *self._long_run(), 0.0, 0.0
-        topology, models, seen = self.setting.topology, self.places[:, : self.setting.problem.p], []
+        topology, models, seen = self.instance.topology, self.places[:, : self.instance.problem.p], []
         for group in range(GROUPS):
-            other = replace(self.setting, topology=topology.with_seed((topology.seed + 7919 * group) % 2**32))
+            other = replace(self.instance, topology=topology.with_seed((topology.seed + 7919 * group) % 2**32))
             seen.append(MeanSquare(other, self.start[models], self.quadratic)._long_run())
         residual, consensus, bias = np.mean(seen, axis=0).tolist()
         residual_error, consensus_error, _ = (np.std(seen, axis=0, ddof=1) / GROUPS**0.5).tolist()
@@ -187,7 +195,7 @@ class MeanSquare:
         off = np.linalg.norm(slow(solution) - all_sums)
         if off > 1e-7 * (1 - self.growth) * max(np.linalg.norm(all_sums), 1e-300):
             raise NotCovered(
-                f"the steady state of {self.setting.algorithm.label} on {self.setting.topology.name} did not settle: "
+                f"the steady state of {self.instance.algorithm.label} on {self.instance.topology.name} did not settle: "
                 "give a larger gamma or a topology with a larger spectral gap."
             )
         seen = []
@@ -212,7 +220,7 @@ class MeanSquare:
 
     def _errors(self, v: Array, moment: Array, mean: Array) -> tuple[float, float, float]:
         """E‖x̄ − x*‖², E‖X − 1x̄‖² and ‖E x̄ − x*‖² for v plus a deviation of this second moment and mean."""
-        n, p = self.setting.problem.n, self.setting.problem.p
+        n, p = self.instance.problem.n, self.instance.problem.p
         models = self.places[:, :p]
         x, off = v[models], mean[models]
         centre, apart = x.mean(axis=0) - self.optimum, x - x.mean(axis=0)
@@ -252,6 +260,86 @@ class MeanSquare:
         return moment - (moment @ C.T) @ C
 
 
+class Splitting:
+    """Σ ← E[T Σ Tᵀ] of a period as L + N, with L(Σ) = M Σ Mᵀ of the mean M = E[T], and N the rest.
+
+    Both take positive semidefinite matrices to such. So the sum has a spectral radius below 1 exactly if M has, and
+    (I − L)⁻¹ N has. The latter has few large eigenvalues even where many modes of M are slow, so that a handful of
+    steps finds its radius, and solves with it. Deviations have no part along what is conserved, as every round leaves
+    it.
+
+    Args:
+        M: (D, D), the mean map of the period.
+        second: Σ ← E[T Σ Tᵀ] of the period, for symmetric Σ (D, D).
+        conserved: orthonormal rows (q, D) of what stays 0.
+    """
+
+    def __init__(self, M: Array, second: Callable[[Array], Array], conserved: Array) -> None:
+        self.free = np.eye(len(M)) - conserved.T @ conserved  # the projection onto what rounds may change
+        self.M, self._second = self.free @ M @ self.free, second
+
+    @property
+    def likely(self) -> Array:
+        """A second moment (D, D) to begin with where the slowest one is looked for: that of M's slowest mode.
+
+        A little of all others is added. Without it, what has nothing to do with that mode would not be seen.
+        """
+        found: Any = linalg.eig(self.M)
+        values, vectors = found
+        mode = vectors[:, np.abs(values).argmax()]
+        return np.real(np.outer(mode, mode.conj())) + OTHERS / len(mode) * self.free
+
+    @cached_property
+    def _powers(self) -> list[Array] | None:
+        """M, M², M⁴, … until they vanish; None if they do not, as the spectral radius of M is not below 1."""
+        powers, power = [], self.M
+        for _ in range(MOST_DOUBLINGS):
+            if np.abs(power).max(initial=0.0) <= VANISHES:
+                return powers
+            powers.append(power)
+            with np.errstate(over="ignore", invalid="ignore"):
+                power = power @ power
+            if not np.isfinite(power).all():
+                return None
+        return None
+
+    def summed(self, Q: Array) -> Array:
+        """(I − L)⁻¹ Q = Σ_k M^k Q (Mᵀ)^k, by doubling the number of rounds again and again."""
+        assert self._powers is not None
+        for power in self._powers:
+            Q = Q + power @ Q @ power.T
+        return (Q + Q.T) / 2
+
+    def random_part(self, S: Array) -> Array:
+        """N(S)."""
+        return self._second(S) - self.M @ S @ self.M.T
+
+    @cached_property
+    def growth(self) -> float:
+        """The spectral radius of (I − L)⁻¹ N: below 1 second moments stay bounded, above they grow; infinite where the
+        mean does already."""
+        if self._powers is None:
+            return np.inf
+        shape, found = self.M.shape, 0.0
+        vectors, H = [(self.free / np.linalg.norm(self.free)).ravel()], np.zeros((MOST_STEPS + 1, MOST_STEPS))
+        for step in range(MOST_STEPS):  # Arnoldi's method, until the error of the largest eigenvalue is small
+            image = self.summed(self.random_part(vectors[-1].reshape(shape))).ravel()
+            for _ in range(2):  # twice, for the sake of rounding
+                for row, vector in enumerate(vectors):
+                    along = vector @ image
+                    H[row, step] += along
+                    image = image - along * vector
+            H[step + 1, step] = left = float(np.linalg.norm(image))
+            values, modes = np.linalg.eig(H[: step + 1, : step + 1])
+            largest = int(np.abs(values).argmax())
+            found, error = float(abs(values[largest])), left * float(abs(modes[-1, largest]))
+            wanted = max(NEAR, FAR * min(1.0, abs(1 - found))) * max(found, SMALL)
+            if error <= wanted or left <= ROUNDING * found:
+                return found
+            vectors.append(image / left)
+        raise NotCovered("second moments did not settle: give a topology with a larger spectral gap.")
+
+
 def _check_size(entries: int) -> None:
     """NotCovered if a state has too many entries for second moments."""
     if entries > LARGEST:
@@ -259,113 +347,3 @@ def _check_size(entries: int) -> None:
             f"the state has {entries} entries, and second moments square that: give a problem with n·p small enough "
             f"for {LARGEST}."
         )
-
-
-class _Phase:
-    """What a random round does to moments: means (D, b) and second moments (D, D).
-
-    `one_for_all` are the entries of a node's state that a server holds. All nodes have the same ones, and their mean is
-    what a round reads.
-    """
-
-    def __init__(self, laws: list[tuple[float, Law, NodeRound]], shape: tuple[int, int], one_for_all: Array) -> None:
-        self.laws, self.shape, self.one_for_all = laws, shape, np.flatnonzero(one_for_all)
-        self.exact = all(law.exact for _, law, _ in laws)
-
-    def mean(self, columns: Array, constant: float) -> Array:
-        """E[T] v for each column v, with E[b] added `constant` times."""
-        return self._mean_over(lambda law, _: law.mean(self._y(law, columns, constant)))
-
-    def second(self, moment: Array) -> Array:
-        """E[T Σ Tᵀ] of a symmetric Σ; what rounding has left of an asymmetry would grow."""
-        n, size = self.shape
-        moment = (moment + moment.T) / 2
-        blocks = self._levelled(self._levelled(moment).reshape(n * size, -1).T).reshape(n, size, n, size)
-
-        own = bordered(blocks[np.arange(n), :, np.arange(n)])
-
-        def of_one(law: Law, round: NodeRound) -> Array:
-            rows = law.rows[:, :, :size]
-            Y = right(left(rows, blocks), rows)
-            return law.second(self._with_noise(Y, law, round, own) if round.sampled else Y)
-
-        return self._mean_over(of_one)
-
-    def noise(self, v: Array) -> Array:
-        """E[B Bᵀ], and the covariance of T v + b."""
-        known = with_one(self._levelled(v[:, None])[:, :, 0], 1.0)
-        return self._noise(known[:, :, None] * known[:, None]) + self.across(v, None)
-
-    def _noise(self, M: Array) -> Array:
-        """E[B Bᵀ], with noises of the covariances that go with the second moments M of every node's (state, 1)."""
-
-        def of_noise(law: Law, round: NodeRound) -> Array:
-            n, q = law.rows.shape[:2]
-            return law.second(self._with_noise(np.zeros((n, q, n, q)), law, round, M))
-
-        return self._mean_over(of_noise)
-
-    def _with_noise(self, Y: Array, law: Law, round: NodeRound, M: Array) -> Array:
-        """Y = E[y yᵀ], to which these noises are added in place."""
-        diagonal, rows = np.arange(len(M)), law.rows[:, :, self.shape[1] :]
-        Y[diagonal, :, diagonal] += rows @ round.spread(M) @ rows.transpose(0, 2, 1)
-        return Y
-
-    def across(self, v: Array, mean: Array | None) -> Array:
-        """The covariance of T v + b; with `mean` that of it and T times a deviation with this mean, both ways."""
-        to = self.mean(v[:, None], 1.0)
-        with_it = to if mean is None else self.mean(mean[:, None], 0.0)
-
-        def of_one(law: Law, _: NodeRound) -> Array:
-            y = self._y(law, v[:, None], 1.0)[:, :, 0]
-            other = y if mean is None else self._y(law, mean[:, None], 0.0)[:, :, 0]
-            Y = y[:, :, None, None] * other[None, None]
-            return law.second(Y if mean is None else Y + Y.transpose(2, 3, 0, 1))
-
-        expected = to @ with_it.T
-        found = self._mean_over(of_one) - (expected if mean is None else expected + expected.T)
-        found = unless_rounding(found, expected)
-        if mean is None or not any(round.sampled for _, _, round in self.laws):
-            return found
-        deviations = (self._levelled(one[:, None])[:, :, 0] for one in (v, mean))
-        return found + self._noise(both_ways(*deviations))
-
-    def change(self, number: int | None, rows: Array) -> Array:
-        """What a drawn round (None: the mean of all) does to the rows (k, D) of sums, (·, k): u T − u, u b, and how
-        noise would enter."""
-        (n, size), one = self.shape, np.eye(rows.shape[1])
-        found = []
-        for _, law, round in self.laws:
-            known = round.known - size
-            noise = np.zeros((n, known, n, known))
-            noise[np.arange(n), :, np.arange(n)] = np.eye(known)
-            given = (
-                self._y(law, one, 0.0),
-                law.rows[:, :, size:] @ noise.reshape(n, known, -1),
-                self._y(law, 0 * one[:1].T, 1.0),
-            )
-            moved, entering, drift = (
-                (law.mean(y) if number is None else law.drawn(number, y)).reshape(n * size, -1) for y in given
-            )
-            found += [rows @ (moved - one), rows @ entering, rows @ drift]
-        return np.concatenate(found, axis=1).T
-
-    def _y(self, law: Law, columns: Array, constant: float) -> Array:
-        size = self.shape[1]
-        return law.rows[:, :, :size] @ self._levelled(columns) + constant * law.constant[:, :, None]
-
-    def _levelled(self, columns: Array) -> Array:
-        """Columns (D, b) as (n, k p, b), with what a server holds the same at all nodes."""
-        n, size = self.shape
-        blocks = columns.reshape(n, size, -1)
-        if len(self.one_for_all):
-            blocks = blocks.copy()
-            blocks[:, self.one_for_all] = blocks[:, self.one_for_all].mean(axis=0)
-        return blocks
-
-    def _mean_over(self, of_one: Callable[[Law, NodeRound], Array]) -> Array:
-        first, *others = [(chance, of_one(law, round)) for chance, law, round in self.laws]
-        total = first[0] * first[1] if others else first[1]
-        for chance, found in others:
-            total = total + chance * found
-        return total.reshape(self.shape[0] * self.shape[1], -1)

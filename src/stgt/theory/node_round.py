@@ -1,8 +1,9 @@
-"""A round on a quadratic, as what each node computes: p × p blocks, and W_r between them.
+"""A round on a quadratic as linear maps: p × p blocks for each node, and W_r between the nodes.
 
 Node i has the gradient H_i x − h_i + ξ with Cov ξ = C_i, or that of a minibatch. Its local steps x ← x − γ(g +
 correction) are powers of one matrix, which doubling gives in log τ products; the rest of the round is the algorithm's
-own code, run on `Form`s.
+own code, run on affine forms (`Form`) instead of numbers: it consists of ``+ − · /`` on vectors, so that it yields the
+affine map that it computes. Nothing is differentiated, and no method is defined twice.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ import numpy as np
 from stgt._internal.checks import NotCovered
 from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
-from stgt.simulator.setting import Setting
-from stgt.theory.forms import Form, add_blocks, as_form, rows, symbol
+from stgt.simulator.instance import Instance
 from stgt.theory.sample_noise import AFFINE, Additive, Noise, OfSamples, SampleNoise, sample_noise
 
 Array = np.ndarray
@@ -48,11 +48,11 @@ class Curvature:
 
 
 @dataclass(frozen=True, eq=False)
-class Exchange:
-    """What nodes say, as a map of all they know: the state, the noise, and what they heard before in this round.
+class MessageMap:
+    """The message of the nodes as a linear map of their inputs: state, noise, and what they received in this round.
 
     Attributes:
-        F: (n, m p, w), the m fields of the message as a map of the w entries known.
+        F: (n, m p, w), the m fields of the message as a map of the w inputs.
         constant: (n, m p).
         transposed: for each field, whether it travels by W_rᵀ.
         pushed: for each field, whether it travels by a matrix C_r of its own.
@@ -66,18 +66,18 @@ class Exchange:
 
 @dataclass(frozen=True, eq=False)
 class NodeRound:
-    """A round: v_i ← G_i (v, ξ, heard)_i + g_i, where the exchanges say what is heard.
+    """A round: v_i ← G_i (v, ξ, received)_i + g_i, with the messages of the exchanges mixed by W_r.
 
     Attributes:
         fields: the names of a node's state, in the order of v (n, k p).
-        exchanges: one, two or, if the round ends in silence, none.
+        exchanges: one, two, or none in a round without communication.
         G: (n, k p, w).
         constant: (n, k p).
-        noise: the noises by name, (n, p) each, which follow the state among the entries known.
+        noise: the noises by name, (n, p) each, which follow the state among the inputs.
     """
 
     fields: tuple[str, ...]
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[MessageMap, ...]
     G: Array
     constant: Array
     noise: dict[str, Noise]
@@ -88,8 +88,8 @@ class NodeRound:
         return self.G.shape[1]
 
     @property
-    def known(self) -> int:
-        """The entries that a node knows before it hears anything: its state and its noise."""
+    def inputs(self) -> int:
+        """The entries of a node's state and noise, which come before what it receives."""
         return self.size + len(self.noise) * (self.size // len(self.fields))
 
     @property
@@ -100,7 +100,7 @@ class NodeRound:
     def spread(self, M: Array) -> Array:
         """The covariance of all noises of a node, (n, q p, q p), from the second moments M of every node's (state, 1),
         (n, k p + 1, k p + 1); linear in M."""
-        n, width, found, place = len(self.G), self.known - self.size, dict[str, Array](), 0
+        n, width, found, place = len(self.G), self.inputs - self.size, dict[str, Array](), 0
         whole = np.zeros((n, width, width))
         for name, noise in self.noise.items():
             found[name] = noise.covariance(M, found)
@@ -119,9 +119,9 @@ class NodeRound:
         return vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
 
 
-def curvature(setting: Setting) -> Curvature:
+def curvature(instance: Instance) -> Curvature:
     """H, h and the noise of a problem, from its gradients; NotCovered if these are not affine, or too many."""
-    problem = setting.problem
+    problem = instance.problem
     n, p = problem.n, problem.p
     if n * p * p > ROOM // 4:
         raise NotCovered(f"{problem.name} has {n} Hessians of {p} × {p}: give a smaller n or p.")
@@ -135,13 +135,13 @@ def curvature(setting: Setting) -> Curvature:
     return Curvature((H + H.transpose(0, 2, 1)) / 2, h, problem.covariance, samples)
 
 
-def node_round(setting: Setting, quadratic: Curvature, r: int, *, talks: bool = True) -> NodeRound:
-    """Round r; with `talks=False` the one that a coin ends without communication."""
-    algorithm = _with_stepsizes(setting.algorithm)
-    fields = fields_of(setting.algorithm)
+def node_round(instance: Instance, quadratic: Curvature, r: int, *, communicates: bool = True) -> NodeRound:
+    """Round r; with `communicates=False` the one that a coin ends without an exchange."""
+    algorithm = _with_stepsizes(instance.algorithm)
+    fields = fields_of(instance.algorithm)
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is said below
-            built = _Builder(setting, algorithm, quadratic, fields).round(r, talks)
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            built = _Builder(instance, algorithm, quadratic, fields).round(r, communicates)
     except TypeError as error:
         raise NotCovered(
             f"{algorithm.label} does more with vectors than + − · / allow ({error}), so its round has no exact map: "
@@ -149,17 +149,17 @@ def node_round(setting: Setting, quadratic: Curvature, r: int, *, talks: bool = 
         ) from error
     if not all(np.isfinite(array).all() for array in (built.G, built.constant, *(one.F for one in built.exchanges))):
         raise NotFiniteError(
-            f"{algorithm.label} with gamma={setting.algorithm.gamma} leaves the finite numbers within a round: "
+            f"{algorithm.label} with gamma={instance.algorithm.gamma} leaves the finite numbers within a round: "
             "give a smaller one."
         )
     return built
 
 
-def first_state(setting: Setting, quadratic: Curvature, x0: Array) -> tuple[Array, Array, Array]:
+def first_state(instance: Instance, quadratic: Curvature, x0: Array) -> tuple[Array, Array, Array]:
     """v before round 0, (n, k p), and how noise is in it: A (n, k p, q p) of a node's own noise and B (n, k p, q p) of
     the mean of all nodes' noise, each noise with covariance C."""
-    algorithm = _with_stepsizes(setting.algorithm)
-    fields = fields_of(setting.algorithm)
+    algorithm = _with_stepsizes(instance.algorithm)
+    fields = fields_of(instance.algorithm)
     n, p = x0.shape
     gradient = Form({"noise": np.ones((1, 1, 1))}, (quadratic.H @ x0[:, :, None])[:, :, 0] - quadratic.h)
     mean = Form({"mean noise": np.ones((1, 1, 1))}, np.broadcast_to(gradient.constant.mean(axis=0), (n, p)))
@@ -180,25 +180,25 @@ def fields_of(algorithm: Algorithm) -> tuple[str, ...]:
 class _Builder:
     """Runs a round on forms."""
 
-    def __init__(self, setting: Setting, algorithm: Algorithm, quadratic: Curvature, fields: tuple[str, ...]) -> None:
-        self.setting, self.algorithm, self.quadratic, self.fields = setting, algorithm, quadratic, fields
+    def __init__(self, instance: Instance, algorithm: Algorithm, quadratic: Curvature, fields: tuple[str, ...]) -> None:
+        self.instance, self.algorithm, self.quadratic, self.fields = instance, algorithm, quadratic, fields
         self.noise: dict[str, Noise] = {}
         gamma: Any = algorithm.gamma
         self.gamma = gamma
         self.rate: Any = gamma[:, :, None] if np.ndim(gamma) else gamma
 
-    def round(self, r: int, talks: bool) -> NodeRound:
+    def round(self, r: int, communicates: bool) -> NodeRound:
         algorithm, n, p = self.algorithm, *self.quadratic.h.shape
         state = {name: symbol(name) for name in self.fields}
         local = self.local_steps(state, r)
         kept = readable(algorithm, state)
-        known, exchanges = list(self.fields), []
-        if not talks:
+        inputs, exchanges = list(self.fields), []
+        if not communicates:
             new: dict[str, Any] = {**state, "x": local.end}
         else:
-            said = say(algorithm, kept, local)
-            new = hear(algorithm, kept, local, {name: symbol(f"heard {name}") for name in said})
-            exchanges.append((said, algorithm.exchanges))
+            message = say(algorithm, kept, local)
+            new = hear(algorithm, kept, local, {name: symbol(f"received {name}") for name in message})
+            exchanges.append((message, algorithm.exchanges))
             if algorithm.exchanges_again:
                 if self.quadratic.samples is not None:
                     raise NotCovered(
@@ -206,22 +206,22 @@ class _Builder:
                         "minibatches are not known; simulate it."
                     )
                 gradient = self.gradient(as_form(new["x"]), "noise ahead")
-                said = say_again(algorithm, new, gradient)
-                heard = {name: symbol(f"heard again {name}") for name in said}
-                new = {**hear_again(algorithm, new, gradient, heard), AHEAD: gradient}
-                exchanges.append((said, algorithm.exchanges_again))
-        known += list(self.noise)
-        room = n * p * p * (len(self.fields) + 2) * (len(known) + 4)
+                message = say_again(algorithm, new, gradient)
+                received = {name: symbol(f"received again {name}") for name in message}
+                new = {**hear_again(algorithm, new, gradient, received), AHEAD: gradient}
+                exchanges.append((message, algorithm.exchanges_again))
+        inputs += list(self.noise)
+        room = n * p * p * (len(self.fields) + 2) * (len(inputs) + 4)
         if room > ROOM:
             raise NotCovered(f"the blocks of a round have {room:.2g} numbers: give a problem with a smaller n or p.")
         made = []
-        for number, (said, declared) in enumerate(exchanges):
-            F, constant = rows([as_form(said[sent.name]) for sent in declared], known, n, p)
+        for number, (message, declared) in enumerate(exchanges):
+            F, constant = rows([as_form(message[sent.name]) for sent in declared], inputs, n, p)
             transposed = tuple(sent.transposed for sent in declared)
-            pushed = tuple(sent.pushed and self.setting.topology.has_push for sent in declared)
-            made.append(Exchange(F, constant, transposed, pushed))
-            known += [f"heard {'again ' if number else ''}{sent.name}" for sent in declared]
-        G, constant = rows([as_form(new[name]) for name in self.fields], known, n, p)
+            pushed = tuple(sent.pushed and self.instance.topology.has_push for sent in declared)
+            made.append(MessageMap(F, constant, transposed, pushed))
+            inputs += [f"received {'again ' if number else ''}{sent.name}" for sent in declared]
+        G, constant = rows([as_form(new[name]) for name in self.fields], inputs, n, p)
         return NodeRound(self.fields, tuple(made), G, constant, self.noise)
 
     def gradient(self, x: Form, noise: str) -> Form:
@@ -269,7 +269,7 @@ class _Builder:
             end=x,
             gamma=self.gamma,
             round=r,
-            participation=self.setting.topology.participation,
+            participation=self.instance.topology.participation,
             first=first,
             last=last,
             anchor=anchor,
@@ -307,3 +307,106 @@ def _with_stepsizes(algorithm: Algorithm) -> Algorithm:
     """The algorithm with stepsizes that are a number, or (n, 1)."""
     gamma: Any = algorithm.gamma
     return at_stepsize(algorithm, np.array(gamma)[:, None] if isinstance(gamma, tuple) else gamma)
+
+
+class Form:
+    """Σ_s K_s s + k at every node: `parts` has K_s by the symbol s, (n, p, p), or (n, 1, 1) or (1, 1, 1) for a multiple
+    of the identity; `constant` is k, which broadcasts to (n, p)."""
+
+    __array_ufunc__ = None  # NumPy leaves its operators to this class, and refuses the rest
+
+    def __init__(self, parts: dict[str, Array], constant: Any = 0.0) -> None:
+        self.parts, self.constant = parts, constant
+
+    def __add__(self, other: Any) -> Form:
+        if not isinstance(other, Form):
+            return Form(self.parts, self.constant + _number(other))
+        parts = dict(self.parts)
+        for name, block in other.parts.items():
+            parts[name] = add_blocks(parts[name], block) if name in parts else block
+        return Form(parts, self.constant + other.constant)
+
+    def __mul__(self, other: Any) -> Form:
+        factor = _number(other)
+        return Form({name: _scaled(block, factor) for name, block in self.parts.items()}, self.constant * factor)
+
+    def __truediv__(self, other: Any) -> Form:
+        return self * (1.0 / _number(other))
+
+    def __neg__(self) -> Form:
+        return self * -1.0
+
+    def __sub__(self, other: Any) -> Form:
+        return self + (-other)
+
+    def __rsub__(self, other: Any) -> Form:
+        return -self + other
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def through(self, H: Array) -> Form:
+        """H times the form, H (n, p, p) at every node."""
+        constant = self.constant
+        if np.ndim(constant):
+            constant = (H @ np.broadcast_to(constant, H.shape[:2])[:, :, None])[:, :, 0]
+        elif constant:
+            constant = constant * H.sum(axis=2)
+        return Form({name: multiply_blocks(H, block) for name, block in self.parts.items()}, constant)
+
+    def replaced(self, name: str, by: Form) -> Form:
+        """The form with another one in the place of a symbol."""
+        if name not in self.parts:
+            return self
+        rest = Form({other: block for other, block in self.parts.items() if other != name}, self.constant)
+        block = self.parts[name]
+        return rest + (by.through(block) if block.shape[-1] > 1 else by * block[:, :, 0])
+
+
+def symbol(name: str) -> Form:
+    """The symbol itself."""
+    return Form({name: np.ones((1, 1, 1))})
+
+
+def as_form(value: Any) -> Form:
+    """A number counts as a constant."""
+    return value if isinstance(value, Form) else Form({}, _number(value))
+
+
+def add_blocks(a: Array, b: Array) -> Array:
+    """The sum of two blocks, of which one may be a multiple of the identity."""
+    if a.shape[-1] == b.shape[-1]:
+        return a + b
+    if a.shape[-1] == 1:
+        a, b = b, a
+    return a + b * np.eye(a.shape[-1])
+
+
+def multiply_blocks(a: Array, b: Array) -> Array:
+    """The product of two blocks."""
+    return a * b if 1 in (a.shape[-1], b.shape[-1]) else a @ b
+
+
+def rows(forms: list[Form], symbols: list[str], n: int, p: int) -> tuple[Array, Array]:
+    """The forms below each other as maps of the symbols beside each other, (n, len(forms) p, len(symbols) p), and their
+    constants (n, len(forms) p)."""
+    maps, constants = np.zeros((n, len(forms), p, len(symbols), p)), np.zeros((n, len(forms), p))
+    place = {name: number for number, name in enumerate(symbols)}
+    for number, form in enumerate(forms):
+        constants[:, number] = form.constant
+        for name, block in form.parts.items():
+            maps[:, number, :, place[name]] = block if block.shape[-1] == p else block * np.eye(p)
+    return maps.reshape(n, len(forms) * p, len(symbols) * p), constants.reshape(n, -1)
+
+
+def _scaled(block: Array, factor: Any) -> Array:
+    return block * (factor[:, :, None] if np.ndim(factor) else factor)
+
+
+def _number(value: Any) -> Any:
+    """A number, or one for each node (n, 1); a TypeError for anything else, above all another form."""
+    if isinstance(value, Form):
+        raise TypeError("a product of vectors is not linear")
+    array = np.asarray(value, dtype=np.float64)
+    if array.ndim not in (0, 2):
+        raise TypeError(f"an array of shape {array.shape} is neither a number nor one for each node")
+    return array if array.ndim else float(array)

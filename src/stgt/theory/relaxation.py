@@ -1,6 +1,6 @@
-"""How far a correction may move in a round: the largest β of LED on a graph, and the noise that β leaves in c.
+"""The relaxation β of corrections: the largest stable β of LED on a graph, and the noise that β leaves in c.
 
-At small stepsizes LED's models and corrections are led by W_r alone. With c̃ = γτc and u = c̃ + βx a round is
+At small stepsizes LED's models and corrections depend on W_r alone. With c̃ = γτc and u = c̃ + βx a round is
 
     u ← (1 − β)u + β²x,    x ← W_r((1 + β)x − u)
 
@@ -24,8 +24,8 @@ from stgt.topology.base import check_repeats
 from stgt.topology.spectra import contraction, period_contraction
 
 MOST = 2.0  # the largest β that LED takes
-LEAST = 1e-4  # the smallest β looked at where there is no closed form
-COARSE, FINE = 1.25, 1.05  # factors between the β looked at, below and above a twentieth
+LEAST = 1e-4  # the smallest β tried where there is no closed form
+COARSE, FINE = 1.25, 1.05  # factors between the β tried, below and above 0.05
 UP_TO = 256  # nodes whose period, and RANDOM_UP_TO whose second moments, are written out
 RANDOM_UP_TO = 64
 TRIES: Any = ((20, 8, 1e-7), (60, 20, 1e-7))  # vectors, restarts and precision of Arnoldi's method
@@ -36,7 +36,7 @@ def largest_beta(topology: Topology) -> float:
     """The end of the interval of β, from 0, in which LED is stable at small stepsizes on this graph; at most 2.
 
     A fixed W with eigenvalues w allows β < 2(1 − |w|²)|1 − w|²/|1 − 2w + |w|²|² for every w but the one of the mean,
-    which is 2(1 + w)/(1 − w) where w is real. Of a schedule the radius over a period is looked at, from β = 1e-4
+    which is 2(1 + w)/(1 − w) where w is real. Of a schedule the radius over a period is computed from β = 1e-4
     upwards, 5 % apart where β > 0.05; of random rounds the mean square, 25 % apart, and the end is found to 0.1 %.
 
     Args:
@@ -191,9 +191,9 @@ def _mean_square(laws: list[Moments], means: list[np.ndarray], beta: float) -> f
             onward = (1 - beta) * ux + beta**2 * xx  # E[u⁺ xᵀ]
             still = (1 - beta) * uu + beta**2 * ux.T  # E[u⁺ uᵀ]
             across = ((1 + beta) * onward - still) @ mean.T
-            said = (1 + beta) ** 2 * xx - (1 + beta) * (ux + ux.T) + uu
+            message = (1 + beta) ** 2 * xx - (1 + beta) * (ux + ux.T) + uu
             kept = (1 - beta) * still + beta**2 * onward
-            S = np.stack([np.stack([kept, across], 1), np.stack([across.T, law.second((said + said.T) / 2)], 1)])
+            S = np.stack([np.stack([kept, across], 1), np.stack([across.T, law.second((message + message.T) / 2)], 1)])
         return S.ravel()
 
     start = np.einsum("ab,ij->aibj", np.eye(2), np.eye(n)).ravel()
@@ -218,11 +218,11 @@ def _check(topology: Topology) -> None:
         raise NotCovered(f"{topology.name}: its second moments are not known in closed form; give one with a period.")
     left = contraction(topology) if topology.period == 1 else period_contraction(topology)
     if left >= STABLE_BELOW and not _connected(topology):
-        raise ValueError(f"{topology.name} falls apart: some nodes never hear of each other; add links.")
+        raise ValueError(f"{topology.name} falls apart: some nodes never exchange anything; add links.")
 
 
 def _connected(topology: Topology) -> bool:
-    """Does a product of some periods bring everybody together? Of a product with ‖·‖ = 1 eigenvalues may be below."""
+    """Does a product of some periods contract disagreement? With ‖·‖ = 1 its eigenvalues may still be below 1."""
     product = np.eye(topology.n)
     for phase in range(topology.period or topology.structure.phases):
         product = topology.moments(phase).mean @ product

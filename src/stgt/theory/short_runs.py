@@ -1,4 +1,4 @@
-"""What short runs show of a method where the exact theory does not reach: an estimate."""
+"""Estimates from short runs, where the exact theory does not apply."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOUBLINGS = 6  # stepsizes tried are the given one, halved and doubled up to so 
 
 
 class ShortRuns(NamedTuple):
-    """What the runs showed.
+    """Estimates from the runs.
 
     Attributes:
         radius: the factor a round by which the distance to the minimum changes without noise there, the worst seed's.

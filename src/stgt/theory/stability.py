@@ -17,12 +17,12 @@ from threadpoolctl import threadpool_limits
 from stgt._internal.checks import NotCovered, check_count
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
-from stgt.simulator.setting import Setting, check_constant_stepsize, fitting
-from stgt.simulator.start import first_models
+from stgt.simulator.instance import Instance, check_constant_stepsize, validate
+from stgt.simulator.job import first_models
 from stgt.theory.dense import RoundMap
 from stgt.theory.large import ROOM, LargeMap
 from stgt.theory.mean_square import MeanSquare
-from stgt.theory.rounds import Rounds
+from stgt.theory.network import NetworkRounds
 from stgt.topology import Topology
 from stgt.topology.base import check_repeats
 
@@ -59,19 +59,19 @@ def round_map(algorithm: Algorithm, problem: Problem, topology: Topology, *, x0:
         NotCovered: the problem is not quadratic with additive noise, the method's round is not linear, the schedule has
             no period, or the state is large.
     """
-    setting, start, entries = accept(algorithm, problem, topology, x0)
+    instance, start, entries = accept(algorithm, problem, topology, x0)
     if topology.period is None:
         raise NotCovered(f"{topology.name} is random, so no single map describes a round: use one with a period.")
     if problem.batch is not None:
         raise NotCovered(f"{problem.name} draws minibatches, so no single map describes a round: give batch=None.")
-    if setting.tosses:
+    if instance.tosses:
         raise NotCovered(f"{algorithm.label} with p={algorithm.talks:g} tosses a coin: give p=1 and tau.")
     if entries > LARGEST:
         raise NotCovered(
             f"the state has {entries} entries: give a problem with n·p small enough for {LARGEST}, or use "
             "spectral_radius, steady_state or expected_curve, which need no dense map."
         )
-    return RoundMap(Rounds(setting, start))
+    return RoundMap(NetworkRounds(instance, start))
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")
@@ -115,31 +115,31 @@ def expected_curve(
 def exact_map(
     algorithm: Algorithm, problem: Problem, topology: Topology, *, x0: Any = None
 ) -> RoundMap | LargeMap | MeanSquare:
-    """What all of the above is computed from."""
-    setting, start, entries = accept(algorithm, problem, topology, x0)
-    if by_second_moments(setting):
-        return MeanSquare(setting, start)
+    """The maps from which all of the above is computed: dense, as operators, or of second moments."""
+    instance, start, entries = accept(algorithm, problem, topology, x0)
+    if by_second_moments(instance):
+        return MeanSquare(instance, start)
     most = min(HUGEST, ROOM // problem.p)
     if entries > most:
         raise NotCovered(f"the state has {entries} entries: give a problem with n·p small enough for {most}.")
-    rounds = Rounds(setting, start)
+    rounds = NetworkRounds(instance, start)
     return LargeMap(rounds) if entries > LARGEST else RoundMap(rounds)
 
 
-def by_second_moments(setting: Setting) -> bool:
+def by_second_moments(instance: Instance) -> bool:
     """Are rounds random beyond additive noise, so that second moments take the place of states?"""
-    return setting.topology.random or setting.tosses or setting.problem.batch is not None
+    return instance.topology.random or instance.tosses or instance.problem.batch is not None
 
 
 def steady_state_of(found: RoundMap | LargeMap | MeanSquare) -> SteadyState:
     """The long run of a map; a ValueError if it is not stable."""
     stable = found.growth < 1 if isinstance(found, MeanSquare) else found.spectral_radius < STABLE_BELOW
     if not stable:
-        setting = found.setting
+        instance = found.instance
         raise ValueError(
-            f"{setting.algorithm.label} with gamma={setting.algorithm.gamma} on {setting.topology.name} has spectral "
-            f"radius {found.spectral_radius:.6f}, so there is no steady state: give a smaller gamma or another "
-            "topology."
+            f"{instance.algorithm.label} with gamma={instance.algorithm.gamma} on {instance.topology.name} has "
+            f"spectral radius {found.spectral_radius:.6f}, so there is no steady state: give a smaller gamma or "
+            "another topology."
         )
     return SteadyState(*found.steady_state())
 
@@ -169,7 +169,7 @@ def curve_of(found: RoundMap | LargeMap | MeanSquare, rounds: int) -> np.ndarray
 
 
 def check_linear(algorithm: Algorithm) -> None:
-    """NotCovered if the method says that its round is no linear map."""
+    """NotCovered if the method declares that its round is not linear."""
     if not algorithm.linear:
         raise NotCovered(
             f"{algorithm.label} makes a step that is not linear in the models and gradients, so its round has no exact "
@@ -177,13 +177,13 @@ def check_linear(algorithm: Algorithm) -> None:
         )
 
 
-def accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) -> tuple[Setting, np.ndarray, int]:
-    """The setting, if its rounds may be affine maps, its first models, and how many entries its state has."""
-    setting = fitting(algorithm, problem, topology)
+def accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) -> tuple[Instance, np.ndarray, int]:
+    """The instance, if its rounds may be affine maps, its first models, and how many entries its state has."""
+    instance = validate(algorithm, problem, topology)
     check_linear(algorithm)
     check_constant_stepsize(algorithm)
     check_repeats(topology)
     if problem.optimum is None:
         raise NotCovered(f"{problem.name} has no known optimum: the exact theory is for quadratics.")
     fields = len(algorithm.state_fields) + bool(algorithm.exchanges_again)
-    return setting, first_models(x0, setting), fields * problem.n * problem.p
+    return instance, first_models(x0, instance), fields * problem.n * problem.p

@@ -20,21 +20,21 @@ from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
 from stgt.theory.large import by_arnoldi, by_ritz_values, operator
 from stgt.theory.mean_square import MeanSquare
+from stgt.theory.network import NetworkRounds
 from stgt.theory.node_round import NotFiniteError, curvature
-from stgt.theory.rounds import Rounds
 from stgt.theory.stability import LARGEST, STABLE_BELOW, accept, by_second_moments
 from stgt.topology import Topology
 
 EIGENVALUES_UP_TO = 250  # entries of a state of which all eigenvalues are found; of a larger one only the slowest
-FIRST = (1e-5, 1e-2, 1e-2)  # the γτL looked at first, likewise
-LEAST = 1e-9  # the smallest γτL looked at, if those before were unstable
+FIRST = (1e-5, 1e-2, 1e-2)  # the γτL tried first, by effort
+LEAST = 1e-9  # the smallest γτL tried, if those before were unstable
 QUICKLY = 4.0  # the largest factor where a growth is small
-DECADE, COARSE = 10.0, 2.0  # factors between the stepsizes looked at up to γτL = 0.01, and up to γL = 0.2
-FINE = (1.05, 1.15, 1.3)  # above it: where looking is quick, and for states of some hundreds or of more entries
+DECADE, COARSE = 10.0, 2.0  # factors between the stepsizes tried up to γτL = 0.01, and up to γL = 0.2
+FINE = (1.05, 1.15, 1.3)  # above it, by effort: small states, states of some hundreds of entries, larger ones
 HOPELESS = 3.0  # a spectral radius beyond which no larger stepsize is tried
 HALF_WAY = 0.5  # a growth below which the random part of rounds is far from making second moments grow
-FARTHER = 4.0  # how many times the first unstable stepsize is looked beyond, for gaps
-MOST = 200  # stepsizes looked at
+FARTHER = 4.0  # multiples of the first unstable stepsize up to which gaps are searched for
+MOST = 200  # stepsizes tried
 VECTORS = 120  # of the space in which a spectral radius is estimated
 QUICK: Any = ((40, 8, 1e-9),)  # vectors, restarts and precision of Arnoldi's method
 NEXT_TO_ONE = 1 + 1e-9  # where what is left of a conserved sum does not make a matrix singular
@@ -42,11 +42,11 @@ SLOWEST = 12  # eigenvalues near 1 that are found where many are almost as slow 
 
 
 class StableStepsize(float):
-    """The end of the stable interval that begins at 0: a number, and what else was seen.
+    """The end of the stable interval that begins at 0: a number, with the results of the search.
 
     Attributes:
         gaps: unstable intervals (low, high) above which stepsizes are stable again.
-        seen: what decided at each stepsize looked at: stable is what is below 1.
+        seen: the spectral radius, or growth, at each stepsize tried; below 1 it is stable.
     """
 
     gaps: tuple[tuple[float, float], ...]
@@ -64,7 +64,7 @@ class StableStepsize(float):
 
     @property
     def up_to(self) -> float:
-        """The largest stepsize looked at."""
+        """The largest stepsize tried."""
         return max(self.seen, default=0.0)
 
     def __repr__(self) -> str:
@@ -87,23 +87,23 @@ def largest_stable_stepsize(
 ) -> StableStepsize:
     """The largest γ up to which every stepsize is stable: the end of the stable interval that begins at 0.
 
-    Looks at stepsizes from γτL = 1e-5 upwards, 5 % apart where γL > 0.2, and between them where the spectral radius has
+    Tries stepsizes from γτL = 1e-5 upwards, 5 % apart where γL > 0.2, and between them where the spectral radius has
     a maximum; then refines the end. For states of more than 250 entries it starts at γτL = 0.01, going down only if
-    that is unstable, and takes steps of 15 %, for more than 1,000 of 30 %. What it sees of stable stepsizes above an
-    unstable gap is in `.gaps`. A gap narrower than its steps may be missed. For states of more than 2,000 entries the
-    radii it looks at are estimates, from spaces of 120 vectors.
+    that is unstable, and takes steps of 15 %, for more than 1,000 of 30 %. Unstable gaps below stable
+    stepsizes are in `.gaps`. A gap narrower than its steps may be missed. For states of more than 2,000 entries the
+    radii are estimates, from spaces of 120 vectors.
 
     Where rounds are random or gradients are of minibatches, stable means that E‖x − x*‖² stays bounded. Steps are then
-    of 30 %, and larger where the random part is far from making it grow. Above this limit most runs may look fine for a
-    long time: it is rare ones that leave far, and the more seldom the farther.
+    of 30 %, and larger where the random part is far from making it grow. Above this limit most runs may look stable for
+    a long time: the mean is dominated by rare runs with large errors.
 
     Args:
         algorithm: its gamma may be left out; where nodes have their own, their ratios are kept and the largest counts.
         problem, topology: as for `spectral_radius`.
-        below: look no further than this.
+        below: the largest stepsize to try.
         precision: relative, of the end and of the gaps.
         progress: called with (done, total) from time to time.
-        also: stepsizes to look at besides.
+        also: stepsizes to try in addition.
 
     Returns:
         A number, with `.gaps` and `.up_to`; 0 if the smallest stepsize is unstable already.
@@ -116,7 +116,7 @@ def largest_stable_stepsize(
 
 
 class Probe:
-    """What decides stability as a function of the stepsize; what does not depend on it is computed once.
+    """The spectral radius or growth as a function of the stepsize; what does not depend on it is computed once.
 
     Attributes:
         by_growth: are second moments judged, by their `growth`, and not the spectral radius of one map?
@@ -127,23 +127,23 @@ class Probe:
         gamma: Any = algorithm.gamma
         self._ratios = np.array(gamma) / max(gamma) if isinstance(gamma, tuple) else None
         self._conserved: np.ndarray | None = None
-        setting, _, entries = accept(self._at(1.0), problem, topology, None)
-        self.quadratic = curvature(setting)
+        instance, _, entries = accept(self._at(1.0), problem, topology, None)
+        self.quadratic = curvature(instance)
         self.L = float(np.abs(np.linalg.eigvalsh(self.quadratic.H)).max())  # the largest curvature of any node
-        self.by_growth = by_second_moments(setting)
+        self.by_growth = by_second_moments(instance)
         many = self.by_growth or entries > 4 * EIGENVALUES_UP_TO
-        self.effort = 2 if many else int(entries > EIGENVALUES_UP_TO)  # what a look costs, by how much is looked at
+        self.effort = 2 if many else int(entries > EIGENVALUES_UP_TO)  # the index of FIRST and FINE
 
     def radius(self, gamma: float) -> float:
-        """The spectral radius, of a large state an estimate, or the growth; infinite where a round leaves the finite
-        numbers. Stable is what is below 1."""
-        setting, x0, entries = accept(self._at(gamma), self.problem, self.topology, None)
+        """The spectral radius, of a large state an estimate, or the growth; infinite where a round overflows. Below 1
+        it is stable."""
+        instance, x0, entries = accept(self._at(gamma), self.problem, self.topology, None)
         try:
             if self.by_growth:
-                moments = MeanSquare(setting, x0, self.quadratic, self._conserved)
+                moments = MeanSquare(instance, x0, self.quadratic, self._conserved)
                 self._conserved = moments.conserved
                 return moments.growth
-            rounds = Rounds(setting, x0, self.quadratic)
+            rounds = NetworkRounds(instance, x0, self.quadratic)
         except NotFiniteError:
             return np.inf
         C = self._still_conserved(rounds)
@@ -168,8 +168,8 @@ class Probe:
     def _at(self, gamma: float) -> Algorithm:
         return replace(self.algorithm, gamma=gamma if self._ratios is None else tuple(gamma * self._ratios))
 
-    def _still_conserved(self, rounds: Rounds) -> np.ndarray:
-        """What is conserved, looked for anew only if what was at another stepsize is not any more."""
+    def _still_conserved(self, rounds: NetworkRounds) -> np.ndarray:
+        """The conserved sums; those of the last stepsize, if they are conserved at this one."""
         if self._conserved is None or not len(self._conserved) or not rounds.conserves(self._conserved):
             self._conserved = rounds.conserved
         return self._conserved
@@ -198,7 +198,7 @@ def _next_to_one(M: np.ndarray, start: np.ndarray) -> float | None:
 
 
 class _Scan:
-    """Stepsizes looked at, and which are stable."""
+    """The search over stepsizes."""
 
     def __init__(self, probe: Probe, tau: int, top: float, progress: Progress | None) -> None:
         self.radius, self.reach, self.tau, self.top, self.progress = probe.radius, probe.L * tau, tau, top, progress
@@ -248,7 +248,7 @@ class _Scan:
             gamma = min(step * gamma, self.top)
 
     def _maxima(self, precision: float) -> None:
-        """Looks between stable stepsizes where the spectral radius has a maximum."""
+        """Tries stepsizes between stable ones where the spectral radius has a maximum."""
         gammas = sorted(self.seen)
         for low, middle, high in zip(gammas, gammas[1:], gammas[2:], strict=False):
             around = [self.seen[low], self.seen[middle], self.seen[high]]
@@ -273,7 +273,7 @@ class _Scan:
         return high if begins else low
 
     def _between(self, low: float, high: float, precision: float) -> float:
-        """The next stepsize to look at between a stable and an unstable one: where a growth would be 1 if it were a
+        """The next stepsize to try between a stable and an unstable one: where a growth would be 1 if it were a
         power of the stepsize, a little beyond on the side that is farther away, so that both ends close in."""
         if not self.by_growth or not np.isfinite([self.seen[low], self.seen[high]]).all():
             return (low * high) ** 0.5

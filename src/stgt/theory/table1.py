@@ -10,7 +10,7 @@ from typing import Any
 from stgt._internal.checks import check_flag, check_number
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
-from stgt.simulator.setting import check_fit
+from stgt.simulator.instance import check_fit
 from stgt.theory.assumptions import Constants, Start
 from stgt.theory.assumptions import constants as constants_of
 from stgt.theory.assumptions import start as start_of
@@ -60,7 +60,7 @@ def rounds(
     """The rounds of Table 1 to E‖x̄ − x*‖² ≤ epsilon, or to a mean E‖∇f(x̄)‖² ≤ epsilon with convex=False.
 
     As everywhere in Õ(·), constants and logarithms are left out: use it to compare and to see what dominates.
-    `promised_rounds` gives a number that is proven. The table knows the methods, not their options; of those only tau
+    `promised_rounds` gives a number that is proven. The table is for methods and not for their options: only tau
     counts, and gamma may be left out.
 
     Args:
@@ -69,7 +69,7 @@ def rounds(
         epsilon: the accuracy.
         convex: strongly convex, or not convex at all.
         x0, lowest: where the run starts and f*, or a bound below it, as in `start`; used with convex=False.
-        L, mu, sigma2, rho: instead of what problem and topology know, as in `constants`.
+        L, mu, sigma2, rho: in the place of the problem's and the topology's own, as in `constants`.
         as_printed: see `table1_rounds`.
     """
     if not isinstance(algorithm, Algorithm):

@@ -13,8 +13,8 @@ from stgt._internal.checks import NotCovered, check_count, check_seed
 from stgt._internal.fingerprint import fingerprint
 from stgt._internal.ops import NUMPY
 from stgt.topology.structure import Moments, Server, Structure
-from stgt.topology.structure.moments import DRAWS, Rounds
-from stgt.topology.structure.turns import never_repeats
+from stgt.topology.structure.composed import never_repeats
+from stgt.topology.structure.moments import DRAWS, MeanOverRounds
 
 TOLERANCE = 1e-6  # how far a row or column sum may be from one: what single precision leaves
 EXACT = 1e-13  # sums closer to one than this are left alone
@@ -98,7 +98,7 @@ class Topology:
         phase, draws = check_count(phase, "phase", 0), check_count(draws, "draws", 2)
         check_repeats(self)
         if self.period is not None:
-            return Rounds(self.structure, self.n, [(phase % self.period, self.seed)], exact=True)
+            return MeanOverRounds(self.structure, self.n, [(phase % self.period, self.seed)], exact=True)
         return self.structure.moments(self.n, phase % self.structure.phases, self.seed, draws)
 
     @property
@@ -124,7 +124,7 @@ class Topology:
     @property
     def random(self) -> bool:
         """Is it drawn anew each round? If not and there is no period, it never repeats."""
-        return self.period is None and self.structure.drawn
+        return self.period is None and self.structure.random
 
     @cached_property
     def strangers(self) -> tuple[int, int] | None:

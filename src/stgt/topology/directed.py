@@ -9,7 +9,7 @@ import numpy as np
 
 from stgt._internal.registry import register
 from stgt.topology.base import Topology, check_matrix
-from stgt.topology.structure import PushPull, structure_from_matrices
+from stgt.topology.structure import TwoMatrices, structure_from_matrices
 
 Array = np.ndarray
 
@@ -51,7 +51,7 @@ def push_pull(R: Any, C: Any = None) -> Topology:
     return Topology(
         f"push_pull({n} nodes)",
         n,
-        PushPull(structure_from_matrices(pull), structure_from_matrices(push)),
+        TwoMatrices(structure_from_matrices(pull), structure_from_matrices(push)),
         doubly_stochastic=False,
         symmetric=False,
         period=math.lcm(*periods),

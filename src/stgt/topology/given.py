@@ -15,7 +15,7 @@ from stgt._internal.checks import check_count, check_seed
 from stgt._internal.registry import register
 from stgt.topology.base import Topology, check_matrix
 from stgt.topology.edges import read_matrix
-from stgt.topology.structure import AnyOf, Computed, Turns, structure_from_matrices
+from stgt.topology.structure import Computed, Cyclic, RandomChoice, structure_from_matrices
 
 ROUNDING = 1e-10  # a matrix this close to its transpose is meant to be symmetric, a sum this close to one to be one
 WRITTEN_OUT = 10**7  # entries of the matrices of a period, up to which topologies that take turns become one schedule
@@ -111,7 +111,7 @@ def any_of(items: Any, seed: int = 0) -> Topology:
         base = sequence(given)
     assert base.period is not None
     name, period = f"any_of({base})", 1 if base.period == 1 else None
-    return replace(base, name=name, structure=AnyOf(base.structure, base.period), period=period, seed=seed)
+    return replace(base, name=name, structure=RandomChoice(base.structure, base.period), period=period, seed=seed)
 
 
 @register
@@ -190,7 +190,7 @@ def _take_turns(name: str, items: list[Topology]) -> Topology:
     return Topology(
         name,
         n,
-        Turns(tuple(item.structure for item in items), seeds, tuple(cycles)),
+        Cyclic(tuple(item.structure for item in items), seeds, tuple(cycles)),
         doubly_stochastic=all(item.doubly_stochastic for item in items),
         symmetric=all(item.symmetric for item in items),
         period=whole if periodic else None,

@@ -107,7 +107,7 @@ def _server(topology: Topology, r: int, size: float) -> str:
     speaks = topology.active(r)
     hears = speaks
     if isinstance(structure, Server):
-        hears = np.isin(np.arange(n), structure.hearing(np, topology.seed, r))
+        hears = np.isin(np.arange(n), structure.receivers(np, topology.seed, r))
     places, radius = _circle(n, size)
     middle, half = (size / 2, size / 2), 7.0
     drawn = [_lines([(middle, places[i]) for i in np.flatnonzero(speaks | hears)])]

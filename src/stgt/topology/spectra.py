@@ -10,7 +10,7 @@ from stgt._internal.checks import NotCovered, check_count, check_number
 from stgt._internal.statistics import mean_interval
 from stgt.topology.base import Topology, check_repeats
 from stgt.topology.structure import Moments
-from stgt.topology.structure.moments import DRAWS, Rounds
+from stgt.topology.structure.moments import DRAWS, MeanOverRounds
 from stgt.topology.structure.norms import DENSE_UP_TO, dense_norm
 
 DENSE_PRODUCT_UP_TO = 2000
@@ -132,14 +132,14 @@ def period_contraction(topology: Topology) -> float:
 
 def _of_a_round(law: Moments, topology: Topology, confidence: float) -> tuple[float, float, float]:
     """ρ of one round and its interval; for a W_r that may be directed, the larger of W_r's and W_rᵀ's."""
-    if isinstance(law, Rounds) and len(law.rounds) == 1:
+    if isinstance(law, MeanOverRounds) and len(law.rounds) == 1:
         square = law.structure.norm(*law.rounds[0]) ** 2
         return square, square, square
     sides = (False,) if topology.symmetric else (False, True)
     most = 1.0 if topology.doubly_stochastic else np.inf
     found = []
     for back in sides:
-        if isinstance(law, Rounds) and not law.exact:
+        if isinstance(law, MeanOverRounds) and not law.exact:
             found.append(_estimated(law, back, confidence, most))
         else:
             found.append((_largest(law, back)[0],) * 3)
@@ -147,7 +147,7 @@ def _of_a_round(law: Moments, topology: Topology, confidence: float) -> tuple[fl
     return value, low, high
 
 
-def _estimated(law: Rounds, back: bool, confidence: float, most: float) -> tuple[float, float, float]:
+def _estimated(law: MeanOverRounds, back: bool, confidence: float, most: float) -> tuple[float, float, float]:
     """The largest eigenvalue of the mean over the draws lies too high on average: its upper end is safe.
 
     The lower end is that of ‖(W − J)v‖² over one half of the draws, v being worst for the other half.
@@ -155,7 +155,7 @@ def _estimated(law: Rounds, back: bool, confidence: float, most: float) -> tuple
     value, worst = _largest(law, back)
     mean, _, upper = mean_interval(law.squares(worst, back), confidence)
     above = float(upper - mean)
-    fitted, apart = (Rounds(law.structure, law.n, law.rounds[k::2], exact=False) for k in (0, 1))
+    fitted, apart = (MeanOverRounds(law.structure, law.n, law.rounds[k::2], exact=False) for k in (0, 1))
     _, lower, _ = mean_interval(apart.squares(_largest(fitted, back)[1], back), confidence)
     return value, min(max(float(lower), 0.0), value), min(value + above, max(most, value))
 

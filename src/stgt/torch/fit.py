@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from stgt._internal.checks import check_flag
 from stgt._internal.registry import TOPOLOGIES
 from stgt.algorithms import Algorithm
-from stgt.simulator.setting import check_algorithm_object, check_fit, check_topology_object
+from stgt.simulator.instance import check_algorithm_object, check_fit, check_topology_object
 from stgt.topology import Topology
 from stgt.torch.early import Early
 from stgt.torch.finite import name_of

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from stgt._internal.checks import check_choice, check_count, check_flag, check_seed
-from stgt._internal.hyper import in_full
+from stgt._internal.hyper import canonical
 from stgt._internal.loggers import as_logger
 from stgt._internal.randomness import coin
 from stgt.algorithms import Algorithm
@@ -371,7 +371,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _signature(self) -> dict[str, Any]:
         """What all nodes must agree on; each entry's name says what to change."""
         return {
-            "algorithm": in_full(self._shared_algorithm),
+            "algorithm": canonical(self._shared_algorithm),
             "topology": f"{self.topology.name}, seed {self.topology.seed}",
             "weights": self._schedule.digest(),
             "optimizer": "plain SGD" if self._steps.plain else type(self.base).__name__,

@@ -35,7 +35,7 @@ def curves(study: Study) -> list[dict[str, Any]]:
 def is_best(study: Study, method: str, trace: Trace) -> bool:
     """Is it the method's best run, which may have a note more, or the one that was chosen?"""
     best = (study.best[method], study.chosen.get(method, study.best[method]))
-    return any(trace.standing is one.standing for one in best)
+    return any(trace.run_state is one.run_state for one in best)
 
 
 def curve(name: str, trace: Trace, metrics: Iterable[str]) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import numpy as np
 
 from stgt._internal.checks import check_choice
 from stgt._internal.files import write_atomically, writing
-from stgt._internal.hyper import brief
+from stgt._internal.hyper import short_repr
 from stgt.simulator.choice import distinct, labels
-from stgt.simulator.description import Saved
+from stgt.simulator.serialize import Serialized
 from stgt.simulator.trace import MEANING, Trace
 from stgt.study.report.panels import Figure, Line, Panel, band
 
@@ -79,7 +79,7 @@ def _named(traces: Any) -> dict[str, Trace]:
         names = labels([(trace.algorithm, trace.topology) for trace in listed])
         several = {name for name in names if names.count(name) > 1}
         names = [
-            f"{name}, gamma={brief(trace.algorithm.gamma)}" if name in several else name
+            f"{name}, gamma={short_repr(trace.algorithm.gamma)}" if name in several else name
             for name, trace in zip(names, listed, strict=True)
         ]
         named = dict(zip(distinct(names), listed, strict=True))
@@ -90,7 +90,9 @@ def _named(traces: Any) -> dict[str, Trace]:
 
 def meaning(metric: str, traces: Iterable[Trace]) -> str:
     """Of a loss whose minimum nobody knows, it is the loss itself."""
-    known = [one.problem.solved if isinstance(one.problem, Saved) else one.problem.solve is not None for one in traces]
+    known = [
+        one.problem.solved if isinstance(one.problem, Serialized) else one.problem.solve is not None for one in traces
+    ]
     return "f(x̄)" if metric == "loss" and not all(known) else MEANING.get(metric, metric)
 
 

@@ -59,7 +59,7 @@ def _links(topology: Topology, r: int) -> np.ndarray:
         speaks = np.flatnonzero(topology.active(r))
         hears = speaks
         if isinstance(topology.structure, Server):
-            hears = np.asarray(topology.structure.hearing(np, topology.seed, r))
+            hears = np.asarray(topology.structure.receivers(np, topology.seed, r))
         up, down = ([(i, n) for i in speaks], [(n, i) for i in hears])
         return np.array(up + down, dtype=int).reshape(-1, 2)
     heard = (topology.matrix(r) != 0) | (topology.matrix(r, pushed=True) != 0)

@@ -53,7 +53,7 @@ class Study:
         spec: what was run, as TOML.
         facts: versions, seeds, checksums, by name.
         runs: by method, all combinations of its grid.
-        best: the best of them, one for each method: that trace itself, or one with its standing and another note; or
+        best: the best of them, one for each method: that trace itself, or one with its run_state and another note; or
             its setting on fresh seeds.
         rule: what best means; None where nothing was chosen.
         advice: by method, what the theory predicts of the best, or why it says nothing.

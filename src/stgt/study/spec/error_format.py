@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from stgt._internal.checks import did_you_mean
-from stgt._internal.hyper import brief
+from stgt._internal.hyper import short_repr
 from stgt.study.spec.paths import EntryError
 
 WANTED = {
@@ -32,7 +32,7 @@ LIMITS = {
 
 def as_entry_error(found: Mapping[str, Any], kind: type[BaseModel]) -> EntryError:
     """One of the `errors()` of a ValidationError of a model as a sentence about the entry."""
-    entry, given = found["loc"], brief(found["input"])
+    entry, given = found["loc"], short_repr(found["input"])
     match found["type"], found.get("ctx", {}):
         case "missing", _:
             words = f" was left out: give {_example(entry[-1])}."

@@ -14,7 +14,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from stgt._internal.checks import did_you_mean
-from stgt._internal.hyper import brief
+from stgt._internal.hyper import short_repr
 from stgt.study.spec.error_format import as_entry_error
 from stgt.study.spec.paths import EntryError, dotted, of_run
 
@@ -100,7 +100,7 @@ def _with_runs(document: Mapping[str, Any], kind: type[BaseModel]) -> dict[str, 
     shared = {key: value for key, value in document.items() if key in of_run}
     runs = document.get("runs", [{}])
     if not isinstance(runs, list) or not runs or not all(isinstance(run, dict) for run in runs):
-        raise EntryError(["runs"], f"={brief(runs)}: give a table [[runs]] for each run.")
+        raise EntryError(["runs"], f"={short_repr(runs)}: give a table [[runs]] for each run.")
     kept = {key: value for key, value in document.items() if key in own}
     return {**deepcopy(kept), "runs": [_merged(shared, run) for run in runs]}
 
@@ -151,7 +151,7 @@ def _put(given: dict[str, Any], one: str, kind: type[BaseModel]) -> None:
         for depth, step in enumerate(keys[:-1]):
             place = place.setdefault(step, {})
             if not isinstance(place, dict):
-                raise ValueError(f"sets {one!r}: {dotted(keys[: depth + 1])} is not a table, but {brief(place)}.")
+                raise ValueError(f"sets {one!r}: {dotted(keys[: depth + 1])} is not a table, but {short_repr(place)}.")
         place[keys[-1]] = deepcopy(value)
 
 
@@ -187,7 +187,7 @@ def _check_values(value: Any, entry: tuple[Any, ...] = ()) -> None:
     elif isinstance(value, float) and not math.isfinite(value):
         raise EntryError(entry, f"={value}: give a finite number.")
     elif isinstance(value, int) and not -WHOLE <= value < WHOLE:
-        raise EntryError(entry, f"={brief(value)}: give a whole number below 2**63.")
+        raise EntryError(entry, f"={short_repr(value)}: give a whole number below 2**63.")
 
 
 def _validated(kind: type[Model], given: dict[str, Any]) -> Model:

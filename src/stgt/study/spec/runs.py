@@ -14,9 +14,9 @@ from stgt.algorithms import Algorithm
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.problems.tables import is_file
+from stgt.simulator.instance import validate
 from stgt.simulator.metrics import choose_metrics
 from stgt.simulator.run import combinations
-from stgt.simulator.setting import fitting
 from stgt.study.spec import (
     EntryError,
     Named,
@@ -242,7 +242,7 @@ def _fitting(made: Made, run: RunSpec, by: str | None) -> Made:
         except ValueError as error:
             raise about_argument(error, (), ("oracle",)) or EntryError(("oracle",), f": {error}") from None
     try:
-        fitting(algorithm, made.problem, made.topology, made.oracle)
+        validate(algorithm, made.problem, made.topology, made.oracle)
     except ValueError as error:
         gamma = about_argument(error, ("algorithm",), ("gamma",))
         raise gamma or about_argument(error, (), ("oracle",)) or EntryError(("algorithm",), f": {error}") from None

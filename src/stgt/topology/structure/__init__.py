@@ -1,14 +1,14 @@
 """How a topology is laid out, so that every engine can mix with its fastest kernel.
 
-A structure is data: it knows who hears whom at round r of a run, and imports no engine. Its `matrix` is the plain
-meaning, its `product` the kernel; they must agree. Random structures look their draws up from (seed, r), on NumPy or
-JAX alike.
+A structure is data: the matrices W_r of all rounds r of a run, independent of any engine. Its `matrix` is the
+definition, its `product` the kernel; they must agree. Random structures compute their draws from (seed, r), on NumPy
+and JAX alike.
 
-Convention: row i of W holds the weights node i applies to what it hears, its own included.
+Convention: row i of W holds the weights of what node i receives, and of its own value.
 """
 
 from stgt.topology.structure.base import Structure
-from stgt.topology.structure.drawn import AnyOf, Matching, Relayed, Sampled, Server, Unreliable
+from stgt.topology.structure.composed import Computed, Cyclic, TwoMatrices
 from stgt.topology.structure.lists import Gather, NeighbourLists, check_room, gather_from_steps, lists_from_matrices
 from stgt.topology.structure.moments import Moments
 from stgt.topology.structure.periodic import (
@@ -19,11 +19,10 @@ from stgt.topology.structure.periodic import (
     structure_from_lists,
     structure_from_matrices,
 )
-from stgt.topology.structure.push_pull import PushPull
-from stgt.topology.structure.turns import Computed, Turns
+from stgt.topology.structure.random import Matching, RandomChoice, Relayed, Sampled, Server, Unreliable
 
 __all__ = [
-    "AnyOf",
+    "RandomChoice",
     "Average",
     "Computed",
     "DENSE_UP_TO",
@@ -32,13 +31,13 @@ __all__ = [
     "Matching",
     "Moments",
     "NeighbourLists",
-    "PushPull",
+    "TwoMatrices",
     "Relayed",
     "Rolls",
     "Sampled",
     "Server",
     "Structure",
-    "Turns",
+    "Cyclic",
     "Unreliable",
     "check_room",
     "gather_from_steps",

@@ -1,4 +1,4 @@
-"""What an engine, and whoever describes a topology, may ask of its layout."""
+"""The interface of a structure: what engines, theory and reports use of a topology's layout."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from stgt._internal.hyper import Brief
+from stgt._internal.hyper import ShortRepr
 from stgt._internal.ops import Ops
-from stgt.topology.structure.moments import DRAWS, Moments, Rounds
+from stgt.topology.structure.moments import DRAWS, MeanOverRounds, Moments
 from stgt.topology.structure.norms import dense_norm
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Array = Any
 
 
-class Structure(Brief, ABC):
+class Structure(ShortRepr, ABC):
     """How the matrices W_0, W_1, … of a topology are laid out. A subclass is a frozen dataclass.
 
     `matrix`, `product` and `links` must be written, and then every engine runs it; the rest has a default. `seed` is
@@ -29,11 +29,11 @@ class Structure(Brief, ABC):
     Attributes:
         arrays: the fields that are numbers, arrays of them, or structures. All others are fixed when a program is
             compiled, and must be hashable.
-        drawn: is it random? If not, it is the same in every run.
+        random: does W_r depend on the seed of the run?
     """
 
     arrays: ClassVar[tuple[str, ...]] = ()
-    drawn: ClassVar[bool] = True
+    random: ClassVar[bool] = True
 
     @abstractmethod
     def matrix(self, r: int, seed: int) -> np.ndarray:
@@ -45,15 +45,15 @@ class Structure(Brief, ABC):
 
     @abstractmethod
     def links(self, ops: Ops, seed: Array, r: Array) -> Array:
-        """How many directed links carry a message in round r; with a server, the ways up and down of its workers."""
+        """How many directed links carry a message in round r; with a server, uploads and downloads of its workers."""
 
     def held_matrix(self, r: int, seed: int) -> np.ndarray:
-        """The rows along which a quantity held by a server travels; W_r without one."""
+        """The matrix that mixes what a server holds; W_r without a server."""
         return self.matrix(r, seed)
 
     @property
     def pushing(self) -> Structure:
-        """The layout by which what is `Sent(…, pushed=True)` travels: this one, unless it has two matrices a round."""
+        """The structure that mixes what is `Sent(…, pushed=True)`: this one, unless there are two matrices a round."""
         return self
 
     def norm(self, r: int, seed: int) -> float:
@@ -63,15 +63,15 @@ class Structure(Brief, ABC):
     def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
         """E[W] and E[W A Wᵀ] of the n nodes' matrix in rounds r ≡ phase (mod phases).
 
-        A random structure that does not know them has them estimated, from `draws` rounds of the run `seed`.
+        Where a random structure has no closed form they are estimated from `draws` rounds of the run `seed`.
         """
-        if not self.drawn:
-            return Rounds(self, n, [(phase, seed)], exact=True)
-        return Rounds(self, n, [(phase + k * self.phases, seed) for k in range(draws)], exact=False)
+        if not self.random:
+            return MeanOverRounds(self, n, [(phase, seed)], exact=True)
+        return MeanOverRounds(self, n, [(phase + k * self.phases, seed) for k in range(draws)], exact=False)
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Who hears whom in some round: nodes, and for each a node that it hears. None where each hears of all others
-        by the way it is made, or where it is not known."""
+        """The links of all rounds: receivers, and for each a sender. None where the union of all rounds is connected by
+        construction, or where the links are not known."""
         return None
 
     def neighbour_lists(self, name: str) -> NeighbourLists:
@@ -79,11 +79,11 @@ class Structure(Brief, ABC):
         raise ValueError(f"{name}: {type(self).__name__} has no neighbour lists; give a topology such as ring(8).")
 
     def active(self, xp: Any, seed: Array, r: Array) -> Array | None:
-        """The nodes that work in round r, as sorted indices; None if everybody does."""
+        """The nodes that compute in round r, as sorted indices; None if all do."""
         return None
 
     def listening(self, xp: Any, seed: Array, r: Array) -> Array | None:
-        """The nodes that are told what a server holds after round r, as indices; None if everybody is."""
+        """The nodes that receive what a server holds after round r, as indices; None if all do."""
         return None
 
     @property

@@ -1,4 +1,4 @@
-"""Layouts by neighbour lists: whom each node hears, and with which weight."""
+"""Structures by neighbour lists: from which nodes each node receives, and with which weights."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MOST_ENTRIES = 10**8  # longer neighbour lists would fill an ordinary machine's 
 
 
 class NeighbourLists(Structure):
-    """What the sparse structures share; a subclass writes `lists` only."""
+    """Base of the sparse structures; a subclass defines `lists` only."""
 
     @abstractmethod
     def lists(self, xp: Any, seed: Array, r: Array, back: bool = False) -> tuple[Array, Array]:
-        """Whom each node hears and with which weight, (index, weight), each (n, d); of W_rᵀ with `back`.
+        """The senders of each node and their weights, (index, weight), each (n, d); of W_rᵀ with `back`.
 
         Column 0 is the node itself; padding points at the node itself with weight 0.
         """
@@ -35,10 +35,10 @@ class NeighbourLists(Structure):
         index, weight = self.lists(ops.xp, seed, r, back)
         weight = weight.astype(v.dtype)
 
-        def heard(k: Array, total: Array) -> Array:
+        def add(k: Array, total: Array) -> Array:
             return total + weight[:, k, None] * v[index[:, k]]
 
-        return ops.loop(index.shape[1], heard, ops.xp.zeros_like(v))
+        return ops.loop(index.shape[1], add, ops.xp.zeros_like(v))
 
     def links(self, ops: Ops, seed: Array, r: Array) -> Array:
         xp = ops.xp
@@ -57,7 +57,7 @@ class Gather(NeighbourLists):
     """A periodic schedule as neighbour lists (T, n, d); `back_*` list the transposes, None where W is symmetric."""
 
     arrays = ("index", "weight", "back_index", "back_weight")
-    drawn = False
+    random = False
 
     index: Array
     weight: Array
@@ -109,7 +109,7 @@ def check_room(name: str, period: int, n: int, width: int) -> None:
     """A ValueError if lists (period, n, width) would be too long: one busy node pads the lists of all."""
     if period * n * width > MOST_ENTRIES:
         raise ValueError(
-            f"{name}: a node that hears {width - 1} others makes neighbour lists of {period * n * width:.2g} entries, "
+            f"{name}: a node with {width - 1} neighbours makes neighbour lists of {period * n * width:.2g} entries, "
             f"more than {MOST_ENTRIES:.0e}; use fewer nodes, a sparser graph, complete(n) or server(n)."
         )
 

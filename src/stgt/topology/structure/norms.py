@@ -1,4 +1,4 @@
-"""‖W − J‖₂ of one matrix, by the shortest way that its layout allows."""
+"""‖W − J‖₂ of one matrix, by the fastest algorithm for its structure."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def relayed_norm(n: int, size: int, both: int) -> float:
     """
     groups = [(1, 1, both), (1, 0, size - both), (0, 1, size - both), (0, 0, n - 2 * size + both)]
     groups = [group for group in groups if group[2]]
-    works, hears, count = (np.array(column, dtype=float) for column in zip(*groups, strict=True))
-    block = np.outer(hears, works) / size - 1.0 / n
-    block = np.sqrt(np.outer(count, count)) * block + np.diag(1.0 - hears)
-    idle_pair = any(count > 1 and not hears for _, hears, count in groups)
+    works, receives, count = (np.array(column, dtype=float) for column in zip(*groups, strict=True))
+    block = np.outer(receives, works) / size - 1.0 / n
+    block = np.sqrt(np.outer(count, count)) * block + np.diag(1.0 - receives)
+    idle_pair = any(count > 1 and not receives for _, receives, count in groups)
     return max(float(np.linalg.norm(block, 2)), float(idle_pair))
 
 
@@ -60,7 +60,7 @@ def lists_norm(index: np.ndarray, weight: np.ndarray) -> float:
     if n <= DENSE_UP_TO:
         return dense_norm(W.toarray())
     transposed = W.T.tocsr()
-    operator: Any = LinearOperator  # whose stub knows its subclasses' arguments only
+    operator: Any = LinearOperator  # the stub has the arguments of its subclasses only
     deviation = operator(
         W.shape,
         matvec=lambda x: W @ x - x.mean(),

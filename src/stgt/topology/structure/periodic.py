@@ -1,4 +1,4 @@
-"""Layouts of fixed schedules: the mean of all, circulants, plain matrices, and the choice between these and lists."""
+"""Structures of fixed schedules: the mean of all, circulants, plain matrices, and the choice of the fastest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DENSE_UP_TO = 64  # below this many nodes a dense product beats neighbour lists
 class Average(Structure):
     """W = J, the mean over all nodes."""
 
-    drawn = False
+    random = False
 
     n: int
 
@@ -41,10 +41,10 @@ class Average(Structure):
 
 @dataclass(frozen=True)
 class Rolls(Structure):
-    """A static circulant W: node i hears i + hop (mod n) with the hop's weight; hop 0 is the node itself."""
+    """A static circulant W: node i receives from i + hop (mod n) with the hop's weight; hop 0 is the node itself."""
 
     arrays = ("weights",)
-    drawn = False
+    random = False
 
     n: int
     hops: tuple[int, ...]
@@ -82,7 +82,7 @@ class Dense(Structure):
     """Any periodic schedule as matrices (T, n, n)."""
 
     arrays = ("matrices",)
-    drawn = False
+    random = False
 
     matrices: Array
 
@@ -106,8 +106,8 @@ class Dense(Structure):
         return lists_from_matrices(self.matrices)
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        node, heard = np.nonzero((self.matrices != 0).any(axis=0))
-        return node, heard
+        receivers, senders = np.nonzero((self.matrices != 0).any(axis=0))
+        return receivers, senders
 
 
 def structure_from_lists(lists: Gather) -> Structure:

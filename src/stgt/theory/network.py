@@ -1,4 +1,4 @@
-"""The rounds of a setting as affine maps v ← M v + b + B ξ of the whole network's state, applied and never written out.
+"""The rounds of an instance as affine maps v ← M v + b + B ξ of the whole network's state, without dense matrices.
 
 v holds the nodes one after the other, each with its fields, (n, k p). Columns go through a round together.
 """
@@ -14,8 +14,8 @@ from scipy import linalg
 
 from stgt._internal.checks import NotCovered
 from stgt._internal.ops import NUMPY
-from stgt.simulator.setting import Setting
-from stgt.theory.node_round import Curvature, Exchange, NodeRound, curvature, first_state, node_round
+from stgt.simulator.instance import Instance
+from stgt.theory.node_round import Curvature, MessageMap, NodeRound, curvature, first_state, node_round
 
 Array = np.ndarray
 DENSE_UP_TO = 256  # nodes; beyond, W_r is applied by its layout's own kernel
@@ -23,7 +23,7 @@ SHARES = 200  # nodes times fields up to which what is conserved may weigh nodes
 STAYS = 1e-12  # a sum that a round changes by less, relative to its size, is conserved
 
 
-class Rounds:
+class NetworkRounds:
     """The rounds of a period as operators, and the state before round 0.
 
     Attributes:
@@ -32,26 +32,27 @@ class Rounds:
         shape: (n, k p): nodes, and entries of a node's state.
     """
 
-    def __init__(self, setting: Setting, x0: Array, quadratic: Curvature | None = None) -> None:
-        self.setting, self.period = setting, setting.topology.period or 1
-        self.quadratic = quadratic = curvature(setting) if quadratic is None else quadratic
+    def __init__(self, instance: Instance, x0: Array, quadratic: Curvature | None = None) -> None:
+        self.instance, self.period = instance, instance.topology.period or 1
+        self.quadratic = quadratic = curvature(instance) if quadratic is None else quadratic
         self.rounds = self._rounds()
-        v, self._own, self._shared = first_state(setting, quadratic, x0)
+        v, self._own, self._shared = first_state(instance, quadratic, x0)
         self.start, self.shape = v.ravel(), v.shape
-        self.optimum, self.noisy = np.asarray(setting.problem.optimum), bool(quadratic.C.any())
+        self.optimum, self.noisy = np.asarray(instance.problem.optimum), bool(quadratic.C.any())
 
     def _rounds(self) -> list[NodeRound]:
         """The period's rounds. Where the method does not read the round's number, they are all alike but for W_r."""
-        if "round" not in self.setting.algorithm.reads:
-            return [node_round(self.setting, self.quadratic, 0)] * self.period
-        made = [node_round(self.setting, self.quadratic, r) for r in range(2 * self.period)]
+        algorithm = self.instance.algorithm
+        if "round" not in algorithm.reads:
+            return [node_round(self.instance, self.quadratic, 0)] * self.period
+        made = [node_round(self.instance, self.quadratic, r) for r in range(2 * self.period)]
         for now, later in zip(made[: self.period], made[self.period :], strict=True):
             if not np.allclose(now.G, later.G, rtol=1e-8) or not all(
                 np.allclose(one.F, other.F, rtol=1e-8)
                 for one, other in zip(now.exchanges, later.exchanges, strict=True)
             ):
                 raise NotCovered(
-                    f"{self.setting.algorithm.label} changes from round to round: give it constant stepsizes (decay=0)."
+                    f"{algorithm.label} changes from round to round: give it constant stepsizes (decay=0)."
                 )
         return made[: self.period]
 
@@ -59,7 +60,7 @@ class Rounds:
     def models(self) -> Array:
         """Where x is in v, (n, p) whole numbers."""
         n, size = self.shape
-        return size * np.arange(n)[:, None] + np.arange(self.setting.problem.p)
+        return size * np.arange(n)[:, None] + np.arange(self.instance.problem.p)
 
     @cached_property
     def mean(self) -> Array:
@@ -93,11 +94,11 @@ class Rounds:
     def pull(self, r: int, rows: Array) -> tuple[Array, Array]:
         """u M and u B Bᵀ for each row u of (k, D), in round r of the period."""
         round, (n, size) = self.rounds[r], self.shape
-        known = self._backward(r, rows.T.reshape(n, size, -1))
-        noise = known[:, size:]
+        weights = self._backward(r, rows.T.reshape(n, size, -1))
+        noise = weights[:, size:]
         root = round.noise_root
-        spread = self.forward(r, root @ (root.transpose(0, 2, 1) @ noise), slice(size, round.known))
-        return known[:, :size].reshape(n * size, -1).T, spread.reshape(n * size, -1).T
+        spread = self.forward(r, root @ (root.transpose(0, 2, 1) @ noise), slice(size, round.inputs))
+        return weights[:, :size].reshape(n * size, -1).T, spread.reshape(n * size, -1).T
 
     def noise_columns(self, r: int) -> Array:
         """B itself, (D, all noises of all nodes), where noise is additive."""
@@ -106,10 +107,10 @@ class Rounds:
     def columns_of_noise(self, r: int, root: Array | None = None) -> Array:
         """How the noises of all nodes enter v, (D, all of them); each node's through its `root` (n, q p, q p)."""
         round, (n, size) = self.rounds[r], self.shape
-        width = round.known - size
+        width = round.inputs - size
         columns = np.zeros((n, width, n, width))
         columns[np.arange(n), :, np.arange(n)] = np.eye(width) if root is None else root
-        there = self.forward(r, columns.reshape(n, width, -1), slice(size, round.known))
+        there = self.forward(r, columns.reshape(n, width, -1), slice(size, round.inputs))
         return there.reshape(n * size, -1)
 
     @property
@@ -132,85 +133,85 @@ class Rounds:
     @cached_property
     def conserved(self) -> Array:
         """Orthonormal rows (q p, D) of the sums over the nodes that no round changes: uM = u, u b = 0 and u B = 0."""
-        (n, size), p = self.shape, self.setting.problem.p
+        (n, size), p = self.shape, self.instance.problem.p
         return conserved_rows(all_shares(n, size // p), p, [partial(self.change, r) for r in range(self.period)])
 
     def conserves(self, rows: Array) -> bool:
-        """Do all rounds leave these sums alone?"""
+        """Are these sums conserved by all rounds?"""
         return all(np.abs(self.change(r, rows)).max(initial=0.0) <= 10 * STAYS for r in range(self.period))
 
     def change(self, r: int, rows: Array) -> Array:
-        """What round r does to the rows (k, D) of sums, (·, k): u M − u, u b, and how noise would enter, if any."""
+        """The change of the sums with rows u (k, D) in round r, (·, k): u M − u, u b, and the coefficients of noise."""
         n, size = self.shape
-        known = self._backward(r, rows.T.reshape(n, size, -1))
+        weights = self._backward(r, rows.T.reshape(n, size, -1))
         drift = rows @ self.advance(r, np.zeros_like(self.start))
-        moved = known[:, :size].reshape(n * size, -1) - rows.T
-        return np.concatenate([moved, known[:, size:].reshape(-1, len(rows)), drift[None]])
+        moved = weights[:, :size].reshape(n * size, -1) - rows.T
+        return np.concatenate([moved, weights[:, size:].reshape(-1, len(rows)), drift[None]])
 
     def forward(self, r: int, given: Array, place: slice, constant: Any = None) -> Array:
-        """v after round r, (n, k p, b), from what stands at `place` of what nodes know, (n, ·, b), all else being 0.
+        """v after round r, (n, k p, b), from the inputs at `place`, (n, ·, b); all others are 0.
 
         The round's constants are added `constant` times, a number or (n, 1, b)."""
         round = self.rounds[r]
-        knows = [(place, given)]
-        seen = round.known
+        inputs = [(place, given)]
+        seen = round.inputs
         for exchange in round.exchanges:
-            said = _apply(exchange.F, knows)
+            message = _apply(exchange.F, inputs)
             if constant is not None:
-                said = said + exchange.constant[:, :, None] * constant
-            knows.append((slice(seen, seen + said.shape[1]), self._mixed(r, said, exchange, back=False)))
-            seen += said.shape[1]
-        v = _apply(round.G, knows)
+                message = message + exchange.constant[:, :, None] * constant
+            inputs.append((slice(seen, seen + message.shape[1]), self._mixed(r, message, exchange, back=False)))
+            seen += message.shape[1]
+        v = _apply(round.G, inputs)
         return v if constant is None else v + round.constant[:, :, None] * constant
 
     def _backward(self, r: int, rows: Array) -> Array:
-        """The transpose: how rows (n, k p, b) of what comes after round r weigh what nodes knew, (n, known, b)."""
+        """The transpose of `forward`: rows (n, k p, b) after round r as weights of the nodes' inputs, (n, ·, b)."""
         round = self.rounds[r]
-        known = round.G.transpose(0, 2, 1) @ rows
-        seen = known.shape[1]
+        weights = round.G.transpose(0, 2, 1) @ rows
+        seen = weights.shape[1]
         for exchange in reversed(round.exchanges):
             width = exchange.F.shape[1]
-            said = self._mixed(r, known[:, seen - width : seen], exchange, back=True)
+            message = self._mixed(r, weights[:, seen - width : seen], exchange, back=True)
             seen -= width
-            known = known[:, :seen] + exchange.F.transpose(0, 2, 1) @ said
-        return known
+            weights = weights[:, :seen] + exchange.F.transpose(0, 2, 1) @ message
+        return weights
 
-    def _mixed(self, r: int, said: Array, exchange: Exchange, back: bool) -> Array:
-        """W_r times each field of a message (n, m p, b), W_rᵀ for one that travels against the edges, C_r for one that
-        is pushed; as often as the method mixes."""
-        for _ in range(self.setting.algorithm.gossips):
-            said = self._mixed_once(r, said, exchange, back)
-        return said
+    def _mixed(self, r: int, message: Array, exchange: MessageMap, back: bool) -> Array:
+        """W_r times each field of a message (n, m p, b), W_rᵀ for a transposed one, C_r for one that is pushed; as
+        often as the method mixes."""
+        for _ in range(self.instance.algorithm.gossips):
+            message = self._mixed_once(r, message, exchange, back)
+        return message
 
-    def _mixed_once(self, r: int, said: Array, exchange: Exchange, back: bool) -> Array:
+    def _mixed_once(self, r: int, message: Array, exchange: MessageMap, back: bool) -> Array:
         ways = list(zip(exchange.transposed, exchange.pushed, strict=True))
         if len(set(ways)) == 1:
             ((transposed, pushed),) = set(ways)
-            return self._product(r, said, back != transposed, pushed)
-        p = said.shape[1] // len(ways)
+            return self._product(r, message, back != transposed, pushed)
+        p = message.shape[1] // len(ways)
         parts = [
-            self._product(r, said[:, k * p : (k + 1) * p], back != transposed, pushed)
+            self._product(r, message[:, k * p : (k + 1) * p], back != transposed, pushed)
             for k, (transposed, pushed) in enumerate(ways)
         ]
         return np.concatenate(parts, axis=1)
 
-    def _product(self, r: int, said: Array, back: bool, pushed: bool) -> Array:
-        n = len(said)
-        flat = said.reshape(n, -1)
+    def _product(self, r: int, message: Array, back: bool, pushed: bool) -> Array:
+        n = len(message)
+        flat = message.reshape(n, -1)
         if n <= DENSE_UP_TO:
             W = (self.pushing if pushed else self.matrices)[r]
-            return ((W.T if back else W) @ flat).reshape(said.shape)
-        structure, seed = self.setting.topology.structure, np.uint32(self.setting.topology.seed)
+            return ((W.T if back else W) @ flat).reshape(message.shape)
+        structure, seed = self.instance.topology.structure, np.uint32(self.instance.topology.seed)
         structure = structure.pushing if pushed else structure
-        return np.asarray(structure.product(NUMPY, seed, r, flat, back)).reshape(said.shape)
+        return np.asarray(structure.product(NUMPY, seed, r, flat, back)).reshape(message.shape)
 
     @cached_property
     def matrices(self) -> list[Array]:
-        return [self.setting.topology.matrix(r) for r in range(self.period)]
+        return [self.instance.topology.matrix(r) for r in range(self.period)]
 
     @cached_property
     def pushing(self) -> list[Array]:
-        return [self.setting.topology.matrix(r, pushed=True) for r in range(self.period)]
+        return [self.instance.topology.matrix(r, pushed=True) for r in range(self.period)]
 
 
 def conserved_rows(shares: Array, p: int, changes: Iterable[Callable[[Array], Array]]) -> Array:
@@ -243,9 +244,9 @@ def _sums(shares: Array, p: int) -> Array:
     return np.kron(shares, np.eye(p))
 
 
-def _apply(maps: Array, knows: list[tuple[slice, Array]]) -> Array:
-    """A map of all that is known, whose other entries are 0."""
-    return sum((maps[:, :, place] @ given for place, given in knows), start=np.zeros(()))
+def _apply(maps: Array, inputs: list[tuple[slice, Array]]) -> Array:
+    """A linear map of the given inputs; all others are 0."""
+    return sum((maps[:, :, place] @ given for place, given in inputs), start=np.zeros(()))
 
 
 def _kernel(change: Array) -> Array:

@@ -1,4 +1,4 @@
-"""An algorithm on a problem over a topology, with its oracle: checked to fit together."""
+"""An algorithm on a problem over a topology, with its oracle, and the checks that they fit together."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from stgt.oracles import ORACLES, Oracle, default_oracle
 from stgt.problems.base import Problem
 from stgt.topology import Topology
 
-EIGENVALUES_UP_TO = 2000  # nodes of a fixed graph whose eigenvalues are looked at where a method asks for it
+EIGENVALUES_UP_TO = 2000  # nodes up to which the eigenvalues of a fixed graph are checked, for methods that need it
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
-    """What is run or predicted."""
+class Instance:
+    """An algorithm, a problem, a topology and an oracle that fit together: what is simulated or predicted."""
 
     algorithm: Algorithm
     problem: Problem
@@ -33,25 +33,25 @@ class Setting:
 
     @property
     def tosses(self) -> bool:
-        """May a round end without communication, by a coin?"""
+        """Does a coin decide if a round ends with communication?"""
         return self.algorithm.coin and self.algorithm.talks < 1
 
 
-def fitting(algorithm: Any, problem: Any, topology: Any, oracle: Any = None) -> Setting:
-    """The setting, if its parts fit together; a ValueError says what is wrong and which argument to change."""
-    return all_fitting([algorithm], problem, topology, oracle)[0]
+def validate(algorithm: Any, problem: Any, topology: Any, oracle: Any = None) -> Instance:
+    """The instance of these parts; a ValueError if they do not fit together."""
+    return validate_all([algorithm], problem, topology, oracle)[0]
 
 
-def all_fitting(algorithms: Iterable[Any], problem: Any, topology: Any, oracle: Any = None) -> tuple[Setting, ...]:
-    """The same for several algorithms; what takes time is done once."""
-    settings = tuple(_fitting(algorithm, problem, topology, oracle) for algorithm in algorithms)
+def validate_all(algorithms: Iterable[Any], problem: Any, topology: Any, oracle: Any = None) -> tuple[Instance, ...]:
+    """Instances of several algorithms; checks of the problem that take time are made once."""
+    instances = tuple(_validate(algorithm, problem, topology, oracle) for algorithm in algorithms)
     check_unchanged = getattr(problem.model, "check_unchanged", None)
     if check_unchanged is not None:
         check_unchanged()
-    return settings
+    return instances
 
 
-def _fitting(algorithm: Any, problem: Any, topology: Any, oracle: Any) -> Setting:
+def _validate(algorithm: Any, problem: Any, topology: Any, oracle: Any) -> Instance:
     check_algorithm_object(algorithm, "stgt.STGT(gamma=0.1, tau=10)")
     check_problem_object(problem)
     check_topology_object(topology)
@@ -66,7 +66,7 @@ def _fitting(algorithm: Any, problem: Any, topology: Any, oracle: Any) -> Settin
         raise ValueError(f"topology has n={topology.n} nodes, but problem has n={problem.n}: make them equal.")
     chosen = _choose_oracle(algorithm, problem, oracle)
     chosen.check(problem)
-    return Setting(algorithm, problem, topology, chosen)
+    return Instance(algorithm, problem, topology, chosen)
 
 
 def check_constant_stepsize(algorithm: Algorithm) -> None:
@@ -120,7 +120,7 @@ def check_fit(algorithm: Algorithm, topology: Topology) -> None:
         one, other = topology.strangers
         advice = "let the server call two at least" if topology.has_server else "join them by links"
         raise ValueError(
-            f"nodes {one} and {other} of {topology.name} never hear of each other, not even through others: {advice}."
+            f"nodes {one} and {other} of {topology.name} never exchange anything, not even through others: {advice}."
         )
     if algorithm.symmetric_only and not topology.symmetric:
         raise ValueError(
@@ -145,7 +145,7 @@ def _choose_oracle(algorithm: Algorithm, problem: Problem, oracle: Any) -> Oracl
         return default_oracle(problem) if oracle is None else oracle
     required = ORACLES[algorithm.oracle](**algorithm.oracle_options)
     if problem.counts is None and not problem.noisy and oracle is None:
-        return default_oracle(problem)  # one sample a node, f_i itself, of which the estimate is the exact gradient
+        return default_oracle(problem)  # f_i is one sample: variance reduction gives the exact gradient
     if oracle is not None and oracle != required:
         raise ValueError(f"oracle={oracle}: {algorithm.label} is made of {required}; leave oracle out.")
     return required

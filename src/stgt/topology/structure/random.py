@@ -1,4 +1,4 @@
-"""Layouts drawn anew each round: one of a few, matchings, failing links and nodes, servers that call some workers."""
+"""Structures that are drawn each round: one of a few, matchings, failing links and nodes, servers that call workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from stgt._internal.checks import NotCovered
 from stgt._internal.randomness import (
-    STREAM_ANY_OF,
+    STREAM_CHOICE,
     STREAM_LINKS,
     STREAM_MATCHING,
     STREAM_NODES,
@@ -22,14 +22,21 @@ from stgt._internal.randomness import (
     words,
 )
 from stgt.topology.structure.base import Array, Structure
-from stgt.topology.structure.laws import CalledMoments, FailingMoments, FailingPairMoments, PairMoments
 from stgt.topology.structure.lists import Gather, NeighbourLists
-from stgt.topology.structure.moments import DRAWS, Moments, Rounds
+from stgt.topology.structure.moments import (
+    DRAWS,
+    CalledMoments,
+    FailingMoments,
+    FailingPairMoments,
+    MeanOverRounds,
+    Moments,
+    PairMoments,
+)
 from stgt.topology.structure.norms import relayed_norm
 
 
 @dataclass(frozen=True, eq=False)
-class AnyOf(Structure):
+class RandomChoice(Structure):
     """One of the first `count` rounds of `base`, which has that period, each equally likely."""
 
     arrays = ("base",)
@@ -50,13 +57,13 @@ class AnyOf(Structure):
         return self.base.links(ops, seed, self._which(ops.xp, seed, r))
 
     def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
-        return Rounds(self.base, n, [(k, seed) for k in range(self.count)], exact=True)
+        return MeanOverRounds(self.base, n, [(k, seed) for k in range(self.count)], exact=True)
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
         return self.base.pairs()
 
     def _which(self, xp: Any, seed: Array, r: Array) -> Array:
-        word, _ = words(xp, seed, r, 0, 0, STREAM_ANY_OF)
+        word, _ = words(xp, seed, r, 0, 0, STREAM_CHOICE)
         return (word[0] % np.uint32(self.count)).astype(np.int32)
 
 
@@ -92,7 +99,7 @@ class Unreliable(NeighbourLists):
         index, weight = self.base.lists(xp, seed, r)
         n = index.shape[0]
         here = xp.arange(n)[:, None]
-        # Both ends look the same draw up, so they agree without a word.
+        # Both ends compute the same draw, so that they agree without communication.
         ticket, _ = words(xp, seed, r, xp.minimum(index, here), xp.maximum(index, here), STREAM_LINKS)
         fate, _ = words(xp, seed, r, xp.arange(n), 0, STREAM_NODES)
         reachable = unit(fate, np.float32) >= self.node
@@ -122,13 +129,13 @@ class Unreliable(NeighbourLists):
 
 @dataclass(frozen=True)
 class Server(Structure):
-    """What structures with a server share: it calls `size` of n workers a round, and their mean is what is heard."""
+    """Base of the structures with a server, which calls `size` of n workers a round and sends their mean."""
 
     n: int
     size: int
 
     @abstractmethod
-    def hearing(self, xp: Any, seed: Array, r: Array) -> Array:
+    def receivers(self, xp: Any, seed: Array, r: Array) -> Array:
         """The nodes whose own copy becomes the mean of the workers, as indices; the others keep what they have."""
 
     def queue(self, xp: Any, seed: Array, r: Array) -> Array:
@@ -143,47 +150,47 @@ class Server(Structure):
         return self.size
 
     def matrix(self, r: int, seed: int) -> np.ndarray:
-        said, heard = self._flags(np, seed, r)
-        return np.outer(heard, said) / self.size + np.diag(1.0 - heard)
+        senders, receivers = self._flags(np, seed, r)
+        return np.outer(receivers, senders) / self.size + np.diag(1.0 - receivers)
 
     def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
-        said, heard = (flags.astype(v.dtype)[:, None] for flags in self._flags(ops.xp, seed, r))
-        left, right = (said, heard) if back else (heard, said)
-        return left * ((right * v).sum(axis=0) / self.size) + (1 - heard) * v
+        senders, receivers = (flags.astype(v.dtype)[:, None] for flags in self._flags(ops.xp, seed, r))
+        left, right = (senders, receivers) if back else (receivers, senders)
+        return left * ((right * v).sum(axis=0) / self.size) + (1 - receivers) * v
 
     def links(self, ops: Ops, seed: Array, r: Array) -> Array:
         return ops.xp.asarray(2 * self.size, float)
 
     def neighbour_lists(self, name: str) -> NeighbourLists:
-        raise ValueError(f"{name} has a server: give a topology in which nodes talk to each other.")
+        raise ValueError(f"{name} has a server: give a topology in which nodes send to each other.")
 
     def _flags(self, xp: Any, seed: Array, r: Array) -> tuple[Array, Array]:
-        """1 for those who speak and 0 for the others, and the same for those who hear, (n,) each."""
+        """1 for the senders and 0 for the others, and the same for the receivers, (n,) each."""
         nodes = xp.arange(self.n)
-        said, heard = self.active(xp, seed, r), self.hearing(xp, seed, r)
-        return xp.isin(nodes, said).astype(float), xp.isin(nodes, heard).astype(float)
+        senders, receivers = self.active(xp, seed, r), self.receivers(xp, seed, r)
+        return xp.isin(nodes, senders).astype(float), xp.isin(nodes, receivers).astype(float)
 
 
 @dataclass(frozen=True)
 class Sampled(Server):
     """A server that calls `size` of n workers a round: they average among themselves, the others keep what they have.
 
-    What the server itself holds (`held`) becomes the workers' mean, whoever asks for it next.
+    What the server itself holds (`held`) becomes the workers' mean, which the workers of any later round receive.
     """
 
-    def hearing(self, xp: Any, seed: Array, r: Array) -> Array:
+    def receivers(self, xp: Any, seed: Array, r: Array) -> Array:
         return self.active(xp, seed, r)
 
     def held_matrix(self, r: int, seed: int) -> np.ndarray:
-        said, _ = self._flags(np, seed, r)
-        return np.outer(np.ones(self.n), said) / self.size
+        senders, _ = self._flags(np, seed, r)
+        return np.outer(np.ones(self.n), senders) / self.size
 
     def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
         return CalledMoments(n, self.size) if type(self) is Sampled else super().moments(n, phase, seed, draws)
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
-        nobody = np.zeros(0, dtype=np.int32)
-        return (nobody, nobody) if self.size == 1 < self.n else None  # one who is called alone averages with nobody
+        none = np.zeros(0, dtype=np.int32)
+        return (none, none) if self.size == 1 < self.n else None  # a single worker averages with no other
 
     def norm(self, r: int, seed: int) -> float:
         return float(self.size < self.n)  # W_r and J are projections, and W_r J = J
@@ -193,11 +200,11 @@ class Sampled(Server):
 class Relayed(Server):
     """Eq_Wr: the workers of this round pass their mean on to the workers of the next. Row-stochastic only."""
 
-    def hearing(self, xp: Any, seed: Array, r: Array) -> Array:
+    def receivers(self, xp: Any, seed: Array, r: Array) -> Array:
         return self.active(xp, seed, r + 1)
 
     def listening(self, xp: Any, seed: Array, r: Array) -> Array:
-        return self.hearing(xp, seed, r)
+        return self.receivers(xp, seed, r)
 
     def moments(self, n: int, phase: int = 0, seed: int = 0, draws: int = DRAWS) -> Moments:
         if self.size == n:

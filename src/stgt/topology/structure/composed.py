@@ -1,4 +1,4 @@
-"""Layouts made of others: structures that take turns, and matrices that a function computes."""
+"""Structures made of others: a cycle of them, a pair of row- and column-stochastic ones; and computed matrices."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from stgt.topology.structure.moments import DRAWS, Moments
 
 
 @dataclass(frozen=True, eq=False)
-class Turns(Structure):
-    """Item r mod T in round r; `seeds` (T,) are the items' own, `cycles` their `phases`.
+class Cyclic(Structure):
+    """Item r mod T in round r; `seeds` (T,) are those of the items, `cycles` their `phases`.
 
-    An item asked in round r answers for its own round r·c + (r div T) mod c, c its cycle: so it goes through its cycle
-    one step at a turn, whatever T is, and never draws for the same number twice.
+    In round r the item uses its own round r·c + (r div T) mod c, with c its number of phases. So it advances by one
+    phase each time, whatever T is, and never draws twice for the same round number.
     """
 
     arrays = ("items", "seeds")
@@ -62,8 +62,8 @@ class Turns(Structure):
         known = [pairs for pairs in found if pairs is not None]
         if len(known) < len(found):
             return None
-        node, heard = (np.concatenate(side) for side in zip(*known, strict=True))
-        return node, heard
+        receivers, senders = (np.concatenate(side) for side in zip(*known, strict=True))
+        return receivers, senders
 
     def neighbour_lists(self, name: str) -> NeighbourLists:
         raise ValueError(
@@ -85,15 +85,46 @@ class Turns(Structure):
         return r * self.cycles[k] + r // len(self.items) % self.cycles[k]
 
     def _seed(self, xp: Any, k: int, seed: Array) -> Array:
-        # As arrays: a sum of two NumPy scalars warns where it passes 2**32, though that is meant.
+        # As arrays: a sum of two NumPy scalars warns where it wraps at 2**32, which is intended.
         return (xp.asarray(self.seeds)[k : k + 1] + xp.asarray(seed, np.uint32))[0]
 
 
 @dataclass(frozen=True, eq=False)
-class Computed(Structure):
-    """W_r = function(r, seed), checked already, by Python and NumPy whenever it is asked for. It need never repeat."""
+class TwoMatrices(Structure):
+    """A row-stochastic W_r, `pull`, and a column-stochastic one, `push`, which mixes what is `Sent(…, pushed=True)`."""
 
-    drawn = False
+    arrays = ("pull", "push")
+    random = False
+
+    pull: Structure
+    push: Structure
+
+    @property
+    def pushing(self) -> Structure:
+        return self.push
+
+    @property
+    def phases(self) -> int:
+        return int(np.lcm(self.pull.phases, self.push.phases))
+
+    def matrix(self, r: int, seed: int) -> np.ndarray:
+        return self.pull.matrix(r, seed)
+
+    def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
+        return self.pull.product(ops, seed, r, v, back)
+
+    def links(self, ops: Ops, seed: Array, r: Array) -> Array:
+        return self.pull.links(ops, seed, r)
+
+    def norm(self, r: int, seed: int) -> float:
+        return self.pull.norm(r, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Computed(Structure):
+    """W_r = function(r, seed), computed by Python and NumPy whenever it is needed. It need not be periodic."""
+
+    random = False
 
     name: str
     function: Callable[[int, int], np.ndarray]
@@ -118,8 +149,8 @@ class Computed(Structure):
 
 
 def never_repeats(name: str) -> str:
-    """The sentence that refuses a topology that neither repeats nor is random."""
+    """The error text for a topology that is neither periodic nor random."""
     return (
-        f"{name} has no period, so that nothing can be compiled or said of all its rounds: give period=… to "
+        f"{name} has no period, so that nothing can be compiled or predicted for all its rounds: give period=… to "
         'topology.schedule, or run it with engine="numpy".'
     )
