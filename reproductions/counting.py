@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reproductions.counting_problem import Counting
 from stgt._internal.ops import NUMPY
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
@@ -14,6 +13,7 @@ from stgt.simulator import Trace, simulate
 from stgt.simulator.drive import interrupts_as_ever
 from stgt.simulator.setting import fitting
 from stgt.study.spec.runs import Made
+from stgt.testing import CountingModel
 from stgt.topology import Topology
 
 
@@ -52,7 +52,7 @@ def count(made: Made, period: int) -> Counted:
     n, p = problem.n, problem.p
     counts, traces = [], []
     for rounds in (0, period, 2 * period):
-        model = Counting(problem.model)
+        model = CountingModel(problem.model)
         traces.append(reference(algorithm, replace(problem, model=model), topology, rounds))
         counts.append(model.count / n)
     steps, links = period * algorithm.tau, n * (1 if topology.has_server else topology.degree)

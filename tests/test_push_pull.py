@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import stgt
 from catalogue import instances, logistic, quadratic, two_matrices
 from stgt.testing import check_topology
-from stgt.testing.elsewhere import torch_difference
+from stgt.testing.engines import torch_difference
 from stgt.theory import spectral_radius, steady_state
 from stgt.topology import push_pull
 

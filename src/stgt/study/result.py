@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,46 +101,44 @@ def _made(folder: Folder, method: str) -> Made | str:
         return str(error)
 
 
-def _advice(trace: Trace, made: Any, progress: Progress) -> Advice | str:
-    """What the theory says, as far as it says it soon: a page is not to wait for minutes."""
-    if isinstance(made, str):
-        return made
+def _advice(trace: Trace, built: Any, progress: Progress) -> Advice | str:
+    """What the theory predicts, or why there is no prediction. A page waits PATIENCE seconds for it at most.
+
+    It is computed in a thread of its own. A computation that takes longer is given up: its result is not used, and it
+    ends with the process, or earlier at the next report of its progress.
+    """
+    if isinstance(built, str):
+        return built
     from stgt.theory import check  # it takes as long to load as a short run
 
-    parts = (trace.algorithm, made.problem, made.topology)
-    found: Advice | str = f"no answer within {PATIENCE} s: `stgt check` takes its time"
-    began = time.monotonic()
-    try:
-        with _at_most(PATIENCE):
-            found = check(*parts, oracle=made.oracle, stepsizes=False)
+    parts = (trace.algorithm, built.problem, built.topology)
+    found: list[Advice | BaseException] = []
+    given_up = threading.Event()
+
+    def tick(done: float, total: float) -> None:
+        if given_up.is_set():
+            raise TimeoutError
+        progress(done, total)
+
+    def compute() -> None:
+        began = time.monotonic()
+        try:
+            found.append(check(*parts, oracle=built.oracle, stepsizes=False))
             if time.monotonic() - began < SOON:
-                found = check(*parts, oracle=made.oracle, progress=progress)
-    except _TooLongError:
-        pass
-    except ValueError as error:
-        found = str(error)
+                found.append(check(*parts, oracle=built.oracle, progress=tick))
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=compute, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    given_up.set()
     progress(1, 1)
-    return found
-
-
-class _TooLongError(Exception):
-    """Patience is at its end."""
-
-
-@contextmanager
-def _at_most(seconds: int) -> Iterator[None]:
-    """Raises _TooLongError after so many seconds, where there are alarms and this is the main thread."""
-    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ring(*_: Any) -> None:
-        raise _TooLongError
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # and again, where a callback swallows it
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    if not found:
+        return f"no prediction within {PATIENCE} s; `stgt check` computes without a limit"
+    answer = found[-1]
+    if isinstance(answer, ValueError):
+        return str(answer)
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
