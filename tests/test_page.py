@@ -76,7 +76,7 @@ def test_what_a_page_says(tmp_path):
     fast, slow = (4.0**-19 + 4.0**-20) / 2, ((9 / 16) ** 19 + (9 / 16) ** 20) / 2
     assert f"fast wins with a residual of {fast:.3g}; next is slow with {slow:.3g}" in shown.words
     assert shown.words.index("gamma=0.5") < shown.words.index("gamma=0.25"), "the winner first"
-    for words in ("rounds = 20", "python 3.11", "complete(2)", "lowest residual", "What the theory warns of"):
+    for words in ("rounds = 20", "python 3.11", "complete(2)", "lowest residual", "Warnings of the theory"):
         assert words in shown.words
     assert [one["name"] for one in shown.data["studies"][0]["curves"]] == ["fast, gamma=0.5", "slow, gamma=0.25"]
     assert len([one for one in shown.elements if one[0] == "h1"]) == 1
@@ -251,7 +251,7 @@ def test_the_grid_of_a_sweep():
     assert [ends[gamma]["best"] for gamma in ends] == [False, True, False]
     assert [one["name"] for one in curves(found)] == [f"D-PSGD, gamma={gamma}" for gamma in ("0.25", "0.5", "3")]
     shown = read(found)
-    assert "What the grid says" in shown.words
+    assert "Final errors over the grid" in shown.words
     assert "All 3 runs" in shown.words
     many = study({"D-PSGD": descents(list(np.linspace(0.1, 0.5, 21)), rounds=2)}, kind="sweep")
     assert "Of 21 runs, more than 20, the best of each method is drawn." in read(many).words
@@ -263,7 +263,7 @@ def test_predictions_and_warnings():
 
     advice = {"fast": check(FAST.algorithm, LINE, BOTH), "slow": "its rounds depend on each other."}
     shown = read(study({"fast": FAST, "slow": SLOW}, advice=advice))
-    for words in ("yes (0.5)", "slow Nothing is said: its rounds depend on each other."):
+    for words in ("yes (0.5)", "slow No prediction: its rounds depend on each other."):
         assert words in shown.words
     wild = descent(2.5)
     unstable = read(study({"wild": wild}, advice={"wild": check(wild.algorithm, LINE, BOTH)}))
@@ -324,7 +324,7 @@ def test_a_method_that_did_not_measure_what_is_judged_is_last():
         (stgt.topology.one_peer_exponential(8), "period 3", 3),
         (stgt.topology.random_matching(6), "the first 12 rounds are drawn", 12),
         (stgt.topology.server(9, sampled=2), "a server calls 2 of 9 workers a round", 12),
-        (stgt.topology.ring(65), "No picture: more than 64 nodes.", 0),
+        (stgt.topology.ring(65), "No picture: 65 nodes are more than the 64 that are drawn.", 0),
     ],
 )
 def test_graphs(topology, words, rounds):

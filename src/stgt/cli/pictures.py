@@ -14,7 +14,7 @@ from stgt._internal.progress import bar
 from stgt.cli.common import Imports, app, complete_topologies, console, import_scripts, number, say
 
 if TYPE_CHECKING:
-    from stgt.study.report.topology_stats import Portrait
+    from stgt.study.report.topology_stats import TopologyStats
 
 ENDINGS = (".png", ".pdf", ".gif")
 
@@ -43,8 +43,8 @@ def topology(
         stgt topology one_peer_exponential --n 16 -o peers.png
         stgt topology random_matching --n 20 --set seed=7 --rounds 30
     """
-    from stgt.study.report.topology_figure import animate, draw_portrait
-    from stgt.study.report.topology_stats import portrait
+    from stgt.study.report.topology_figure import animate, draw_topology
+    from stgt.study.report.topology_stats import topology_stats
     from stgt.study.spec import make_topology
 
     import_scripts(scripts)
@@ -55,11 +55,11 @@ def topology(
     there = [path for path in files if path.exists()]
     if there and not force:
         raise ValueError(f"out {there[0]} exists: give another file, or force=True to overwrite it.")
-    found = portrait(made, rounds)
+    found = topology_stats(made, rounds)
     if not as_json:
         console.print(_table(found))
     with bar(f"drawing {made.name}"):
-        written = draw_portrait(found, stem)
+        written = draw_topology(found, stem)
         if changes and found.drawing is not None:
             written.append(animate(found, files[2]))
     if as_json:
@@ -91,7 +91,7 @@ def _stem(out: Path) -> Path:
     return out.with_suffix("") if out.suffix in ENDINGS else out
 
 
-def _table(found: Portrait) -> Table:
+def _table(found: TopologyStats) -> Table:
     from stgt.study.report.topology_stats import messages, near_one
 
     topology, rho = found.topology, found.rho
@@ -124,7 +124,7 @@ def _table(found: Portrait) -> Table:
     return table
 
 
-def _plain(found: Portrait) -> dict[str, Any]:
+def _plain(found: TopologyStats) -> dict[str, Any]:
     topology = found.topology
     return {
         "name": topology.name,

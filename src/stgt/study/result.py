@@ -62,7 +62,7 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
     made = {name: _made(folder, name) for name in found.runs}
     ticks = split_progress(progress, [1.0] * len(made))
     advice = {
-        name: _advice(found.best[name], one, tick) if theory else "it was not asked"
+        name: _advice(found.best[name], one, tick) if theory else "it was not asked for"
         for (name, one), tick in zip(made.items(), ticks, strict=True)
     }
     record = folder.record

@@ -176,7 +176,7 @@ class Topology:
         return self.name
 
     def _repr_html_(self) -> str:
-        from stgt.topology.picture import topology_html
+        from stgt.topology.html import topology_html
 
         return topology_html(self)
 

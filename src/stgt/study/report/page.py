@@ -17,7 +17,7 @@ from stgt._internal.markup import said
 from stgt.simulator.trace import MEANING
 from stgt.study.report.downsample import curves, is_best, points
 from stgt.study.report.figures import meaning
-from stgt.study.report.sections import navigation, overview_html, study_html
+from stgt.study.report.html import navigation, overview_html, study_html
 from stgt.study.report.study import Study
 
 KINDS = ("run", "sweep", "compare")

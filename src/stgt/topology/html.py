@@ -6,20 +6,19 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from stgt._internal.markup import FAINT, element, label, line, many, said, svg
-from stgt.topology.structure import Server
+from stgt.topology.layout import Layout, layout
 
 if TYPE_CHECKING:
     from stgt.topology.base import Topology
 
 MOST_NODES = 64
 MOST_ROUNDS = 8  # of a period, drawn side by side
-MOST_LINES = 1000  # in all
+MOST_LINES = 1000
 MOST_HEADS = 100  # of a picture; more would hide the nodes, and the words say that it is directed
 LARGE, SMALL = 170, 112  # pixels of a picture alone, and of one of several
 MARGIN, CAPTION = 8, 16
+SERVER = 7.0  # half of the side of its square
 Point = tuple[float, float]
 
 
@@ -28,9 +27,7 @@ def topology_html(topology: Topology) -> str:
     name = line(element("b", said(topology.name)))
     try:
         below = _pictures(topology)
-    except (
-        Exception
-    ) as error:  # there are too many, or a user's function fails; what is known in words is shown all the same
+    except Exception as error:  # there are too many, or a user's function fails: the facts are shown all the same
         below = line(said(f"no picture: {error}"), faint=True)
     return element("div", name, line(*(said(fact) for fact in facts(topology))), below)
 
@@ -62,71 +59,31 @@ def _pictures(topology: Topology) -> str:
 
 
 def pictures(topology: Topology, rounds: Iterable[int], size: float) -> list[str]:
-    """A picture of each of the rounds, drawn alike; a ValueError says why there is none."""
-    if topology.n > MOST_NODES:
-        raise ValueError(f"more than {MOST_NODES} nodes")
+    """A picture of each of the rounds, drawn alike; NotCovered says why there is none."""
+    rounds = list(rounds)
+    drawn = layout(topology, rounds, most_nodes=MOST_NODES, most_lines=MOST_LINES, most_heads=MOST_HEADS)
+    return [_picture(drawn, r, size) for r in rounds]
+
+
+def _picture(drawn: Layout, r: int, size: float) -> str:
+    """The links of a round; heads, if there are any, are at the receivers."""
+    topology, n, reach = drawn.topology, drawn.topology.n, size / 2 - MARGIN
+    places: list[Point] = [(size / 2 + reach * x, size / 2 - reach * y) for x, y in drawn.places.tolist()]
+    radius = max(1.8, min(size / 34, 0.3 * reach * math.pi / n + 1))
+    radii = [radius] * n + [SERVER]
+    inside = [_lines([(places[j], places[i]) for i, j in drawn.lines(r)])]
+    if drawn.arrows:
+        inside += [_head(places[i], places[j], radii[j]) for i, j in drawn.links(r)]
+    working = drawn.working(r)
+    inside += [_node(places[i], radius, busy=bool(working[i])) for i in range(n)]
     if topology.has_server:
-        return [_server(topology, r, size) for r in rounds]
-    heard = {r: (topology.matrix(r) != 0) | (topology.matrix(r, pushed=True) != 0) for r in rounds}
-    for links in heard.values():
-        np.fill_diagonal(links, False)
-    if sum(int(np.triu(links | links.T).sum()) for links in heard.values()) > MOST_LINES:
-        raise ValueError("too many links")
-    mutual = all(np.array_equal(links, links.T) for links in heard.values())
-    most = max(int(links.sum()) for links in heard.values())
-    arrows = not mutual and topology.n <= MOST_NODES // 2 and most <= MOST_HEADS
-    return [
-        _picture(size, f"{topology.name}, round {r}", _caption(topology, r), *_peers(links, size, arrows))
-        for r, links in heard.items()
-    ]
-
-
-def _caption(topology: Topology, r: int) -> str:
-    return "" if topology.period == 1 else f"round {r}"
-
-
-def _picture(size: float, title: str, caption: str, *inside: str) -> str:
+        corner = size / 2 - SERVER
+        look = {"width": 2 * SERVER, "height": 2 * SERVER, "rx": 2, "fill": "currentColor"}
+        inside.append(element("rect", x=corner, y=corner, **look))
+    caption = "" if topology.period == 1 else f"round {r}"
     below = CAPTION if caption else 0
     words = [label(size / 2, size + below / 2 - 2, caption, "middle", faint=True)] if caption else []
-    return svg(size, size + below, title, *inside, *words)
-
-
-def _peers(links: np.ndarray, size: float, arrows: bool) -> list[str]:
-    """Lines between the nodes that hear each other, and heads at the ends that hear where not all are mutual."""
-    places, radius = _circle(len(links), size)
-    pairs = np.argwhere(np.triu(links | links.T))
-    drawn = [_lines([(places[i], places[j]) for i, j in pairs])]
-    if arrows:
-        drawn += [_head(places[j], places[i], radius) for i, j in np.argwhere(links)]
-    return drawn + [_node(place, radius) for place in places]
-
-
-def _server(topology: Topology, r: int, size: float) -> str:
-    """Spokes between the server and the workers of a round; heads where those who speak and who hear differ."""
-    structure, n = topology.structure, topology.n
-    speaks = topology.active(r)
-    hears = speaks
-    if isinstance(structure, Server):
-        hears = np.isin(np.arange(n), structure.hearing(np, topology.seed, r))
-    places, radius = _circle(n, size)
-    middle, half = (size / 2, size / 2), 7.0
-    drawn = [_lines([(middle, places[i]) for i in np.flatnonzero(speaks | hears)])]
-    if not np.array_equal(speaks, hears):
-        drawn += [_head(places[i], middle, half) for i in np.flatnonzero(speaks)]
-        drawn += [_head(middle, places[i], radius) for i in np.flatnonzero(hears)]
-    drawn += [_node(places[i], radius, busy=bool(speaks[i] | hears[i])) for i in range(n)]
-    corner = size / 2 - half
-    drawn.append(element("rect", x=corner, y=corner, width=2 * half, height=2 * half, rx=2, fill="currentColor"))
-    return _picture(size, f"{topology.name}, round {r}", _caption(topology, r), *drawn)
-
-
-def _circle(n: int, size: float) -> tuple[list[Point], float]:
-    """Where the nodes are, the first at the top and the others clockwise, and how large they are drawn."""
-    reach = size / 2 - MARGIN
-    turns = [2 * math.pi * i / n for i in range(n)]
-    places = [(size / 2 + reach * math.sin(turn), size / 2 - reach * math.cos(turn)) for turn in turns]
-    places = places if n > 1 else [(size / 2, size / 2)]
-    return places, max(1.8, min(size / 34, 0.3 * reach * math.pi / n + 1))
+    return svg(size, size + below, f"{topology.name}, round {r}", *inside, *words)
 
 
 def _node(place: Point, radius: float, busy: bool = True) -> str:
