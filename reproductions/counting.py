@@ -12,7 +12,7 @@ from stgt.problems.base import Problem
 from stgt.simulator import Trace, simulate
 from stgt.simulator.drive import interrupts_as_ever
 from stgt.simulator.setting import fitting
-from stgt.study.spec.runs import Made
+from stgt.study.spec.runs import BuiltRun
 from stgt.testing import CountingModel
 from stgt.topology import Topology
 
@@ -29,7 +29,7 @@ class Counted:
         kept: model-sized arrays that the method and its oracle keep from one step to the next, by name.
     """
 
-    made: Made
+    made: BuiltRun
     gradients: float
     initial: float
     traced: float
@@ -43,7 +43,7 @@ class Counted:
         return self.made.algorithm.cost(None if counts is None else round(counts.mean())).buffers
 
 
-def count(made: Made, period: int) -> Counted:
+def count(made: BuiltRun, period: int) -> Counted:
     """Runs two periods on the reference, which computes what is asked for and nothing else, and counts in the second.
 
     All nodes must work in every round.

@@ -64,7 +64,7 @@ def test_the_table_has_what_the_library_finds(swept):
     gammas = [one.gamma for one in made.algorithms]
     assert gammas == [0.02, 0.05, 0.1], "a grid of five is two batches, whatever the number of workers"
     traces = stgt.sweep(
-        made.algorithms[0], made.made.problem, made.made.topology, 40, 2, grid={"gamma": gammas}, engine="numpy"
+        made.algorithms[0], made.built.problem, made.built.topology, 40, 2, grid={"gamma": gammas}, engine="numpy"
     )
     rows = table(swept / "01-st-gt.1" / "metrics.csv")
     assert [(row["setting"], int(row["seed"]), int(row["round"])) for row in rows] == [
@@ -106,10 +106,10 @@ def test_a_comparison_is_the_librarys(tmp_path):
     assert cli("compare", spec, "--out", tmp_path / "out").exit_code == 0
     found = load_comparison(Folder.open(tmp_path / "out"))
     made = plan("compare", load_spec(spec), spec).batches
-    methods = [(batch.made.algorithm, batch.made.topology) for batch in made]
+    methods = [(batch.built.algorithm, batch.built.topology) for batch in made]
     grid = {"gamma": [0.05, 0.1, 0.2]}
     options = {"grid": grid, "engine": "numpy"}
-    direct = stgt.compare(methods, made[0].made.problem, made[0].made.topology, 40, 2, **options)
+    direct = stgt.compare(methods, made[0].built.problem, made[0].built.topology, 40, 2, **options)
     assert found.ranking == direct.ranking
     assert [row["chosen"] for row in found.table] == [row["chosen"] for row in direct.table]
     assert [row["error"] for row in found.table] == [row["error"] for row in direct.table]

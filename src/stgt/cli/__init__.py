@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-from stgt.cli import paper, advice, study, pages, pictures, training, names  # isort: skip  # noqa: F401
+from stgt.cli import paper, check, study, topology, training, names  # isort: skip  # noqa: F401
 from stgt.cli.common import app, console
 
 __all__ = ["app", "console", "main"]
@@ -22,6 +22,11 @@ def main() -> None:
     try:
         app()
     except ValueError as error:
+        print(f"stgt: {error}", file=sys.stderr)
+        sys.exit(2)
+    except ImportError as error:
+        if error.__cause__ is None:  # a bug; with a cause, it names the optional package to install
+            raise
         print(f"stgt: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:  # a full disk, a folder that is gone

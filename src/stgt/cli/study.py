@@ -1,4 +1,4 @@
-"""`run`, `sweep`, `compare`: a spec file becomes a folder of results; `show` looks into one."""
+"""`run`, `sweep`, `compare`: a spec file becomes a folder of results; `show` prints it, `report` writes a page."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from stgt._internal.files import check_writable, writing
 from stgt._internal.markup import many
-from stgt._internal.progress import bar, bars
-from stgt.cli.common import AsJson, DataDir, Imports, Sets, app, console, import_scripts, plain
+from stgt._internal.progress import bar, bars, split_progress
+from stgt.cli.common import AsJson, DataDir, Imports, Sets, app, console, import_scripts, plain, print_line
 
 if TYPE_CHECKING:
     from stgt.study import Folder, Plan
@@ -114,6 +115,39 @@ def show(
     _print(opened, load_comparison(opened), as_json)
 
 
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Folders that `stgt run`, `sweep` or `compare` wrote.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("report.html"),
+    force: Annotated[bool, typer.Option(help="Overwrite the file if it is there.")] = False,
+    title: Annotated[str, typer.Option(help="Above the page; the runs' names if left out.")] = "",
+    theory: Annotated[bool, typer.Option(help="Predict each method at its best by the exact theory.")] = True,
+    scripts: Imports = None,
+) -> None:
+    """Write a page on runs: interactive curves, a table with exact predictions, the graph and the spec.
+
+    It is one file that needs no network, for a browser of any size, light or dark.
+
+    Examples:
+        stgt report runs/wine -o wine.html
+        stgt report runs/a runs/b --title 'Ring and torus' --no-theory
+    """
+    from stgt.study import load_study
+    from stgt.study.report import write_page
+
+    if out.is_dir():
+        raise ValueError(f"out {out} is a folder: give a file.")
+    if out.exists() and not force:
+        raise ValueError(f"out {out} is there already: give another file, or force=True to overwrite it.")
+    with writing(out, "out"):
+        check_writable(out.resolve().parent)  # before what takes time
+    import_scripts(scripts)
+    with bar("what the theory predicts") as tick:
+        ticks = split_progress(tick, [1.0] * len(folders))
+        studies = [load_study(folder, theory, part) for folder, part in zip(folders, ticks, strict=True)]
+    print_line(f"wrote {write_page(studies, out, title)}")
+
+
 def _study(
     kind: str,
     spec: Path | None,
@@ -129,41 +163,46 @@ def _study(
 ) -> None:
     from stgt.study import LostWorkersError, execute, load_comparison, write_results
 
-    talk = Console(stderr=True, markup=False, emoji=False) if as_json else console
+    out_console = Console(stderr=True, markup=False, emoji=False) if as_json else console
     import_scripts(scripts)
-    elsewhere = None
+    remote = None
     if ray is not None:
         from stgt.study.ray import RayCluster
 
-        elsewhere = RayCluster(ray, talk.print, scripts or ())
+        remote = RayCluster(ray, out_console.print, scripts or ())
     if resume is not None:
         planned, folder = _resumed(kind, spec, resume, sets, data_dir, scripts)
     else:
         planned, folder = _new(kind, spec, out, force, sets, data_dir, scripts)
     methods = len({batch.method for batch in planned.batches})
     amount = f"{many(methods, 'method')}, {many(planned.runs, 'run')} of {many(len(folder.record['seeds']), 'seed')}"
-    talk.print(f"{kind} {folder.name}: {amount}, into {folder.path}", soft_wrap=True)
+    out_console.print(f"{kind} {folder.name}: {amount}, into {folder.path}", soft_wrap=True)
     batches = [*planned.batches, *planned.fresh]
     numbers = {batch.folder: number for number, batch in enumerate(batches)}
-    options = {"workers": workers, "elsewhere": elsewhere}
-    with bars(kind, [batch.work for batch in batches], talk) as part:
+    with bars(kind, [batch.work for batch in batches], out_console) as part:
         try:
-            finished = execute(planned, folder, lambda batch: part(numbers[batch.folder], batch.words), **options)
+            finished = execute(
+                planned,
+                folder,
+                lambda batch: part(numbers[batch.folder], batch.title),
+                workers=workers,
+                remote=remote,
+            )
         except LostWorkersError as error:
             print(f"stgt: {error} Go on with: stgt {kind} --resume {folder.path}", file=sys.stderr)
             raise typer.Exit(3) from None
     found = load_comparison(folder)
     if finished:
-        with bar("what is written", talk) as tick:
+        with bar("what is written", out_console) as tick:
             written = write_results(folder, found, tick)
         for path in written:
-            talk.print(f"wrote {path}", soft_wrap=True)
+            out_console.print(f"wrote {path}", soft_wrap=True)
     _print(folder, found, as_json)
     if not finished:
         print(f"stgt: stopped, and kept; go on with: stgt {kind} --resume {folder.path}", file=sys.stderr)
         raise typer.Exit(130)
     if "report" not in planned.spec.outputs:
-        talk.print(f"A page to look at: stgt report {folder.path} -o report.html", soft_wrap=True)
+        out_console.print(f"A page to look at: stgt report {folder.path} -o report.html", soft_wrap=True)
 
 
 def _new(

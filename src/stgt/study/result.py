@@ -13,7 +13,7 @@ from stgt.simulator import Rule, Trace
 from stgt.study.comparison import Comparison
 from stgt.study.report import Network, Study, write_page
 from stgt.study.run_folder import Folder
-from stgt.study.spec.runs import Made, make
+from stgt.study.spec.runs import BuiltRun, build_run
 
 if TYPE_CHECKING:
     from stgt.theory import Advice
@@ -33,7 +33,7 @@ def load_comparison(folder: Folder) -> Comparison:
 
 
 def write_results(folder: Folder, found: Comparison, progress: Progress | None = None) -> list[Path]:
-    """Says that the study is finished, and writes what its spec asks for: a table, a picture, a page."""
+    """Marks the study as finished, and writes the outputs of its spec: a table, a picture, a page."""
     folder.end(finished=True)
     outputs, written = folder.spec.outputs, list[Path]()
     if "summary" in outputs:
@@ -59,11 +59,11 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
     """A folder as a report shows it; with `theory`, what it predicts of each method at its best."""
     folder = Folder.open(path)
     found = load_comparison(folder)
-    made = {name: _made(folder, name) for name in found.runs}
-    ticks = split_progress(progress, [1.0] * len(made))
+    built = {name: _built(folder, name) for name in found.runs}
+    ticks = split_progress(progress, [1.0] * len(built))
     advice = {
         name: _advice(found.best[name], one, tick) if theory else "it was not asked for"
-        for (name, one), tick in zip(made.items(), ticks, strict=True)
+        for (name, one), tick in zip(built.items(), ticks, strict=True)
     }
     record = folder.record
     facts = {
@@ -84,19 +84,19 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
         best={name: found.best[name] for name in found.rule.order(found.best)},
         rule=found.rule if folder.kind == "compare" else None,
         advice=advice,
-        topologies={name: one.topology for name, one in made.items() if isinstance(one, Made)},
+        topologies={name: one.topology for name, one in built.items() if isinstance(one, BuiltRun)},
         network=Network(**record.get("network", {})),
         chosen=found.chosen,
         choice=found.choice if folder.kind == "compare" else "",
     )
 
 
-def _made(folder: Folder, method: str) -> Made | str:
-    """The objects of a method's run, or why they cannot be made, as its data may be gone."""
+def _built(folder: Folder, method: str) -> BuiltRun | str:
+    """The objects of a method's run, or why they cannot be built, as its data may be gone."""
     number = next(entry["run"] for entry in folder.record["batches"] if entry["method"] == method)
     where = folder.record.get("data_dir")
     try:
-        return make(folder.spec.runs[number], None if where is None else Path(where))
+        return build_run(folder.spec.runs[number], None if where is None else Path(where))
     except ValueError as error:
         return str(error)
 

@@ -15,7 +15,7 @@ from stgt._internal.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES, Registry
 from stgt.algorithms import Algorithm
 from stgt.oracles import NAMED_ORACLES, Oracle
 from stgt.problems import Problem
-from stgt.study.spec.paths import EntryError
+from stgt.study.spec.error_format import EntryError
 from stgt.topology import Topology
 
 TAKES_OBJECTS = ("from_loss", "from_networkx", "schedule")  # functions and graphs, which a file cannot hold
@@ -37,7 +37,7 @@ class Named(BaseModel):
         return dict(self.model_extra or {})
 
 
-def make_algorithm(given: Named) -> Algorithm:
+def build_algorithm(given: Named) -> Algorithm:
     """The algorithm that is named; one that it wraps, and a stepsize's schedule, may stand among its arguments."""
     return algorithm_of({"name": given.name, **given.arguments}, lambda *asked: _find(ALGORITHMS, *asked))
 
@@ -65,7 +65,7 @@ def with_schedule(value: Any, entry: str) -> Any:
     return call(SCHEDULES[name], arguments, entry, name)
 
 
-def make_problem(name: str, arguments: dict[str, Any]) -> Problem:
+def build_problem(name: str, arguments: dict[str, Any]) -> Problem:
     """The problem that is named."""
     return call(find_problem(name), arguments, "problem", name)
 
@@ -75,13 +75,13 @@ def find_problem(name: str) -> Callable[..., Any]:
     return _find(PROBLEMS, name, "problem")
 
 
-def make_oracle(given: Named) -> Oracle:
+def build_oracle(given: Named) -> Oracle:
     """The oracle that is named."""
     name = _chosen(given.name, "oracle.name", NAMED_ORACLES)
     return call(NAMED_ORACLES[name], given.arguments, "oracle", name)
 
 
-def make_topology(given: Mapping[str, Any], n: int, table: str = "topology") -> Topology:
+def build_topology(given: Mapping[str, Any], n: int, table: str = "topology") -> Topology:
     """The topology of n nodes that a table names; other topologies may stand among its arguments."""
     arguments = {key: _with_topologies(value, n, f"{table}.{key}") for key, value in given.items()}
     name = arguments.pop("name")
@@ -94,7 +94,7 @@ def make_topology(given: Mapping[str, Any], n: int, table: str = "topology") -> 
 def _with_topologies(value: Any, n: int, table: str) -> Any:
     if isinstance(value, list | tuple):
         return [_with_topologies(one, n, f"{table}.{index}") for index, one in enumerate(value)]
-    return make_topology(value, n, table) if isinstance(value, Mapping) and "name" in value else value
+    return build_topology(value, n, table) if isinstance(value, Mapping) and "name" in value else value
 
 
 def _find(registry: Registry, name: Any, table: str) -> Callable[..., Any]:

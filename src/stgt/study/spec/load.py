@@ -15,8 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from stgt._internal.checks import did_you_mean
 from stgt._internal.hyper import brief
-from stgt.study.spec.error_format import as_entry_error
-from stgt.study.spec.paths import EntryError, dotted, of_run
+from stgt.study.spec.error_format import EntryError, as_entry_error, dotted, of_run
 
 Model = TypeVar("Model", bound=BaseModel)
 DEEPEST = 20  # tables and lists within each other

@@ -15,7 +15,7 @@ from stgt._internal.checks import check_choice, check_count, check_flag
 from stgt.problems.base import Problem
 from stgt.problems.datasets import LIBSVM
 from stgt.problems.tables import DataTable, is_file, load_table, prepared
-from stgt.study.spec import EntryError, Named, make_problem
+from stgt.study.spec import EntryError, Named, build_problem
 from stgt.study.spec.build import about_argument, find_problem, unknown_argument
 
 OF_FILES = ("label", "node")
@@ -48,7 +48,7 @@ def _problem(text: str, data_dir: Path | None, stamp: tuple[int, int] | None) ->
     if {"features", "labels"} <= set(taken) and "data" not in taken and "features" not in arguments:
         arguments = _with_data(name, arguments, taken, data_dir)
     try:
-        return make_problem(name, arguments)
+        return build_problem(name, arguments)
     except EntryError as error:
         if error.entry[-1] not in ("features", "labels") or "data" not in json.loads(text):
             raise

@@ -57,7 +57,9 @@ def spec_schema(kind: str = "run") -> Schema:
             "properties": {name: {"required": ["name"]} for name in needed},
         },
         "$defs": {
-            **{name: _plain(found) for name, found in whole.get("$defs", {}).items() if name in ("Data", "Network")},
+            **{
+                name: _plain(found) for name, found in whole.get("$defs", {}).items() if name in ("Data", "NetworkSpec")
+            },
             "algorithm": _table({name: ALGORITHMS.find(name, "algorithm") for name in ALGORITHMS.names()}),
             "topology": _table(_known(TOPOLOGIES)),
             "problem": _problems(),

@@ -1,4 +1,4 @@
-"""`check`: what the theory says of a run before it is run."""
+"""`check`: what the theory predicts of a run before it runs."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def check(
     given = load_spec(spec, sets or ())
     answers = []
     for group in plan("check", given, spec, data_dir).methods.values():
-        run, made = given.runs[group[0].run], group[0].made
+        run, built = given.runs[group[0].run], group[0].built
         advices = _advices(group, run.target)
-        title = f"{group[0].method} on {made.topology.name}: {next(iter(advices.values())).basis}"
+        title = f"{group[0].method} on {built.topology.name}: {next(iter(advices.values())).basis}"
         if as_json:
             answers += [{"method": group[0].method, "setting": key, **asdict(one)} for key, one in advices.items()]
             continue
@@ -64,10 +64,10 @@ def _advices(group: list[Batch], target: float | None) -> dict[str, Advice]:
     """What is said of each setting of a method."""
     from stgt.theory.advice import check_all
 
-    made, words = group[0].made, [one for batch in group for one in batch.settings]
+    built, words = group[0].built, [one for batch in group for one in batch.settings]
     algorithms = [one for batch in group for one in batch.algorithms]
     with bar(group[0].method, console) as tick:
-        found = check_all(algorithms, made.problem, made.topology, oracle=made.oracle, target=target, progress=tick)
+        found = check_all(algorithms, built.problem, built.topology, oracle=built.oracle, target=target, progress=tick)
     return dict(zip(words, found, strict=True))
 
 

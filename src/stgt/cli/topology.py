@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from stgt._internal.progress import bar
-from stgt.cli.common import Imports, app, complete_topologies, console, import_scripts, number, say
+from stgt.cli.common import Imports, app, complete_topologies, console, import_scripts, number, print_line
 
 if TYPE_CHECKING:
     from stgt.study.report.topology_stats import TopologyStats
@@ -45,20 +45,20 @@ def topology(
     """
     from stgt.study.report.topology_figure import animate, draw_topology
     from stgt.study.report.topology_stats import topology_stats
-    from stgt.study.spec import make_topology
+    from stgt.study.spec import build_topology
 
     import_scripts(scripts)
-    made = make_topology({"name": name, **_arguments(settings or [])}, n)
+    built = build_topology({"name": name, **_arguments(settings or [])}, n)
     stem = _stem(out or Path(name))
-    changes = made.period != 1
+    changes = built.period != 1
     files = [Path(f"{stem}{ending}") for ending in (ENDINGS if changes else ENDINGS[:2])]
     there = [path for path in files if path.exists()]
     if there and not force:
         raise ValueError(f"out {there[0]} exists: give another file, or force=True to overwrite it.")
-    found = topology_stats(made, rounds)
+    found = topology_stats(built, rounds)
     if not as_json:
         console.print(_table(found))
-    with bar(f"drawing {made.name}"):
+    with bar(f"drawing {built.name}"):
         written = draw_topology(found, stem)
         if changes and found.drawing is not None:
             written.append(animate(found, files[2]))
@@ -66,9 +66,9 @@ def topology(
         print(json.dumps({**_plain(found), "files": [str(path) for path in written]}, indent=2, allow_nan=False))
         return
     for what, reason in found.unknown.items():
-        say(f"no {what}: {reason}.")
+        print_line(f"no {what}: {reason}.")
     for path in written:
-        say(f"wrote {path}")
+        print_line(f"wrote {path}")
 
 
 def _arguments(settings: list[str]) -> dict[str, Any]:
