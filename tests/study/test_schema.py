@@ -109,7 +109,7 @@ def test_list_has_a_line_on_each():
     assert len(short.splitlines()) < 15
     assert "oracles: Exact, Minibatch, Noisy, ProblemNoise, SAGA, SVRG" in short
     long = " ".join(CliRunner().invoke(app, ["list", "topologies"]).output.split())
-    assert "Everybody hears everybody" in long
+    assert "Every node receives from all others" in long
     listed = json.loads(CliRunner().invoke(app, ["list", "problems", "--json"]).output)
     assert list(listed) == ["problems"]
     assert listed["problems"]["least_squares"].startswith("Linear regression, f_i(x) =")

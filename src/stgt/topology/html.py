@@ -1,4 +1,4 @@
-"""A topology as a notebook shows it: what is known of it in words, and its links as a small picture."""
+"""A topology as a notebook shows it: its facts in words, and its links as a small picture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MOST_NODES = 64
 MOST_ROUNDS = 8  # of a period, drawn side by side
 MOST_LINES = 1000
-MOST_HEADS = 100  # of a picture; more would hide the nodes, and the words say that it is directed
+MOST_HEADS = 100  # of a picture; more would hide the nodes, and the facts have that it is directed
 LARGE, SMALL = 170, 112  # pixels of a picture alone, and of one of several
 MARGIN, CAPTION = 8, 16
 SERVER = 7.0  # half of the side of its square
@@ -59,7 +59,7 @@ def _pictures(topology: Topology) -> str:
 
 
 def pictures(topology: Topology, rounds: Iterable[int], size: float) -> list[str]:
-    """A picture of each of the rounds, drawn alike; NotCovered says why there is none."""
+    """A picture of each of the rounds, drawn alike; NotCovered if there are too many nodes or links."""
     rounds = list(rounds)
     drawn = layout(topology, rounds, most_nodes=MOST_NODES, most_lines=MOST_LINES, most_heads=MOST_HEADS)
     return [_picture(drawn, r, size) for r in rounds]

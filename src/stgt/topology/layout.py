@@ -49,7 +49,7 @@ class Layout:
 
 
 def layout(topology: Topology, rounds: Iterable[int], *, most_nodes: int, most_lines: int, most_heads: int) -> Layout:
-    """Places the nodes; NotCovered says why nothing is drawn.
+    """Places the nodes; NotCovered if there are too many nodes or links.
 
     Args:
         topology: any.
