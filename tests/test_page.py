@@ -213,12 +213,12 @@ def test_modelled_time():
     found = study({"fast": FAST}, network=network)
     assert row(found, "fast", FAST).seconds == 20 * 7
     drawn = curve("fast", FAST, ["residual"])
-    assert (drawn["steps"], drawn["bytes"], drawn["working"], drawn["talks"]) == (1, 8, 2, None)
+    assert (drawn["steps"], drawn["bytes"], drawn["working"], drawn["communications"]) == (1, 8, 2, None)
     assert drawn["floats"] == [2 * r for r in range(21)]
     shown = read(found)
     assert vars(network) == shown.data["studies"][0]["network"]
     (cell,) = [given for tag, given in shown.elements if given.get("class") == "seconds"]
-    assert [float(cell[f"data-{name}"]) for name in ("steps", "talks", "bits")] == [20, 20, 20 * 64]
+    assert [float(cell[f"data-{name}"]) for name in ("steps", "communications", "bits")] == [20, 20, 20 * 64]
 
 
 def test_a_round_waits_for_those_who_work_and_only_if_anything_is_sent():
@@ -227,12 +227,14 @@ def test_a_round_waits_for_those_who_work_and_only_if_anything_is_sent():
     server = stgt.topology.server(6, sampled=2)
     called = stgt.simulate(stgt.FedAvg(gamma=0.1, tau=3), problem, server, 4, engine="numpy", dtype="float32")
     found = row(study({"FedAvg": called}), "FedAvg", called)
-    assert found.share == {"steps": 12, "talks": 4, "bits": 4 * 2 * 2 * 32}
+    assert found.share == {"steps": 12, "communications": 4, "bits": 4 * 2 * 2 * 32}
     ring = stgt.topology.ring(6)
     rare = stgt.simulate(stgt.ProxSkip(gamma=0.1, p=0.25), problem, ring, 40, seeds=3, engine="numpy")
     heard = np.diff(rare["floats"], axis=1) > 0
     assert 0 < heard.sum() < heard.size
-    np.testing.assert_allclose(curve("ProxSkip", rare, [])["talks"][1:], heard.mean(axis=0).cumsum(), rtol=1e-4)
+    np.testing.assert_allclose(
+        curve("ProxSkip", rare, [])["communications"][1:], heard.mean(axis=0).cumsum(), rtol=1e-4
+    )
     alone = study({"ProxSkip": rare})
     assert row(alone, "ProxSkip", rare).rounds == pytest.approx(heard.sum() / 3)
     assert headline(alone).endswith(f" after {heard.sum() / 3:.0f} rounds.")

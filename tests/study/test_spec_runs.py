@@ -316,14 +316,14 @@ def test_the_study_of_wines_is_what_its_text_says():
     assert made[3].topology.has_server
 
 
-@pytest.mark.parametrize("in_full", [False, True])
-def test_what_runs_share_is_written_once(tmp_path, in_full):
+@pytest.mark.parametrize("with_defaults", [False, True])
+def test_what_runs_share_is_written_once(tmp_path, with_defaults):
     """And what is read back is the same spec."""
     spec = load_spec(written(tmp_path, SEVERAL))
-    text = spec_text(spec, in_full)
+    text = spec_text(spec, with_defaults)
     tables = tomllib.loads(text)
     assert len(tables["runs"]) == len(spec.runs) > 1
     assert tables["seeds"] == [3, 5]
     assert not any("seeds" in run or "grid" in run for run in tables["runs"])
-    assert ("x0" in tables) == in_full
+    assert ("x0" in tables) == with_defaults
     assert load_spec(written(tmp_path, text)) == spec

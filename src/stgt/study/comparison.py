@@ -256,7 +256,7 @@ def compare(
         raise ValueError("algorithms is empty: give at least one, such as [stgt.STGT(tau=10), stgt.DPSGD(tau=10)].")
     for algorithm, where in pairs:
         check_measured(rule.metric, options.get("metrics"), algorithm, problem, where)
-    batches = [combinations(algorithm, _fitting(algorithm, grid)) for algorithm, _ in pairs]
+    batches = [combinations(algorithm, _applicable(algorithm, grid)) for algorithm, _ in pairs]
     names = distinct(labels(pairs))
     logger = as_logger(options.pop("logger", None))
     with shown(progress, f"{len(pairs)} methods") as tick, interrupts() as interrupt:
@@ -299,7 +299,7 @@ def check_measured(name: str, metrics: Any, algorithm: Algorithm, problem: Probl
         raise ValueError(f"by={name!r}: choose from {', '.join(measured.all_names)}.")
 
 
-def _fitting(algorithm: Algorithm, grid: Any) -> dict[str, Any]:
+def _applicable(algorithm: Algorithm, grid: Any) -> dict[str, Any]:
     """What of the grid the method has."""
     if grid is None:
         return {}

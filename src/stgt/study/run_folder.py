@@ -72,7 +72,7 @@ class Folder:
         spec = plan.spec.model_dump(mode="json", exclude_none=True)
         (self.path / SPEC).unlink(missing_ok=True)  # never beside a record that says something else
         self._write(status="running", batches=batches, spec=spec)
-        write_text(self.path / SPEC, spec_text(plan.spec, in_full=True))
+        write_text(self.path / SPEC, spec_text(plan.spec, with_defaults=True))
 
     def choose(self, fresh: Sequence[Batch]) -> None:
         """Writes down which settings were chosen; what is kept of another one, as of fewer rounds, is removed."""
@@ -130,7 +130,9 @@ class Folder:
     def longer_spec(self, sets: Sequence[str]) -> Spec:
         """The spec, with more rounds if `sets` asks for them as rounds=…; nothing else may change."""
         spec, file = self.spec, self.path / SPEC
-        if file.exists() and _entries(file.read_text(encoding="utf-8")) != _entries(spec_text(spec, in_full=True)):
+        if file.exists() and _entries(file.read_text(encoding="utf-8")) != _entries(
+            spec_text(spec, with_defaults=True)
+        ):
             raise ValueError(
                 f"{file} was edited, and a run that goes on is what it was: undo that, or remove the file, which is "
                 "written again; set rounds=… makes it longer, and another folder is for another run."

@@ -197,7 +197,7 @@ def _simple(n: int, k: int) -> list[Step]:
     for m in range(digits[0][1] + 1):
         step = _idle(n, k)
         if m < len(digits) - 1:
-            _meet(step, starts[m], sizes[m], digits[m][0])
+            _pair_with_blocks(step, starts[m], sizes[m], digits[m][0])
         for part in range(min(m, len(digits) - 1)):
             a, p = digits[part]
             for block in range(a):
@@ -206,8 +206,8 @@ def _simple(n: int, k: int) -> list[Step]:
     return steps
 
 
-def _meet(step: Step, start: int, size: int, blocks: int) -> None:
-    """Each node after V_j = [start, start + size) meets one node of each block of V_j."""
+def _pair_with_blocks(step: Step, start: int, size: int, blocks: int) -> None:
+    """Each node after V_j = [start, start + size) exchanges with one node of each block of V_j."""
     index, weight = step
     later = np.arange(start + size, len(index))
     share = size / (size + len(later))  # n_j / N_j

@@ -62,7 +62,7 @@ def row(study: Study, method: str, trace: Trace) -> Row:
         seconds=modelled_seconds(study, trace, at),
         share={
             "steps": at * steps(trace),
-            "talks": float(trace["communications"][:, at].mean()),
+            "communications": float(trace["communications"][:, at].mean()),
             "bits": 8 * itemsize(trace) * floats / working(trace),
         },
         remark=_remark(study, method, trace, rule if judged else None),

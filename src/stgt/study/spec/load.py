@@ -48,12 +48,12 @@ def read_spec(path: Path, kind: type[Model], sets: Iterable[str] = ()) -> Model:
         raise ValueError(f"spec {path}: {_placed(error, given)}") from None
 
 
-def spec_text(spec: BaseModel, in_full: bool = False) -> str:
-    """A spec as TOML, which `read_spec` reads back; `in_full` with what it leaves to defaults.
+def spec_text(spec: BaseModel, with_defaults: bool = False) -> str:
+    """A spec as TOML, which `read_spec` reads back; `with_defaults` writes the entries it leaves to defaults too.
 
     What all runs have in common stands once, outside of them.
     """
-    found = spec.model_dump(exclude_none=True) if in_full else spec.model_dump(exclude_defaults=True)
+    found = spec.model_dump(exclude_none=True) if with_defaults else spec.model_dump(exclude_defaults=True)
     first, *others = [{key: value for key, value in run.items() if value not in ("", {})} for run in found.pop("runs")]
     shared = {key: value for key, value in first.items() if all(key in run and run[key] == value for run in others)}
     runs = [{key: value for key, value in run.items() if key not in shared} for run in (first, *others)]

@@ -159,7 +159,7 @@ def build_all(spec: Spec, path: Path, data_dir: Path | None = None) -> list[Buil
     found = []
     for index, run in enumerate(spec.runs):
         with in_file(path, spec.runs, index):
-            found.append(_fitting(build_run(run, data_dir), run, spec.by))
+            found.append(_validated(build_run(run, data_dir), run, spec.by))
     names = sorted({field.name for built in found for field in fields(built.algorithm)})
     for index, run in enumerate(spec.runs):
         for name in run.grid:
@@ -226,7 +226,7 @@ def _grid(run: RunSpec, algorithm: Algorithm) -> dict[str, list[Any]]:
     return grid
 
 
-def _fitting(built: BuiltRun, run: RunSpec, by: str | None) -> BuiltRun:
+def _validated(built: BuiltRun, run: RunSpec, by: str | None) -> BuiltRun:
     """The parts, if they fit together; an EntryError names what does not."""
     algorithm = built.algorithm
     if algorithm.gamma is None:
