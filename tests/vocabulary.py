@@ -1,7 +1,7 @@
 """No name of the old vocabulary is defined in src/stgt: `make lint` runs this file, and tests/test_house.py too.
 
-tests/words.txt has a line for each word: `old: new`, and in brackets the folders of src/stgt in which that holds, if not
-in all of them. `old.py` is the name of a module.
+tests/words.txt has a line for each word: `old: new`, and in brackets the folders of src/stgt in which that holds, if
+not in all of them. `old.py` is the name of a module.
 """
 
 from __future__ import annotations
