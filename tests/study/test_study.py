@@ -274,6 +274,7 @@ def test_json_is_all_that_a_script_reads(tmp_path):
     [
         (lambda folder: (folder / "run.json").write_text("{"), "run.json is damaged"),
         (lambda folder: (folder / "run.json").write_text('{"kind": "run"}'), "run.json is damaged"),
+        (lambda folder: (folder / "run.json").write_text('{"format": 2}'), "run.json has format 2, not 1"),
         (lambda folder: (folder / "run.json").unlink(), "is no run"),
         (lambda folder: (folder / "01-st-gt" / "state.stgt").write_bytes(b"x"), "is damaged, cut off, or no trace"),
     ],
@@ -300,7 +301,7 @@ def test_a_folder_of_somebody_elses_removes_nothing_outside(tmp_path, name):
     assert (tmp_path / "out" / "run.json").is_file()
 
 
-@pytest.mark.parametrize("key", ["name", "status", "rule", "spec", "batches"])
+@pytest.mark.parametrize("key", ["name", "status", "rule", "spec", "batches", "kind", "started"])
 @pytest.mark.parametrize("value", [None, 3, [{}], {"x": 1}])
 def test_a_record_that_says_nonsense_is_a_sentence(swept, tmp_path, key, value):
     record = json.loads((swept / "run.json").read_text())

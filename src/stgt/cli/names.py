@@ -75,7 +75,7 @@ def _list_runs(below: Path, as_json: bool) -> None:
 
     names = ("folder", "name", "kind", "state", "begun", "methods")
     rows = [
-        (str(one.path), one.name, one.kind, one.state, str(one.record.get("started", "")), ", ".join(one.methods))
+        (str(one.path), one.name, one.kind, one.state, one.record["started"], ", ".join(one.methods))
         for one in list_folders(below)
     ]
     if as_json:

@@ -239,10 +239,10 @@ def _resumed(
     folder = Folder.open(resume)
     if folder.kind != kind:
         raise ValueError(f"resume {resume} is of `stgt {folder.kind}`: use `stgt {folder.kind} --resume {resume}`.")
-    used = folder.record.get("scripts", [])
+    used = folder.record["scripts"]
     if used and not scripts:
         raise ValueError(f"import was left out: {resume} was run with a script of your own; give --import {used[0]}.")
-    where = data_dir or (Path(folder.record["data_dir"]) if folder.record.get("data_dir") else None)
+    where = data_dir or (Path(folder.record["data_dir"]) if folder.record["data_dir"] else None)
     return plan(kind, folder.longer_spec(sets or ()), resume / SPEC, where), folder
 
 

@@ -65,14 +65,14 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
         name: _advice(found.best[name], one, tick) if theory else "it was not asked for"
         for (name, one), tick in zip(built.items(), ticks, strict=True)
     }
-    record = folder.record
+    record, network = folder.record, folder.spec.network
     facts = {
         "folder": str(folder.path),
-        "begun": str(record.get("started", "")),
+        "begun": record["started"],
         "ended": str(record.get("ended", "")),
-        "seeds": ", ".join(map(str, record.get("seeds", ()))),
-        **{name: str(version) for name, version in record.get("versions", {}).items()},
-        **{f"SHA-256 of {name}": str(digest) for name, digest in record.get("data", {}).items()},
+        "seeds": ", ".join(map(str, record["seeds"])),
+        **{name: str(version) for name, version in record["versions"].items()},
+        **{f"SHA-256 of {name}": str(digest) for name, digest in record["data"].items()},
     }
     return Study(
         name=folder.name,
@@ -85,7 +85,7 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
         rule=found.rule if folder.kind == "compare" else None,
         advice=advice,
         topologies={name: one.topology for name, one in built.items() if isinstance(one, BuiltRun)},
-        network=Network(**record.get("network", {})),
+        network=Network() if network is None else Network(**network.model_dump(exclude_none=True)),
         chosen=found.chosen,
         choice=found.choice if folder.kind == "compare" else "",
     )
@@ -94,7 +94,7 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
 def _built(folder: Folder, method: str) -> BuiltRun | str:
     """The objects of a method's run, or why they cannot be built, as its data may be gone."""
     number = next(entry["run"] for entry in folder.record["batches"] if entry["method"] == method)
-    where = folder.record.get("data_dir")
+    where = folder.record["data_dir"]
     try:
         return build_run(folder.spec.runs[number], None if where is None else Path(where))
     except ValueError as error:
