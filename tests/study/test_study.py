@@ -197,7 +197,7 @@ def test_an_edited_spec_is_neither_ignored_nor_obeyed(tmp_path, old, new):
     text, before = file.read_text(), metrics.read_bytes()
     assert old in text
     file.write_text(text.replace(old, new, 1))
-    assert f"{file} was edited, and a run that goes on is what it was" in str(cli("run", "--resume", out).exception)
+    assert f"{file} was edited, and a resumed run keeps its spec" in str(cli("run", "--resume", out).exception)
     assert metrics.read_bytes() == before
     for same in (f"# a note\n{text}", None):
         file.unlink() if same is None else file.write_text(same)
@@ -353,7 +353,7 @@ def test_control_c_keeps_what_was_done_and_says_how_to_go_on(tmp_path):
     os.kill(process.pid, signal.SIGINT)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.strip().endswith(f"go on with: stgt run --resume {tmp_path / 'out'}")
+    assert errors.strip().endswith(f"continue with: stgt run --resume {tmp_path / 'out'}")
     assert "interrupted after" in " ".join(out.split())
     assert Folder.open(tmp_path / "out").state == "interrupted"
     assert "Traceback" not in errors

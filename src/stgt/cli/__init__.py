@@ -12,12 +12,12 @@ __all__ = ["app", "console", "main"]
 
 
 def _show_warning(message: object, *_: object, **__: object) -> None:
-    """A warning is a sentence, too."""
+    """A warning is one line."""
     print(f"warning: {message}", file=sys.stderr)
 
 
 def main() -> None:
-    """The entry point: what the user can mend is one sentence and exit code 2, not a traceback."""
+    """The entry point: an error in the input is one sentence and exit code 2, not a traceback."""
     warnings.showwarning = _show_warning
     try:
         app()

@@ -29,9 +29,9 @@ def check(
     as_json: AsJson = False,
     scripts: Imports = None,
 ) -> None:
-    """Say before a run whether it is stable, its error in the long run, the largest safe gamma, and what it sends.
+    """Predict whether a run is stable, its error in the long run, the largest safe gamma, and the bytes it sends.
 
-    Of a spec with a grid, for each of its combinations.
+    If the spec has a grid, for each of its combinations.
 
     Examples:
         stgt check spec.toml
@@ -61,7 +61,7 @@ def check(
 
 
 def _advices(group: list[Batch], target: float | None) -> dict[str, Advice]:
-    """What is said of each setting of a method."""
+    """The prediction for each setting of a method."""
     from stgt.theory.advice import check_all
 
     built, words = group[0].built, [one for batch in group for one in batch.settings]

@@ -35,7 +35,7 @@ EXIT_CODES = """Exit codes:
 
 1    something failed
 
-2    input that can be mended
+2    wrong input
 
 3    a process was killed or lost
 
@@ -85,7 +85,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, 
 
 
 def import_scripts(scripts: list[Path] | None) -> None:
-    """Has the user's scripts register what they define."""
+    """Imports the user's scripts, which register what they define."""
     from stgt._internal.registry import import_script
 
     for script in scripts or ():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SpecFile = Annotated[Path | None, typer.Argument(help="TOML file; left out with --resume.", show_default=False)]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results; runs/SPEC if left out.")]
-Resume = Annotated[Path | None, typer.Option(help="Go on with the run in this folder, to the same bits.")]
+Resume = Annotated[Path | None, typer.Option(help="Continue the run in this folder, to the same bits.")]
 Force = Annotated[bool, typer.Option(help="Begin anew in a folder that holds a run already.")]
 Workers = Annotated[int | None, typer.Option(help="How many runs at once; the number of cores if left out.", min=1)]
 Ray = Annotated[
@@ -44,9 +44,9 @@ def run(
     workers: Workers = None,
     scripts: Imports = None,
 ) -> None:
-    """Run what a spec file says, into a folder with metrics.csv, the last state and a figure.
+    """Run a spec file, into a folder with metrics.csv, the last state and a figure.
 
-    A run that is killed or stopped by Ctrl-C goes on with --resume, to the same bits.
+    A run that is killed or stopped by Ctrl-C continues with --resume, to the same bits.
 
     Examples:
         stgt run study.toml --set rounds=100 --out runs/short
@@ -90,7 +90,7 @@ def compare(
     ray: Ray = None,
     scripts: Imports = None,
 ) -> None:
-    """Compare the methods of a spec, each at the best of its grid, by a rule that is said.
+    """Compare the methods of a spec, each at the best of its grid, by one rule.
 
     Examples:
         stgt compare examples/study/spec.toml --out runs/wine
@@ -104,7 +104,7 @@ def show(
     folder: Annotated[Path, typer.Argument(help="Folder that `stgt run`, `sweep` or `compare` wrote.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a run has found, finished or not.
+    """Show the results of a run, finished or not.
 
     Examples:
         stgt show runs/study
@@ -121,7 +121,9 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("report.html"),
     force: Annotated[bool, typer.Option(help="Overwrite the file if it is there.")] = False,
     title: Annotated[str, typer.Option(help="Above the page; the runs' names if left out.")] = "",
-    theory: Annotated[bool, typer.Option(help="Predict each method at its best by the exact theory.")] = True,
+    theory: Annotated[
+        bool, typer.Option(help="Add the predictions of the exact theory for each method at its best.")
+    ] = True,
     scripts: Imports = None,
 ) -> None:
     """Write a page on runs: interactive curves, a table with exact predictions, the graph and the spec.
@@ -142,7 +144,7 @@ def report(
     with writing(out, "out"):
         check_writable(out.resolve().parent)  # before what takes time
     import_scripts(scripts)
-    with bar("what the theory predicts") as tick:
+    with bar("predictions of the theory") as tick:
         ticks = split_progress(tick, [1.0] * len(folders))
         studies = [load_study(folder, theory, part) for folder, part in zip(folders, ticks, strict=True)]
     print_line(f"wrote {write_page(studies, out, title)}")
@@ -189,20 +191,20 @@ def _study(
                 remote=remote,
             )
         except LostWorkersError as error:
-            print(f"stgt: {error} Go on with: stgt {kind} --resume {folder.path}", file=sys.stderr)
+            print(f"stgt: {error} Continue with: stgt {kind} --resume {folder.path}", file=sys.stderr)
             raise typer.Exit(3) from None
     found = load_comparison(folder)
     if finished:
-        with bar("what is written", out_console) as tick:
+        with bar("writing the results", out_console) as tick:
             written = write_results(folder, found, tick)
         for path in written:
             out_console.print(f"wrote {path}", soft_wrap=True)
     _print(folder, found, as_json)
     if not finished:
-        print(f"stgt: stopped, and kept; go on with: stgt {kind} --resume {folder.path}", file=sys.stderr)
+        print(f"stgt: stopped, and kept; continue with: stgt {kind} --resume {folder.path}", file=sys.stderr)
         raise typer.Exit(130)
     if "report" not in planned.spec.outputs:
-        out_console.print(f"A page to look at: stgt report {folder.path} -o report.html", soft_wrap=True)
+        out_console.print(f"Write a page of it: stgt report {folder.path} -o report.html", soft_wrap=True)
 
 
 def _new(
@@ -217,7 +219,7 @@ def _new(
     from stgt.study import Folder, load_spec, plan
 
     if spec is None:
-        raise ValueError("spec was left out: give a TOML file, or --resume FOLDER to go on with a run.")
+        raise ValueError("spec was left out: give a TOML file, or --resume FOLDER to continue a run.")
     planned = plan(kind, load_spec(spec, sets or ()), spec, data_dir)
     where = out or Path("runs") / spec.stem
     return planned, Folder.create(where, planned, force=force, scripts=scripts or (), data_dir=data_dir)
@@ -235,7 +237,7 @@ def _resumed(
     from stgt.study.run_folder import SPEC
 
     if spec is not None:
-        raise ValueError(f"resume goes on with what {resume} holds: leave {spec} out.")
+        raise ValueError(f"resume continues what {resume} holds: leave {spec} out.")
     folder = Folder.open(resume)
     if folder.kind != kind:
         raise ValueError(f"resume {resume} is of `stgt {folder.kind}`: use `stgt {folder.kind} --resume {resume}`.")

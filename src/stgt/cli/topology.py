@@ -24,7 +24,7 @@ def topology(
     name: Annotated[
         str, typer.Argument(help="Its name, such as exponential; see `stgt list`.", autocompletion=complete_topologies)
     ],
-    n: Annotated[int, typer.Option(help="How many nodes, where the name leaves it open.", min=1)] = 32,
+    n: Annotated[int, typer.Option(help="Number of nodes, if the topology takes it.", min=1)] = 32,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="An argument of the topology, as neighbors=3; repeat for more.")
     ] = None,
@@ -34,9 +34,9 @@ def topology(
     force: Annotated[bool, typer.Option(help="Overwrite pictures that are there.")] = False,
     scripts: Imports = None,
 ) -> None:
-    """Draw who hears whom, with degree, ρ, spectral gap, eigenvalues and how quickly nodes agree; a schedule moves.
+    """Draw a graph or a schedule, with degree, ρ, spectral gap, eigenvalues and how quickly nodes agree.
 
-    Writes PNG and PDF, and a GIF where rounds differ. Of very many nodes only the numbers are drawn.
+    Writes PNG and PDF, and a GIF where rounds differ. With very many nodes only the numbers are drawn.
 
     Examples:
         stgt topology exponential --n 32 --set neighbors=3

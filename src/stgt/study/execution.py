@@ -167,7 +167,7 @@ class MetricsFile:
         try:
             with self.path.open("a", encoding="utf-8", newline="") as stream:
                 stream.write(text)
-        except OSError as error:  # such as a full disk, which does not say where
+        except OSError as error:  # such as a full disk, which has no file name
             raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def _head(self, traces: list[Trace]) -> str:

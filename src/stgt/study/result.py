@@ -1,4 +1,4 @@
-"""What a study found: as a comparison, as files in its folder, and as a section of a report."""
+"""The results of a study: as a comparison, as files in its folder, and as a section of a report."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from stgt.study.spec.runs import BuiltRun, build_run
 if TYPE_CHECKING:
     from stgt.theory import Advice
 
-PATIENCE = 40  # seconds for what the theory says of a method
-SOON = 3.0  # seconds after which the largest stepsize, a search of many such answers, is not looked for
+PATIENCE = 40  # seconds for the prediction of the theory for a method
+SOON = 3.0  # seconds after which the largest stepsize, a search of many such predictions, is not looked for
 
 
 def load_comparison(folder: Folder) -> Comparison:
@@ -27,7 +27,7 @@ def load_comparison(folder: Folder) -> Comparison:
     runs = folder.runs()
     if not runs:
         raise ValueError(
-            f"{folder.path} holds no measurement yet: go on with `stgt {folder.kind} --resume {folder.path}`."
+            f"{folder.path} holds no measurement yet: continue with `stgt {folder.kind} --resume {folder.path}`."
         )
     return Comparison.of(Rule(**folder.record["rule"]), runs, folder.fresh())
 
@@ -46,7 +46,7 @@ def write_results(folder: Folder, found: Comparison, progress: Progress | None =
 
 
 def progress_of(folder: Folder) -> str:
-    """How far it is, in words."""
+    """How much of it is done, as text."""
     if folder.finished:
         return "finished"
     made = {entry["folder"]: traces[0].rounds for entry, traces in folder.states()}

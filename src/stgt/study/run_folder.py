@@ -1,7 +1,7 @@
 """A study on disk: what was asked for, how far it is, and the states and measurements of its batches.
 
 Every file is written whole or not at all, but for metrics.csv, to which rows are added: its last one may be cut off if
-the process is killed. All that is needed to go on lies in run.json and the state.stgt of each batch.
+the process is killed. All that a resumed run needs is in run.json and the state.stgt of each batch.
 """
 
 from __future__ import annotations
@@ -132,15 +132,13 @@ class Folder:
             spec_text(spec, with_defaults=True)
         ):
             raise ValueError(
-                f"{file} was edited, and a run that goes on is what it was: undo that, or remove the file, which is "
+                f"{file} was edited, and a resumed run keeps its spec: undo that, or remove the file, which is "
                 "written again; set rounds=… makes it longer, and another folder is for another run."
             )
         for entry in sets:
             key, _, value = entry.partition("=")
             if key.strip() != "rounds" or not value.strip().isdecimal():
-                raise ValueError(
-                    f"set {entry}: a run that goes on is what it was; only rounds=… may be given, for more."
-                )
+                raise ValueError(f"set {entry}: a resumed run keeps its spec; only rounds=… may be given, for more.")
             rounds = int(value)
             most = max(run.rounds for run in spec.runs)
             if rounds < most:
@@ -254,7 +252,7 @@ def _make_room(path: Path, force: bool) -> None:
     old = Folder.open(path)
     if not force:
         state = "finished" if old.finished else "unfinished"
-        go_on = "" if old.finished else f", resume={path} to go on with it"
+        go_on = "" if old.finished else f", resume={path} to continue it"
         raise ValueError(
             f"out {path} holds a run that is {state}: give another folder{go_on}, or force=True for a new one."
         )
@@ -305,14 +303,14 @@ def _seeds(seeds: int | Sequence[int]) -> Sequence[int]:
 
 def _checksums(spec: Spec) -> dict[str, str]:
     """SHA-256 of the files of the user's that the spec names."""
-    words = {
+    texts = {
         value
         for run in spec.runs
         for table in (run.problem, run.topology)
         for value in table.arguments.values()
         if isinstance(value, str)
     }
-    files = sorted(Path(word) for word in words if len(word) < 4096 and "\0" not in word and Path(word).is_file())
+    files = sorted(Path(word) for word in texts if len(word) < 4096 and "\0" not in word and Path(word).is_file())
     return {str(file): _checksum(file) for file in files}
 
 

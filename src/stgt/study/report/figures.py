@@ -189,7 +189,7 @@ def _named(traces: Any) -> dict[str, Trace]:
 
 
 def meaning(metric: str, traces: Iterable[Trace]) -> str:
-    """Of a loss whose minimum nobody knows, it is the loss itself."""
+    """The label of a measurement; where the minimum is not known, the loss itself."""
     known = [one.problem.solved if isinstance(one.problem, Saved) else one.problem.solve is not None for one in traces]
     return "f(x̄)" if metric == "loss" and not all(known) else MEANING.get(metric, metric)
 

@@ -32,10 +32,10 @@ def draw_topology(found: TopologyStats, path: Path | str) -> list[Path]:
         canvas = Canvas(figsize=(10.8, 4.0), layout="constrained")
         graph, plane, curve = canvas.subplots(1, 3, width_ratios=[1.05, 1, 1.1])
         if found.drawing is None:
-            _words(graph, f"No links are drawn: {found.unknown['picture of the links']}.")
+            _note(graph, f"No links are drawn: {found.unknown['picture of the links']}.")
         else:
             _Graph(graph, found.drawing).light(0)
-            graph.set_title("round 0, and in grey the links of others" if found.changes else "who hears whom")
+            graph.set_title("round 0, and in grey the links of others" if found.changes else "links")
         _eigenvalues(plane, found)
         _agreement(curve, found)
         canvas.suptitle(f"{found.topology.name}:  {'  ·  '.join(_facts(found))}", fontsize=10)
@@ -133,7 +133,7 @@ def _is_circle(places: np.ndarray) -> bool:
 
 def _eigenvalues(axes: Any, found: TopologyStats) -> None:
     if not found.eigenvalues:
-        _words(axes, f"No eigenvalues: {found.unknown['eigenvalues']}.")
+        _note(axes, f"No eigenvalues: {found.unknown['eigenvalues']}.")
         return
     if all(np.isrealobj(values) for values in found.eigenvalues.values()):
         _on_a_line(axes, found.eigenvalues)
@@ -168,7 +168,7 @@ def _titled(axes: Any, eigenvalues: dict[str, np.ndarray]) -> None:
 
 def _agreement(axes: Any, found: TopologyStats) -> None:
     if found.distances is None:
-        _words(axes, f"No distance to agreement: {found.unknown['distance to agreement']}.")
+        _note(axes, f"No distance to agreement: {found.unknown['distance to agreement']}.")
         return
     far = np.flatnonzero(found.distances > 0)
     axes.semilogy(far, found.distances[far], "-o", color=BLUE, markersize=3)
@@ -188,7 +188,7 @@ def _agreement(axes: Any, found: TopologyStats) -> None:
     axes.grid(True, which="major", alpha=0.3)
 
 
-def _words(axes: Any, words: str) -> None:
+def _note(axes: Any, words: str) -> None:
     axes.axis("off")
     axes.text(0.5, 0.5, fill(words, 34), ha="center", va="center", transform=axes.transAxes, color="#5b6570")
 

@@ -17,7 +17,7 @@ from stgt.topology.structure import Average, Rolls
 DENSE_UP_TO = 400  # nodes whose matrices are multiplied round by round
 EIGENVALUES_UP_TO = 1000  # nodes of a dense matrix
 LINKS_UP_TO = 256  # rounds whose links are counted
-FEWEST, MOST = 12, 64  # rounds of a schedule that are looked at unless it is said how many
+FEWEST, MOST = 12, 64  # rounds of a schedule that are looked at if `rounds` is left out
 STATIC, RANDOM = 64, 24  # and those of others
 DRAWN = {"most_nodes": 300, "most_lines": 4000, "most_heads": 250}  # more could not be told apart in a picture
 ROUNDING = 1e-14  # a norm below it, times the nodes, is 0
@@ -25,7 +25,7 @@ ROUNDING = 1e-14  # a norm below it, times the nodes, is 0
 
 @dataclass(frozen=True, eq=False)
 class TopologyStats:
-    """What is known of a topology.
+    """The numbers of a topology.
 
     Attributes:
         topology: the one.
@@ -66,7 +66,7 @@ class TopologyStats:
 
 
 def topology_stats(topology: Topology, rounds: int | None = None) -> TopologyStats:
-    """Computes what can be had of a topology; what cannot, as it is too large, is said in `unknown`.
+    """Computes what can be had of a topology; what cannot, as it is too large, has its reason in `unknown`.
 
     Args:
         topology: any.
@@ -80,7 +80,7 @@ def topology_stats(topology: Topology, rounds: int | None = None) -> TopologySta
         rounds = RANDOM if period is None else STATIC if period == 1 else min(max(3 * period, FEWEST), MOST)
     rounds, unknown = check_count(rounds, "rounds"), {}
 
-    def known(name: str, compute: Any) -> Any:
+    def covered(name: str, compute: Any) -> Any:
         try:
             return compute()
         except NotCovered as reason:
@@ -97,12 +97,12 @@ def topology_stats(topology: Topology, rounds: int | None = None) -> TopologySta
         topology=topology,
         rounds=rounds,
         messages=float(np.mean([topology.links(r) for r in range(counted)])),
-        rho=known("ρ", lambda: contraction(topology)),
-        gap=known("spectral gap", lambda: float(spectral_gap(topology))),
-        period_rho=known("ρ of a period", whole_period) if several else None,
-        eigenvalues=known("eigenvalues", lambda: _eigenvalues(topology)) or {},
-        distances=known("distance to agreement", lambda: _distances(topology, rounds)),
-        drawing=known("picture of the links", lambda: layout(topology, range(min(rounds, MOST)), **DRAWN)),
+        rho=covered("ρ", lambda: contraction(topology)),
+        gap=covered("spectral gap", lambda: float(spectral_gap(topology))),
+        period_rho=covered("ρ of a period", whole_period) if several else None,
+        eigenvalues=covered("eigenvalues", lambda: _eigenvalues(topology)) or {},
+        distances=covered("distance to agreement", lambda: _distances(topology, rounds)),
+        drawing=covered("picture of the links", lambda: layout(topology, range(min(rounds, MOST)), **DRAWN)),
         unknown=unknown,
     )
 

@@ -45,7 +45,7 @@ def build_algorithm(given: Named) -> Algorithm:
 def algorithm_of(
     given: Mapping[str, Any], find: Callable[[str, str], Callable[..., Any]], table: str = "algorithm"
 ) -> Algorithm:
-    """The algorithm of a table; `find` gives the class of a name, and is told the table."""
+    """The algorithm of a table; `find(name, table)` gives the class of a name."""
     arguments = {
         key: algorithm_of(value, find, f"{table}.{key}")
         if isinstance(value, Mapping) and "name" in value
@@ -123,7 +123,7 @@ def _named_entry(entry: str, look: Callable[[], Any]) -> Any:
 
 
 def about_argument(error: ValueError, table: Sequence[str], arguments: Iterable[str]) -> EntryError | None:
-    """A sentence that begins with one of the arguments as one about the table's entry."""
+    """An error that begins with one of the arguments as one about the table's entry."""
     words = " ".join(str(error).split())
     begins = re.match(r"\w+", words)
     if begins is None or begins.group() not in arguments:
@@ -139,7 +139,7 @@ def unknown_argument(table: Sequence[str], key: str, name: str, taken: Sequence[
 def call(function: Callable[..., Any], arguments: dict[str, Any], table: str, name: str) -> Any:
     """`function(**arguments)`; an EntryError names the entry of the table that is wrong.
 
-    A sentence of the function's own that begins with an argument, such as "gamma=-1: give …", is one about the entry.
+    An error of the function's own that begins with an argument, such as "gamma=-1: give …", is one about the entry.
     """
     where, allowed = table.split("."), inspect.signature(function).parameters
     taken = [key for key, one in allowed.items() if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]

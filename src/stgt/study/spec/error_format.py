@@ -35,7 +35,7 @@ LIMITS = {
 
 
 class EntryError(ValueError):
-    """A sentence that begins with the entry of a spec that is wrong, such as "algorithm.gamma=-1: give …".
+    """An error that begins with the entry of a spec that is wrong, such as "algorithm.gamma=-1: give …".
 
     Attributes:
         entry: the keys that lead to it.
@@ -83,7 +83,7 @@ def _at(value: Any, keys: Sequence[Any]) -> Any:
 
 
 def as_entry_error(found: Mapping[str, Any], kind: type[BaseModel]) -> EntryError:
-    """One of the `errors()` of a ValidationError of a model as a sentence about the entry."""
+    """One of the `errors()` of a ValidationError of a model as an EntryError."""
     entry, given = found["loc"], brief(found["input"])
     match found["type"], found.get("ctx", {}):
         case "missing", _:
@@ -113,7 +113,7 @@ def _example(key: Any) -> str:
 
 
 def _allowed(kind: type[BaseModel], entry: tuple[Any, ...]) -> list[str]:
-    """The words that a field may hold."""
+    """The literals that a field may hold."""
     keys = [key for key in entry if isinstance(key, str)]
     model = _model_at(kind, entry[: entry.index(keys[-1])])
     return _literals(model.model_fields[keys[-1]].annotation)

@@ -25,17 +25,17 @@ WHOLE = 2**63  # TOML's whole numbers are below it
 def read_spec(path: Path, kind: type[Model], sets: Iterable[str] = ()) -> Model:
     """Reads a TOML file that holds one run, or several as [[runs]].
 
-    What stands outside of [[runs]] holds for all of them unless they say otherwise: a table of a run is merged over the
-    one of that name outside; if both have a `name` (or `schedule`) and these differ, it takes its place.
+    Entries outside of [[runs]] hold for all of them unless they have their own: a table of a run is merged over the one
+    of that name outside; if both have a `name` (or `schedule`) and these differ, it takes its place.
 
     Args:
         path: of the file.
         kind: of spec, a model whose field `runs` holds the runs.
-        sets: "key=value" each, put in the place of what the file says: "algorithm.gamma=0.1" in every run,
+        sets: "key=value" each, put in the place of the file's entries: "algorithm.gamma=0.1" in every run,
             "runs.1.algorithm.gamma=0.1" in the second. A value is read as TOML, or as a word if it is none.
 
     Returns:
-        The spec; a ValueError is a sentence that names the file and the entry.
+        The spec; a ValueError names the file and the entry.
     """
     given = _document(path)
     try:

@@ -1,4 +1,4 @@
-"""A run as data: which algorithm, problem and topology by name, from a TOML file or to one."""
+"""A run as data, from a TOML file or to one, and the objects that its names stand for."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RunSpec(BaseModel):
         default=None, description="Precision; the engine's own if left out."
     )
     every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="Rounds between two rows of metrics.csv.")
-    x0: Literal["zero", "optimum"] = Field(default="zero", description="Where a run starts.")
+    x0: Literal["zero", "optimum"] = Field(default="zero", description="The initial point.")
     target: Real | None = Field(default=None, gt=0, description="An error to reach.")
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         default={}, description="Values to try, by hyper-parameter."
@@ -87,7 +87,7 @@ class RunSpec(BaseModel):
 
 
 class NetworkSpec(BaseModel):
-    """What a modelled clock takes: left out, it is 0 for times and without limit for the bandwidth."""
+    """The speeds behind modelled time."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     gradient: Real | None = Field(default=None, ge=0, description="Seconds that a node computes a gradient.")
@@ -103,7 +103,8 @@ class Spec(BaseModel):
     experiment: str = Field(default="", description="Which of the library's experiments wrote it.")
     options: dict[str, Any] = Field(default={}, description="The options of that experiment.")
     by: Metric | None = Field(
-        default=None, description="compare: what to judge by; residual, or loss where x* is not known."
+        default=None,
+        description="compare: the measurement that ranks the methods; residual, or loss where x* is not known.",
     )
     cost: Literal["rounds", "gradients", "messages", "floats", "seconds"] = Field(
         default="rounds", description="compare: what reaching the target is to cost as little of as possible."
@@ -175,7 +176,7 @@ def load_spec(path: Path, sets: Iterable[str] = ()) -> Spec:
 
     Args:
         path: of the file; paths in it are relative to its folder, and absolute in what is returned.
-        sets: "key=value" each, instead of what the file says; see `stgt.study.spec.read_spec`.
+        sets: "key=value" each, instead of the entries of the file; see `stgt.study.spec.read_spec`.
     """
     spec = read_spec(path, Spec, sets)
     if spec.cost != "rounds" and any(run.target is None for run in spec.runs):
@@ -259,7 +260,7 @@ def _validated(built: BuiltRun, run: RunSpec, by: str | None) -> BuiltRun:
 
 
 def initial_point(run: RunSpec, built: BuiltRun) -> dict[str, Any]:
-    """Where a run starts, as options of `simulate`."""
+    """The initial point of a run, as options of `simulate`."""
     if run.x0 == "zero":
         return {}
     if built.problem.optimum is None:
@@ -270,7 +271,7 @@ def initial_point(run: RunSpec, built: BuiltRun) -> dict[str, Any]:
 def _at_optimum(built: BuiltRun, optimum: np.ndarray) -> dict[str, np.ndarray]:
     """The fixed point of the corrections: c_i = −∇f_i(x*) for a tracker, own_i = ∇f_i(x*) for Scaffold.
 
-    A tracker that starts at x* without it would first have to learn it.
+    A tracker that starts at x* without it would first move away.
     """
     gradients = built.problem.gradients(optimum)
     gradients = gradients - gradients.mean(axis=0)  # 0 but for rounding, and what is conserved must be
