@@ -38,6 +38,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/python tests/vocabulary.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reproductions.counting_problem import Counting
 from stgt._internal.ops import NUMPY
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
 from stgt.simulator import Trace, simulate
 from stgt.simulator.drive import interrupts_as_ever
 from stgt.simulator.instance import validate
-from stgt.study.spec.runs import Made
+from stgt.study.spec.runs import BuiltRun
+from stgt.testing import CountingModel
 from stgt.topology import Topology
 
 
@@ -29,7 +29,7 @@ class Counted:
         kept: model-sized arrays that the method and its oracle keep from one step to the next, by name.
     """
 
-    made: Made
+    made: BuiltRun
     gradients: float
     initial: float
     traced: float
@@ -43,7 +43,7 @@ class Counted:
         return self.made.algorithm.cost(None if counts is None else round(counts.mean())).buffers
 
 
-def count(made: Made, period: int) -> Counted:
+def count(made: BuiltRun, period: int) -> Counted:
     """Runs two periods on the reference, which computes what is asked for and nothing else, and counts in the second.
 
     All nodes must work in every round.
@@ -52,7 +52,7 @@ def count(made: Made, period: int) -> Counted:
     n, p = problem.n, problem.p
     counts, traces = [], []
     for rounds in (0, period, 2 * period):
-        model = Counting(problem.model)
+        model = CountingModel(problem.model)
         traces.append(reference(algorithm, replace(problem, model=model), topology, rounds))
         counts.append(model.count / n)
     steps, links = period * algorithm.tau, n * (1 if topology.has_server else topology.degree)

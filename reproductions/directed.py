@@ -16,7 +16,7 @@ from stgt._internal.progress import Progress, split_progress
 from stgt._internal.statistics import error_interval
 from stgt.simulator.drive import side_by_side
 from stgt.study.report import Figure, Line, Panel
-from stgt.study.spec.runs import RunSpec, Spec, make
+from stgt.study.spec.runs import RunSpec, Spec, build_run
 from stgt.topology import Topology, one_peer_exponential, sequence
 
 TAU, MU = 50, 0.1
@@ -84,7 +84,7 @@ def directed(
     names = [check_choice(name, "graphs", GRAPHS) for name in graphs or GRAPHS]
     reaches, places = list(grid), set(simulated)
     problem = {"name": "ridge", "n": n, "p": p, "mu": MU, "scale": "sqrt_p", "noise": 0.1, "seed": 0}
-    L = make(_run({"name": "ring"}, "plain", 1.0, problem)).problem.L or np.nan
+    L = build_run(_run({"name": "ring"}, "plain", 1.0, problem)).problem.L or np.nan
 
     def over_grid(graph: dict[str, Any], form: str, rounds: int = 0) -> list[RunSpec]:
         sizes = [{"rounds": rounds if i in places else 0, "seeds": seeds} for i in range(len(reaches))]
@@ -132,7 +132,7 @@ def _run(topology: dict[str, Any], form: str, gamma: float, problem: dict[str, A
 
 def _point(run: RunSpec, reach: float) -> Point:
     simulated = simulate_run(run) if run.rounds else None
-    exact = predict(make(run)) if simulated is None else simulated.predicted
+    exact = predict(build_run(run)) if simulated is None else simulated.predicted
     assert exact is not None
     return Point(run, reach, exact, simulated)
 
@@ -142,7 +142,7 @@ def _limit(points: list[Point]) -> float | None:
     above = next((point for point in points if not point.exact.stable), None)
     if above is None:
         return None
-    made, gamma = make(above.run), above.run.algorithm.arguments["gamma"]
+    made, gamma = build_run(above.run), above.run.algorithm.arguments["gamma"]
     # As plain matrices, so that all graphs share a compiled program.
     schedule = sequence([made.topology.matrix(r) for r in range(made.topology.period or 1)])
     limit = theory.largest_stable_stepsize(made.algorithm, made.problem, schedule, below=gamma, precision=0.03)
@@ -151,14 +151,14 @@ def _limit(points: list[Point]) -> float | None:
 
 def _held_twice(runs: list[RunSpec]) -> list[float]:
     """The spectral radii on the one-peer schedule in which every matrix is used for two rounds."""
-    problem = make(runs[0]).problem
+    problem = build_run(runs[0]).problem
     peers = one_peer_exponential(problem.n)
     schedule = sequence([peers.matrix(r // 2) for r in range(2 * (peers.period or 1))])
-    return [theory.spectral_radius(make(run).algorithm, problem, schedule) for run in runs]
+    return [theory.spectral_radius(build_run(run).algorithm, problem, schedule) for run in runs]
 
 
 def _claims(found: Found, limits: Limits, held: list[float]) -> list[Claim]:
-    static = {graph: by for graph, by in found.items() if make(by["plain"][0].run).topology.period == 1}
+    static = {graph: by for graph, by in found.items() if build_run(by["plain"][0].run).topology.period == 1}
     moving = {graph: by for graph, by in found.items() if graph not in static}
     judged = [
         ("D1", *_plain_unstable(found, limits)),
@@ -223,7 +223,7 @@ def _angle(static: Found) -> Judged:
     figures = {}
     for graph, by in static.items():
         last = by["plain"][-1]
-        angle = widest_angle(make(last.run).topology)
+        angle = widest_angle(build_run(last.run).topology)
         figures[graph] = {"|arg(1 − λ)|": angle, "radius": last.exact.radius, "stable": last.exact.stable}
     holds = all((one["|arg(1 − λ)|"] > 45) != one["stable"] for one in figures.values())
     words = "At the largest γτL plain ST-GT is unstable where some |arg(1 − λ)| > 45°, and only there."
@@ -258,7 +258,7 @@ def _row(graph: str, form: str, point: Point, best: float) -> dict[str, Any]:
     row = {
         "graph": graph,
         "form": form,
-        "gamma": make(point.run).algorithm.gamma,
+        "gamma": build_run(point.run).algorithm.gamma,
         "tau": TAU,
         "gamma_tau_L": point.reach,
         "radius": point.exact.radius,

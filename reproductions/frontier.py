@@ -18,7 +18,7 @@ from stgt._internal.progress import Progress, split_progress
 from stgt.simulator.drive import side_by_side
 from stgt.simulator.trace import MEANING
 from stgt.study.report import Figure, Line, Panel
-from stgt.study.spec.runs import RunSpec, Spec, make
+from stgt.study.spec.runs import RunSpec, Spec, build_run
 from stgt.topology import Topology, sequence
 
 NODES, TAU = 32, 50
@@ -129,12 +129,12 @@ def ratio_at_equal_rate(a: Frontier, b: Frontier) -> np.ndarray:
 
 def _study(run_at: Callable[[float, float], RunSpec], tick: Progress) -> Frontier | str:
     """A frontier; for a random schedule that the exact theory refuses, its reason."""
-    made = make(run_at(1.0, 1.0))
+    made = build_run(run_at(1.0, 1.0))
     L, topology = made.problem.L or np.nan, _as_matrices(made.topology)
     total = 2.0 * (len(REACHES) + NARROWINGS + 2)
 
     def radius(reach: float) -> float:
-        return theory.spectral_radius(make(run_at(reach, L)).algorithm, made.problem, topology)
+        return theory.spectral_radius(build_run(run_at(reach, L)).algorithm, made.problem, topology)
 
     try:
         radii = _search(radius, lambda done: tick(done, total))
@@ -147,7 +147,7 @@ def _study(run_at: Callable[[float, float], RunSpec], tick: Progress) -> Frontie
     for reach, of in radii.items():
         run = run_at(reach, L)
         stable = of < STABLE_BELOW
-        error = theory.steady_state(make(run).algorithm, made.problem, topology).residual if stable else np.inf
+        error = theory.steady_state(build_run(run).algorithm, made.problem, topology).residual if stable else np.inf
         probes.append(Probe(run, reach, of, error))
         tick(total / 2 + len(probes), total / 2 + len(radii))
     return lower_left(probes)

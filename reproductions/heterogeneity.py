@@ -22,7 +22,7 @@ from stgt.simulator import Trace, simulate
 from stgt.simulator.drive import side_by_side
 from stgt.simulator.trace import MEANING
 from stgt.study.report import Figure, Line, Panel, long_band
-from stgt.study.spec.runs import RunSpec, Spec, make
+from stgt.study.spec.runs import RunSpec, Spec, build_run
 
 NODES, TAU, ROUNDS, ROWS = 10, 5, 700, 1200
 DATA = ("a9a", "w8a", "mushrooms")
@@ -117,7 +117,7 @@ def _shared(data: str, rows: int, settings: Sequence[Setting], data_dir: Path | 
     smoothness, widths = [], dict.fromkeys(PARTITIONS, 1)
     for setting in settings:
         for partition, draw in product(setting.partitions, range(setting.draws)):
-            problem = make(_run(setting, shared, partition, draw, "FedAvg"), data_dir).problem
+            problem = build_run(_run(setting, shared, partition, draw, "FedAvg"), data_dir).problem
             smoothness.append(problem.L)
             widths[partition] = max(widths[partition], problem.data["weight"].shape[1])
     return {**shared, "gamma": 1.0 / max(smoothness), "widths": widths}
@@ -144,7 +144,7 @@ def _simulate(runs: Sequence[RunSpec], data_dir: Path | None, progress: Progress
     """All runs, two at a time: most of the time goes into compiling, which leaves a second core idle."""
 
     def one(run: RunSpec, tick: Progress) -> Trace:
-        made = make(run, data_dir)
+        made = build_run(run, data_dir)
         metrics = ["gradient_norm"] if made.problem.batch is None else ["gradient_norm", "loss"]
         trace = simulate(*made.objects, run.rounds, run.seeds, metrics=metrics, dtype=DTYPE)
         tick(1, 1)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from stgt import theory
 from stgt._internal.checks import check_choice
 from stgt.study.spec import Named
-from stgt.study.spec.runs import RunSpec, make
+from stgt.study.spec.runs import RunSpec, build_run
 
 NODES, DIMENSION, NOISE = 32, 10, 0.1
 SYMMETRIC = (
@@ -130,5 +130,5 @@ def choose_readings(names: Iterable[str] | None = None) -> list[Reading]:
 @lru_cache(maxsize=8)
 def _theorem_gamma_tau(reading: Reading) -> float:
     algorithm = {"name": "STGT", "gamma": 1.0}
-    made = make(reading.run("", algorithm, reading.graphs[0], rounds=0))
+    made = build_run(reading.run("", algorithm, reading.graphs[0], rounds=0))
     return theory.stepsize(theory.constants(made.problem, made.topology, tau=1)).limit

@@ -20,7 +20,7 @@ from stgt.simulator.drive import side_by_side
 from stgt.simulator.run import sweep
 from stgt.simulator.trace import MEANING
 from stgt.study.report import Figure, Line, Panel, long_band
-from stgt.study.spec.runs import RunSpec, make
+from stgt.study.spec.runs import RunSpec, build_run
 
 NODES, TAU, BATCH, ROWS, ROUNDS, SEEDS = 16, 10, 16, 1600, 400, 5
 PENALTIES: dict[str, dict[str, float]] = {"l2": {"l2": 0.02}, "nonconvex": {"nonconvex": 0.1}}
@@ -88,7 +88,7 @@ def a9a_grids(
     plan = [[_run(*case, gamma, **size) for gamma in gammas] for case in cases]
 
     def study(runs: list[RunSpec], tick: Progress) -> list[Trace]:
-        made = make(runs[0], data_dir)
+        made = build_run(runs[0], data_dir)
         where, grid = as_plain(made.topology), {"gamma": list(gammas)}
         found = sweep(made.algorithm, made.problem, where, rounds, seeds, grid=grid, metrics=["gradient_norm"])
         tick(1, 1)

@@ -14,8 +14,8 @@ from reproductions.simulated import AT_ONCE, STABLE_BELOW
 from stgt._internal.checks import check_choice
 from stgt._internal.progress import Progress, split_progress
 from stgt.simulator.drive import side_by_side
-from stgt.study.spec import make_topology
-from stgt.study.spec.runs import RunSpec, make
+from stgt.study.spec import build_topology
+from stgt.study.spec.runs import RunSpec, build_run
 from stgt.theory.stability import exact_map, steady_state_of
 from stgt.topology import Topology, sequence
 
@@ -48,7 +48,7 @@ class Graph:
     nodes: int = 16  # fewer where second moments of random rounds would be slow to settle
 
     def make(self, draw: int = 0, n: int | None = None) -> Topology:
-        made = make_topology({**self.topology, **({"seed": draw} if self.repeated else {})}, n or self.nodes)
+        made = build_topology({**self.topology, **({"seed": draw} if self.repeated else {})}, n or self.nodes)
         if not self.repeated and self.times == 1:
             return made
         rounds = self.repeated or made.period or 1
@@ -142,13 +142,15 @@ def exact_points(
 def _run(graph: str, method: str, reach: float, n: int, p: int) -> RunSpec:
     problem = {"name": "ridge", "n": n, "p": p, "mu": MU, "scale": "sqrt_p", "noise": 0.1, "seed": 0}
     parts = {"problem": problem, "topology": GRAPHS[graph].topology, "x0": "optimum", "rounds": 0}
-    L = make(RunSpec.model_validate({"algorithm": {"name": "STGT"}, **parts, "topology": {"name": "ring"}})).problem.L
+    L = build_run(
+        RunSpec.model_validate({"algorithm": {"name": "STGT"}, **parts, "topology": {"name": "ring"}})
+    ).problem.L
     algorithm = {**METHODS[method], "gamma": reach / (TAU * (L or np.nan)), "tau": TAU}
     return RunSpec.model_validate({"label": method, "reading": graph, "algorithm": algorithm, **parts})
 
 
 def _point(run: RunSpec, topology: Topology, graph: str, reach: float, draw: int) -> Point:
-    made = make(run)
+    made = build_run(run)
     found = exact_map(made.algorithm, made.problem, topology, x0=made.problem.optimum)
     names = {"undirected": topology.symmetric, "random": topology.random, "draw": draw}
     point = Point(graph, run.label, reach, found.spectral_radius, **names, gamma=run.algorithm.arguments["gamma"])

@@ -17,8 +17,7 @@ from stgt._internal.progress import Progress, split_progress
 from stgt._internal.statistics import error_interval, mean_interval
 from stgt.simulator import Trace, simulate
 from stgt.simulator.drive import interrupts_as_ever, side_by_side
-from stgt.study.spec.initial_point import start
-from stgt.study.spec.runs import Made, RunSpec, make
+from stgt.study.spec.runs import BuiltRun, RunSpec, build_run, initial_point
 from stgt.theory.stability import STABLE_BELOW
 from stgt.topology import Topology
 from stgt.topology.structure import DENSE_UP_TO, Dense
@@ -42,7 +41,7 @@ class Prediction(NamedTuple):
         return self.radius < STABLE_BELOW
 
 
-def predict(made: Made) -> Prediction | None:
+def predict(made: BuiltRun) -> Prediction | None:
     """The exact spectral radius, E‖x̄ − x*‖² and E‖X − 1x̄‖²; None where the exact theory does not reach."""
     parts = made.algorithm, made.problem, as_plain(made.topology)
     try:
@@ -60,7 +59,7 @@ class SimulatedRun:
     """A run and what it showed. Errors are E‖x̄ − x*‖² in the long run: the last quarter of the rounds."""
 
     run: RunSpec
-    made: Made
+    made: BuiltRun
     trace: Trace
     predicted: Prediction | None
 
@@ -159,9 +158,9 @@ class SimulatedRun:
 @interrupts_as_ever()
 def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun:
     """Simulates a run and predicts it."""
-    made = make(run)
+    made = build_run(run)
     where = as_plain(made.topology)
-    options = {"metrics": ["residual"], "progress": progress, **start(run, made)}
+    options = {"metrics": ["residual"], "progress": progress, **initial_point(run, made)}
     trace = simulate(made.algorithm, made.problem, where, run.rounds, run.seeds, **options)
     return SimulatedRun(run, made, replace(trace, topology=made.topology), predict(made))
 
@@ -169,7 +168,7 @@ def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun
 @interrupts_as_ever()
 def first_rounds(one: SimulatedRun) -> Trace:
     """The first rounds of a run's first seed in double precision, in which a run that diverges stays finite longer."""
-    options = {"metrics": ["residual"], "dtype": "float64", **start(one.run, one.made)}
+    options = {"metrics": ["residual"], "dtype": "float64", **initial_point(one.run, one.made)}
     return simulate(one.made.algorithm, one.made.problem, as_plain(one.made.topology), EARLY, 1, **options)
 
 

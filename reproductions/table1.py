@@ -11,7 +11,7 @@ from reproductions.counting import Counted, count, reference
 from reproductions.outcome import Claim, Outcome
 from stgt._internal.progress import Progress
 from stgt.study.report import Figure, Line, Panel
-from stgt.study.spec.runs import RunSpec, Spec, make
+from stgt.study.spec.runs import RunSpec, Spec, build_run
 from stgt.theory import Complexity, Constants, Start, fit_power_law, table1_rounds
 
 NODES, SAMPLES, DIMENSION, TAU, PERIOD, GAMMA = 4, 20, 3, 5, 10, 0.1
@@ -63,7 +63,7 @@ def table1(progress: Progress | None = None) -> Outcome:
     for done, row in enumerate(ROWS):
         run = _run(row.label, row.algorithm, row.topology)
         runs.append(run)
-        counted[row.label] = count(make(run), PERIOD)
+        counted[row.label] = count(build_run(run), PERIOD)
         rows += [_row(row, counted[row.label], objective) for objective in row.objectives]
         if progress is not None:
             progress(done + 1, len(ROWS))
@@ -227,7 +227,7 @@ def _of(label: str) -> Method:
 
 def _kgt() -> float:
     """How far K-GT with η_s = 1 is from ST-GT, on the same samples."""
-    made = (make(_run("", _of(label).algorithm, GRAPH)) for label in ("K-GT", "ST-GT"))
+    made = (build_run(_run("", _of(label).algorithm, GRAPH)) for label in ("K-GT", "ST-GT"))
     one, other = (reference(*each.objects, 2 * PERIOD).x for each in made)
     return float(np.abs(one - other).max())
 

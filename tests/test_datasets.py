@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stgt.problems import datasets, load_libsvm
-from stgt.study.spec.runs import RunSpec, make
+from stgt.study.spec.runs import RunSpec, build_run
 
 ROWS, COLUMNS = 12, 4
 TEXT = "".join(f"{1 if i % 3 == 0 else -1} {i % 3 + 1}:1 4:{i}.5\n" for i in range(ROWS))  # 4 rows of label +1, 8 of −1
@@ -23,7 +23,7 @@ def folder(tmp_path, monkeypatch):
 def problem(folder, **options):
     part = {"name": "logistic", "data": "a9a", "n": 2, "l2": 0.1, **options}
     run = {"algorithm": {"name": "STGT", "gamma": 0.1}, "problem": part, "topology": {"name": "ring"}}
-    return make(RunSpec.model_validate(run), folder).problem
+    return build_run(RunSpec.model_validate(run), folder).problem
 
 
 def test_features_and_labels(folder):

@@ -1,4 +1,4 @@
-"""The rules of the house: data flow one way, and importing is cheap."""
+"""The rules of the house: data flow one way, importing is cheap, and old names stay away."""
 
 import ast
 import re
@@ -8,6 +8,8 @@ from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
+
+from vocabulary import defined, old_names, words
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "stgt"
@@ -118,3 +120,16 @@ def test_every_algorithm_is_exported():
     for name, kind in ours.items():
         assert getattr(stgt, name) is kind
         assert name in stgt.__all__
+
+
+def test_no_name_of_the_old_vocabulary_is_defined():
+    assert old_names() == []
+
+
+def test_every_kind_of_name_is_seen_and_the_words_are_in_order():
+    source = (
+        "class A:\n    b: int = 0\n    def c(self, d, *e):\n        f = self.g = 1\nfor h in ():\n    h.seen = h.read\n"
+    )
+    assert {name for name, _ in defined(source)} == {"A", "b", "c", "self", "d", "e", "f", "g", "h", "seen"}
+    old = [name for name, _, _ in words()]
+    assert len(old) == len(set(old))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import stgt
-from stgt.topology import picture
+from stgt.topology import html
 
 T = stgt.topology
 W = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]])
@@ -141,8 +141,8 @@ def test_many_nodes_or_links_are_words_only_and_quick():
     assert time.perf_counter() - began < 0.5
     assert not any("<svg" in one for one in shown)
     assert "100,000 nodes" in shown[0]
-    assert picture.MOST_LINES < 64 * 63 / 2
-    assert "too many links" in T.complete(64)._repr_html_()
+    assert html.MOST_LINES < 64 * 63 / 2
+    assert "2,016 links are more than the 1,000 that are drawn" in T.complete(64)._repr_html_()
 
 
 def test_a_function_that_fails_is_no_traceback():

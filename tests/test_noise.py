@@ -13,7 +13,7 @@ from catalogue import instances, logistic
 from stgt._internal.ops import NUMPY
 from stgt._internal.randomness import Clock
 from stgt.oracles import Exact, Noisy, ProblemNoise, default_oracle
-from stgt.study.spec.runs import load_spec, make
+from stgt.study.spec.runs import build_run, load_spec
 from stgt.theory import constants
 from stgt.theory.local_model import local_model
 
@@ -228,7 +228,7 @@ def test_a_spec_file_makes_the_problem(kind, tmp_path):
         ['[algorithm]\nname = "STGT"\ngamma = 0.1\n[topology]\nname = "ring"\n[problem]\nname = "ridge"', *lines]
     )
     (tmp_path / "run.toml").write_text(text)
-    problem = make(load_spec(tmp_path / "run.toml").runs[0]).problem
+    problem = build_run(load_spec(tmp_path / "run.toml").runs[0]).problem
     np.testing.assert_allclose(problem.covariance, covariances(kind, problem), atol=1e-14)
     assert problem.fingerprint == ridge(kind).fingerprint
 

@@ -12,7 +12,7 @@ from catalogue import instances, quadratic
 from stgt._internal.registry import ALGORITHMS
 from stgt.algorithms import Kept, Sent
 from stgt.algorithms.declare import PARTS
-from stgt.testing.elsewhere import flower_difference, torch_difference
+from stgt.testing.engines import flower_difference, torch_difference
 
 N, P = 4, 2
 RING, SERVER = stgt.topology.ring(N), stgt.topology.server(N, sampled=2)

@@ -76,7 +76,7 @@ def test_what_a_page_says(tmp_path):
     fast, slow = (4.0**-19 + 4.0**-20) / 2, ((9 / 16) ** 19 + (9 / 16) ** 20) / 2
     assert f"fast wins with a residual of {fast:.3g}; next is slow with {slow:.3g}" in shown.words
     assert shown.words.index("gamma=0.5") < shown.words.index("gamma=0.25"), "the winner first"
-    for words in ("rounds = 20", "python 3.11", "complete(2)", "lowest residual", "What the theory warns of"):
+    for words in ("rounds = 20", "python 3.11", "complete(2)", "lowest residual", "Warnings of the theory"):
         assert words in shown.words
     assert [one["name"] for one in shown.data["studies"][0]["curves"]] == ["fast, gamma=0.5", "slow, gamma=0.25"]
     assert len([one for one in shown.elements if one[0] == "h1"]) == 1
@@ -213,12 +213,12 @@ def test_modelled_time():
     found = study({"fast": FAST}, network=network)
     assert row(found, "fast", FAST).seconds == 20 * 7
     drawn = curve("fast", FAST, ["residual"])
-    assert (drawn["steps"], drawn["bytes"], drawn["working"], drawn["talks"]) == (1, 8, 2, None)
+    assert (drawn["steps"], drawn["bytes"], drawn["working"], drawn["communications"]) == (1, 8, 2, None)
     assert drawn["floats"] == [2 * r for r in range(21)]
     shown = read(found)
     assert vars(network) == shown.data["studies"][0]["network"]
     (cell,) = [given for tag, given in shown.elements if given.get("class") == "seconds"]
-    assert [float(cell[f"data-{name}"]) for name in ("steps", "talks", "bits")] == [20, 20, 20 * 64]
+    assert [float(cell[f"data-{name}"]) for name in ("steps", "communications", "bits")] == [20, 20, 20 * 64]
 
 
 def test_a_round_waits_for_those_who_work_and_only_if_anything_is_sent():
@@ -227,12 +227,14 @@ def test_a_round_waits_for_those_who_work_and_only_if_anything_is_sent():
     server = stgt.topology.server(6, sampled=2)
     called = stgt.simulate(stgt.FedAvg(gamma=0.1, tau=3), problem, server, 4, engine="numpy", dtype="float32")
     found = row(study({"FedAvg": called}), "FedAvg", called)
-    assert found.share == {"steps": 12, "talks": 4, "bits": 4 * 2 * 2 * 32}
+    assert found.share == {"steps": 12, "communications": 4, "bits": 4 * 2 * 2 * 32}
     ring = stgt.topology.ring(6)
     rare = stgt.simulate(stgt.ProxSkip(gamma=0.1, p=0.25), problem, ring, 40, seeds=3, engine="numpy")
     heard = np.diff(rare["floats"], axis=1) > 0
     assert 0 < heard.sum() < heard.size
-    np.testing.assert_allclose(curve("ProxSkip", rare, [])["talks"][1:], heard.mean(axis=0).cumsum(), rtol=1e-4)
+    np.testing.assert_allclose(
+        curve("ProxSkip", rare, [])["communications"][1:], heard.mean(axis=0).cumsum(), rtol=1e-4
+    )
     alone = study({"ProxSkip": rare})
     assert row(alone, "ProxSkip", rare).rounds == pytest.approx(heard.sum() / 3)
     assert headline(alone).endswith(f" after {heard.sum() / 3:.0f} rounds.")
@@ -251,7 +253,7 @@ def test_the_grid_of_a_sweep():
     assert [ends[gamma]["best"] for gamma in ends] == [False, True, False]
     assert [one["name"] for one in curves(found)] == [f"D-PSGD, gamma={gamma}" for gamma in ("0.25", "0.5", "3")]
     shown = read(found)
-    assert "What the grid says" in shown.words
+    assert "Final errors over the grid" in shown.words
     assert "All 3 runs" in shown.words
     many = study({"D-PSGD": descents(list(np.linspace(0.1, 0.5, 21)), rounds=2)}, kind="sweep")
     assert "Of 21 runs, more than 20, the best of each method is drawn." in read(many).words
@@ -263,7 +265,7 @@ def test_predictions_and_warnings():
 
     advice = {"fast": check(FAST.algorithm, LINE, BOTH), "slow": "its rounds depend on each other."}
     shown = read(study({"fast": FAST, "slow": SLOW}, advice=advice))
-    for words in ("yes (0.5)", "slow Nothing is said: its rounds depend on each other."):
+    for words in ("yes (0.5)", "slow No prediction: its rounds depend on each other."):
         assert words in shown.words
     wild = descent(2.5)
     unstable = read(study({"wild": wild}, advice={"wild": check(wild.algorithm, LINE, BOTH)}))
@@ -324,7 +326,7 @@ def test_a_method_that_did_not_measure_what_is_judged_is_last():
         (stgt.topology.one_peer_exponential(8), "period 3", 3),
         (stgt.topology.random_matching(6), "the first 12 rounds are drawn", 12),
         (stgt.topology.server(9, sampled=2), "a server calls 2 of 9 workers a round", 12),
-        (stgt.topology.ring(65), "No picture: more than 64 nodes.", 0),
+        (stgt.topology.ring(65), "No picture: 65 nodes are more than the 64 that are drawn.", 0),
     ],
 )
 def test_graphs(topology, words, rounds):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import stgt
 from catalogue import instances, logistic, quadratic, two_matrices
 from stgt.testing import check_topology
-from stgt.testing.elsewhere import torch_difference
+from stgt.testing.engines import torch_difference
 from stgt.theory import spectral_radius, steady_state
 from stgt.topology import push_pull
 
@@ -195,11 +195,11 @@ CHAIN = 0.5 * np.eye(3) + 0.5 * np.eye(3)[[0, 0, 1]]  # 0 → 1 → 2
         ((nx.DiGraph([(0, 1), (1, 0)]), R.T), "R is a graph: give push_pull"),
         ((stgt.topology.random_matching(N), R.T), "R is random_matching.*, which has no period"),
         ((LEADER, R.T), "R is push_pull"),
-        ((np.eye(3), np.eye(3)), "R: no node is heard by all others"),
-        ((CHAIN, np.eye(3)), "C: no node hears all others"),
+        ((np.eye(3), np.eye(3)), "R: no node reaches all others"),
+        ((CHAIN, np.eye(3)), "C: no node is reached by all others"),
         ((CHAIN, CHAIN[::-1, ::-1].T.copy()), None),
         ((CHAIN, CHAIN.T), None),
-        ((nx.DiGraph([(0, 1), (1, 2)]),), r"R spreads only what the nodes \[0\] say, and C gathers at the nodes \[2\]"),
+        ((nx.DiGraph([(0, 1), (1, 2)]),), r"R spreads only from the nodes \[0\], and C gathers at the nodes \[2\]"),
     ],
 )
 def test_what_is_refused(arguments, words):

@@ -7,7 +7,7 @@ import pytest
 
 import stgt
 from stgt.problems import load_table
-from stgt.study.spec.runs import RunSpec, make
+from stgt.study.spec.runs import RunSpec, build_run
 
 HEADED = "age,dose,site,ill\n20,0.5,b,no\n30,1.5,a,yes\n\n40,2.5,b,yes\n50,3.5,a,no\n"
 
@@ -21,7 +21,7 @@ def file(folder, text, name="own.csv"):
 def problem(path, **options):
     part = {"name": "logistic", "data": str(path), "l2": 0.1, **options}
     run = {"algorithm": {"name": "STGT", "gamma": 0.1}, "problem": part, "topology": {"name": "ring"}}
-    return make(RunSpec.model_validate(run)).problem
+    return build_run(RunSpec.model_validate(run)).problem
 
 
 # -- what is read -------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_wrong_methods_fail():
         "the optimum is a fixed point",
     ]
     words = failed(check_algorithm, Cheap(gamma=0.05, tau=2))
-    assert words == {"costs are what is counted": "cost() says 1 vectors a round, and it exchanges 2"}
+    assert words == {"costs are what is counted": "cost() has 1 vectors a round, and it exchanges 2"}
     assert "the optimum is a fixed point" in failed(check_algorithm, Drifting(gamma=0.05, tau=2))
 
 

@@ -352,7 +352,7 @@ TWO_PARTS = nx.Graph([(0, 1), (2, 3)])
         (lambda: topo.from_networkx(TWO_PARTS), "2 components"),
         (lambda: topo.from_networkx(PATH, "heavy"), "weights='heavy': choose from 'metropolis'"),
         (lambda: topo.from_networkx(PATH.to_directed()), "a DiGraph takes weights='uniform' or 'lazy'"),
-        (lambda: topo.from_networkx(nx.DiGraph([("a", "b")]), "lazy"), "node 'a' hears 0 nodes but is heard by 1"),
+        (lambda: topo.from_networkx(nx.DiGraph([("a", "b")]), "lazy"), "node 'a' receives from 0 nodes but sends to 1"),
         (lambda: topo.from_networkx(TWO_PARTS.to_directed(), "uniform"), "2 components"),
         (lambda: topo.grid(0, 3), "rows=0"),
         (lambda: topo.grid(3, -1), "cols=-1"),

@@ -13,7 +13,7 @@ import stgt
 import stgt.topology as topo
 from catalogue import quadratic
 from stgt import theory
-from stgt.study.spec import make_topology
+from stgt.study.spec import build_topology
 from stgt.topology import Topology, contraction, period_contraction
 from stgt.topology.structure import Cyclic, Dense, Gather
 from stgt.torch.fit import usable
@@ -238,7 +238,7 @@ def raising(r: int) -> np.ndarray:
             r"function\(0\) gave random_matching\(4\), which is random and has no period: leave period out",
         ),
         (
-            lambda: make_topology({"name": "schedule"}, 4),
+            lambda: build_topology({"name": "schedule"}, 4),
             "topology.name='schedule' takes what a file cannot hold: register",
         ),
     ],

@@ -11,7 +11,7 @@ import torch
 import stgt
 from bits import assert_same_bits
 from catalogue import logistic, quadratic
-from stgt.study.spec import Named, make_algorithm
+from stgt.study.spec import Named, build_algorithm
 from stgt.torch.fit import usable
 
 BETA = "give a finite number above 0 and up to 1."
@@ -245,12 +245,12 @@ def test_another_method_inside_is_another_run(tmp_path):
 
 def test_a_spec_names_the_method_inside():
     given = {"name": "Outer", "lr": 0.5, "tau": 4, "method": {"name": "STGT", "beta": 0.25}}
-    assert make_algorithm(Named(**given)) == stgt.Outer(stgt.STGT(beta=0.25), lr=0.5, tau=4)
-    assert make_algorithm(Named(name="DiLoCo", tau=4)) == stgt.DiLoCo(tau=4)
+    assert build_algorithm(Named(**given)) == stgt.Outer(stgt.STGT(beta=0.25), lr=0.5, tau=4)
+    assert build_algorithm(Named(name="DiLoCo", tau=4)) == stgt.DiLoCo(tau=4)
     given = {"name": "Adaptive", "rule": "yogi", "method": {"name": "ScaffoldPlus", "tau": 4, "gamma_c": 0.5}}
-    assert make_algorithm(Named(**given)) == stgt.Adaptive(stgt.ScaffoldPlus(tau=4, gamma_c=0.5), rule="yogi")
+    assert build_algorithm(Named(**given)) == stgt.Adaptive(stgt.ScaffoldPlus(tau=4, gamma_c=0.5), rule="yogi")
     for name in ("FedAvgM", "FedAdam", "FedYogi"):
-        assert make_algorithm(Named(name=name, tau=4, lr=0.5)) == getattr(stgt, name)(tau=4, lr=0.5)
+        assert build_algorithm(Named(name=name, tau=4, lr=0.5)) == getattr(stgt, name)(tau=4, lr=0.5)
 
 
 BAD_SPECS = {
@@ -268,5 +268,5 @@ BAD_SPECS = {
 def test_a_wrong_spec_is_a_sentence(name):
     given, words = BAD_SPECS[name]
     with pytest.raises(ValueError, match=re.escape(words)) as caught:
-        make_algorithm(Named(**given))
+        build_algorithm(Named(**given))
     assert str(caught.value).endswith((".", "?"))

@@ -13,7 +13,7 @@ from reproductions.outcome import Claim, Outcome, TableRow, finite
 from stgt._internal.files import read_table
 from stgt._internal.progress import Progress
 from stgt._internal.statistics import error_interval, mean_interval
-from stgt.study.spec import make_algorithm
+from stgt.study.spec import build_algorithm
 from stgt.study.spec.training import Training, TrainingSpec
 from stgt.torch.train.failure_report import NONFINITE, StoppedTrainingError
 from stgt.torch.train.launch import launch
@@ -77,7 +77,7 @@ def _curve(run: Training, path: Path) -> list[TableRow]:
         for row in read_table(path)
     ]
     measured = [*range(0, run.rounds, run.evaluate_every), run.rounds]
-    nothing, tau = dict.fromkeys(rows[0], math.nan), make_algorithm(run.algorithm).tau
+    nothing, tau = dict.fromkeys(rows[0], math.nan), build_algorithm(run.algorithm).tau
     return rows + [nothing | {"round": float(r), "steps": float(r * tau)} for r in measured[len(rows) :]]
 
 

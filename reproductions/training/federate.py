@@ -21,7 +21,7 @@ from stgt._internal.progress import Progress
 from stgt.flower.client import Task, client_app
 from stgt.flower.in_process import run_in_process
 from stgt.flower.strategy import Strategy
-from stgt.study.spec import make_algorithm, make_topology
+from stgt.study.spec import build_algorithm, build_topology
 from stgt.study.spec.training import Training
 from stgt.torch.train.batches import Batches, normalised
 from stgt.torch.train.node_training import evaluate, make_optimizer
@@ -42,8 +42,8 @@ def federate(spec: Training, images: Images, clients: int, progress: Progress) -
         clients: how many.
         progress: called with the rounds done and in all.
     """
-    algorithm = make_algorithm(spec.algorithm)
-    strategy = Strategy(algorithm, make_topology(spec.topology.model_dump(), clients), seed=spec.seed)
+    algorithm = build_algorithm(spec.algorithm)
+    strategy = Strategy(algorithm, build_topology(spec.topology.model_dump(), clients), seed=spec.seed)
     parts = spec.data.parts(images.y_train, clients)
     batches = [Batches(images, part, spec.batch, spec.seed, i, spec.data.augment) for i, part in enumerate(parts)]
 

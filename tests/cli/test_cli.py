@@ -10,11 +10,12 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import stgt
-from stgt import cli, train
+from stgt import cli
 from stgt._internal.flags import in_flags
 from stgt.cli import app
 from stgt.study import demo as ridge_demo
 from stgt.study.report import curves
+from stgt.torch.train import __main__ as train
 
 STGT = Path(sys.executable).with_name("stgt")
 
@@ -162,4 +163,4 @@ def test_training_without_torch_is_one_sentence(tmp_path):
     command = [sys.executable, "-c", code, "train", str(spec), "--out", str(tmp_path / "out")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert result.stderr == "stgt: training needs PyTorch: pip install 'stgt[torch]'.\n"
+    assert result.stderr == "stgt: stgt.torch needs PyTorch: pip install 'stgt[torch]'.\n"

@@ -62,7 +62,7 @@ def test_exit_codes_are_documented():
     assert codes == {
         0: "done",
         aftermath.FAILED: "something failed",
-        aftermath.MENDABLE: "input that can be mended",
+        aftermath.MENDABLE: "wrong input",
         aftermath.LOST: "a process was killed or lost",
         aftermath.NONFINITE: "numbers are not finite",
         128 + signal.SIGINT: "stopped by Ctrl-C; what was done is kept",

@@ -10,7 +10,7 @@ from mutated import valid
 from mutations import Mutation, drawn
 
 from stgt.cli import main
-from stgt.study import load_spec, make_all
+from stgt.study import build_all, load_spec
 
 MUTATIONS = drawn(300)
 COMMANDS = ("check", "run", "sweep", "compare")
@@ -38,7 +38,7 @@ def folder(tmp_path_factory) -> Path:
 
 def test_what_the_mistakes_are_made_in_is_right(tmp_path):
     for path in valid(tmp_path):
-        assert make_all(load_spec(path), path)
+        assert build_all(load_spec(path), path)
 
 
 @pytest.mark.parametrize(

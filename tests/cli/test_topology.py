@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import stgt
 from stgt.cli import app
-from stgt.study.report.layout import sketch
-from stgt.study.report.topology_stats import near_one, portrait
+from stgt.study.report.topology_stats import DRAWN, near_one, topology_stats
+from stgt.topology.layout import layout
 
 T = stgt.topology
 
@@ -33,7 +33,7 @@ def no_drawing(monkeypatch):
             file.write_text(found.topology.name)
         return written
 
-    monkeypatch.setattr("stgt.study.report.topology_figure.draw_portrait", draw)
+    monkeypatch.setattr("stgt.study.report.topology_figure.draw_topology", draw)
 
 
 def topology(*arguments):
@@ -89,7 +89,7 @@ def test_a_schedule_of_finite_time_consensus_moves(tmp_path):
 )
 def test_products_of_the_rounds(topology, matrix):
     """‖W_{r−1} ⋯ W_0 − J‖ of the dense matrices; trace and sum of the eigenvalues are those of their matrix."""
-    found, product = portrait(topology, 6), np.eye(topology.n)
+    found, product = topology_stats(topology, 6), np.eye(topology.n)
     for r in range(6):
         product = topology.matrix(r) @ product
         assert found.distances[r + 1] == pytest.approx(np.linalg.norm(product - 1 / topology.n, 2), abs=1e-12)
@@ -104,7 +104,7 @@ def test_products_of_the_rounds(topology, matrix):
 def test_rounds_that_do_not_keep_the_mean():
     """What is measured then is disagreement: the workers of a relay agree on something else than their mean."""
     relay = T.relay(6, 6)
-    assert portrait(relay, 3).distances.tolist() == [1, 0, 0, 0]
+    assert topology_stats(relay, 3).distances.tolist() == [1, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_rounds_that_do_not_keep_the_mean():
     [T.ring(5), T.ring(6, directed=True), T.star(6), T.grid(2, 3), T.one_peer_exponential(8), T.random_matching(7)],
 )
 def test_the_links_that_are_lit_are_those_of_the_round(topology):
-    drawing = sketch(topology, 3)
+    drawing = layout(topology, range(3), **DRAWN)
     for r in range(3):
         W = topology.matrix(r)
         assert {tuple(link) for link in drawing.links(r).tolist()} == {
@@ -125,7 +125,7 @@ def test_the_links_that_are_lit_are_those_of_the_round(topology):
 
 def test_a_server_stands_in_the_middle():
     topology = T.server(9, sampled=2, seed=4)
-    drawing = sketch(topology, 3)
+    drawing = layout(topology, range(3), **DRAWN)
     assert drawing.places[9].tolist() == [0, 0]
     called = np.flatnonzero(topology.active(1))
     assert {tuple(link) for link in drawing.links(1).tolist()} == {(i, 9) for i in called} | {(9, i) for i in called}

@@ -10,7 +10,7 @@ from reproductions.federated import CALLED, CLIENTS, FEDAVG, GRID, PLUS, SCAFFOL
 from reproductions.images import Images
 from reproductions.outcome import divergences, write_outcome
 from reproductions.training import federate
-from stgt.study.spec import make_algorithm
+from stgt.study.spec import build_algorithm
 
 LOW, HIGH = 0.05, 0.1  # effective lrs
 
@@ -91,7 +91,7 @@ def test_runs_hold_lr_times_gamma_c_times_n_over_s_fixed(model):
     for method in (PLUS, SCAFFOLD):
         for effective in GRID[model][method]:
             run = _run(model, method, effective, 2, 1, 5)
-            rate, algorithm = run.optimizer.arguments["lr"], make_algorithm(run.algorithm)
+            rate, algorithm = run.optimizer.arguments["lr"], build_algorithm(run.algorithm)
             assert rate * algorithm.control_rate(share) / share == pytest.approx(effective, rel=1e-12)
             assert run.data.seed == run.seed == 5
 

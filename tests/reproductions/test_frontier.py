@@ -6,7 +6,7 @@ import pytest
 from reproductions import frontier, write_outcome
 from reproductions.frontier import METHODS, SERVER, Probe, errors_at, lower_left, ratio_at_equal_rate
 from stgt import NotCovered
-from stgt.study import RunSpec, load_spec, make
+from stgt.study import RunSpec, build_run, load_spec
 from stgt.theory import SteadyState
 
 RUN = RunSpec.model_validate(
@@ -130,7 +130,7 @@ def test_a_frontier_is_exact():
         return RunSpec.model_validate({"algorithm": algorithm, "problem": ridge, "topology": {"name": "complete"}})
 
     found = frontier._study(run_at, lambda done, total: None)
-    problem = make(run_at(1.0, 1.0)).problem
+    problem = build_run(run_at(1.0, 1.0)).problem
     a = np.mean(problem.gradients(problem.optimum + 1.0) - problem.gradients(problem.optimum))
     slowest = found[-1]
     gamma = frontier.REACHES[0] / problem.L

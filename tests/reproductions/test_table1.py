@@ -8,7 +8,7 @@ from reproductions.counting import count
 from reproductions.outcome import write_outcome
 from reproductions.table1 import CONSTANTS, EPSILON, PERIOD, ROWS, SAMPLES, TAU, table1
 from stgt.study import load_spec
-from stgt.study.spec.runs import RunSpec, make
+from stgt.study.spec.runs import RunSpec, build_run
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +51,11 @@ def test_it_can_be_written_and_read_back(outcome, tmp_path):
     assert {"table1.png", "table1.pdf", "results.csv", "claims.json"} <= names
     spec = load_spec(tmp_path / "spec.toml")
     assert spec == outcome.spec
-    assert make(spec.runs[0]).problem.counts.tolist() == [SAMPLES] * 4
+    assert build_run(spec.runs[0]).problem.counts.tolist() == [SAMPLES] * 4
 
 
 def test_counting_follows_option_i():
     """Scaffold's option I computes one more gradient a round."""
     given = next(run for run in table1().spec.runs if run.label == "Scaffold").model_dump()
     given["algorithm"]["option"] = "I"
-    assert count(make(RunSpec.model_validate(given)), PERIOD).gradients == pytest.approx((TAU + 1) / TAU)
+    assert count(build_run(RunSpec.model_validate(given)), PERIOD).gradients == pytest.approx((TAU + 1) / TAU)

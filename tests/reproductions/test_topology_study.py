@@ -9,7 +9,7 @@ from reproductions.outcome import write_outcome
 from reproductions.simulated import Prediction, SimulatedRun
 from reproductions.topology_study import GRAPHS, METHODS, mixing_rounds, topology
 from stgt.study import load_spec, spec_text
-from stgt.study.spec.runs import make
+from stgt.study.spec.runs import build_run
 
 # E‖x̄ − x*‖² by graph and method, in the moderate regime: n = 32, p = 4 (found by a NumPy transcription of the rounds).
 ERRORS = {
@@ -31,7 +31,7 @@ def told(monkeypatch):
         error = ERRORS[graph][list(METHODS).index(run.label)]
         grows = (graph, run.label) in unstable
         predicted = Prediction(1.01, np.inf, np.inf) if grows else Prediction(0.9, error, 0.1)
-        return SimulatedRun(run, make(run), trace, predicted)
+        return SimulatedRun(run, build_run(run), trace, predicted)
 
     monkeypatch.setattr(topology_study, "simulate_runs", lambda runs, progress: [one(run) for run in runs])
     return unstable
@@ -69,7 +69,7 @@ def test_an_unstable_run_is_no_steady_state(told):
 def test_the_run_that_k_gt_shares_with_st_gt():
     """Both go as far in a round: γη_s is one number."""
     runs = [topology_study._run("ring", method, "paper", 1, 1, 2) for method in ("ST-GT", "K-GT (½, 2γ)")]
-    a, b = (make(run).algorithm for run in runs)
+    a, b = (build_run(run).algorithm for run in runs)
     assert isinstance(b, stgt.KGT)
     assert a.gamma == b.gamma * b.eta_s
 

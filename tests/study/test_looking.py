@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import threading
+import time
 
 import pytest
 from specs import write_own_data, write_spec
@@ -61,14 +63,41 @@ def test_a_study_has_what_the_theory_says(compared):
 
 
 def test_a_report_does_not_wait_for_the_theory(compared, monkeypatch):
-    def slow(*_, **__):
-        while True:
-            sum(range(1000))
+    released = threading.Event()
+    monkeypatch.setattr(result, "PATIENCE", 1)
+    monkeypatch.setattr("stgt.theory.check", lambda *_, **__: released.wait(60))
+    began = time.monotonic()
+    advice = load_study(compared).advice
+    assert time.monotonic() - began < 30
+    assert set(advice.values()) == {"no prediction within 1 s; `stgt check` computes without a limit"}
+    released.set()
+
+
+def test_a_computation_that_was_given_up_ends_at_its_next_tick(compared, monkeypatch):
+    """The prediction without the stepsizes is there by then, and is used."""
+    ended, quick = threading.Event(), stgt.theory.check
+
+    def slow(*parts, progress=None, **options):
+        if progress is None:
+            return quick(*parts, **options)
+        try:
+            while True:
+                progress(0, 1)
+                time.sleep(0.05)
+        finally:
+            ended.set()
 
     monkeypatch.setattr(result, "PATIENCE", 1)
+    monkeypatch.setattr(result, "SOON", 1e9)
     monkeypatch.setattr("stgt.theory.check", slow)
-    advice = load_study(compared).advice
-    assert set(advice.values()) == {"no answer within 1 s: `stgt check` takes its time"}
+    assert all(one.largest_gamma is None for one in load_study(compared).advice.values())
+    assert ended.wait(10)
+
+
+def test_a_bug_in_the_theory_is_not_hidden(compared, monkeypatch):
+    monkeypatch.setattr("stgt.theory.check", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        load_study(compared)
 
 
 def test_what_is_outside_the_theory_is_said_to_be(tmp_path):

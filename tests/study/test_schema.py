@@ -13,7 +13,7 @@ from stgt.algorithms import list_algorithms
 from stgt.cli import app
 from stgt.oracles import list_oracles
 from stgt.problems import logistic
-from stgt.study.spec.schema import argument_words, spec_schema
+from stgt.study.spec.schema import argument_descriptions, spec_schema
 from stgt.topology import from_edges
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -91,10 +91,10 @@ def test_names_and_words_come_from_what_is_known():
     definitions = spec_schema()["$defs"]
     assert sorted(definitions["algorithm"]["properties"]["name"]["enum"]) == sorted(list_algorithms())
     assert sorted(definitions["oracle"]["properties"]["name"]["enum"]) == list_oracles()
-    words = argument_words(logistic)
+    words = argument_descriptions(logistic)
     assert words["l2"] == "adds (l2/2)‖x‖², and makes the problem strongly convex."
     assert words["width"].endswith("share a compiled program."), "lines that go on"
-    assert set(argument_words(from_edges)) == {"edges", "n", "weights"}
+    assert set(argument_descriptions(from_edges)) == {"edges", "n", "weights"}
 
 
 def test_the_command_prints_it_with_the_user_s_own_names():
@@ -109,7 +109,7 @@ def test_list_has_a_line_on_each():
     assert len(short.splitlines()) < 15
     assert "oracles: Exact, Minibatch, Noisy, ProblemNoise, SAGA, SVRG" in short
     long = " ".join(CliRunner().invoke(app, ["list", "topologies"]).output.split())
-    assert "Everybody hears everybody" in long
+    assert "Every node receives from all others" in long
     listed = json.loads(CliRunner().invoke(app, ["list", "problems", "--json"]).output)
     assert list(listed) == ["problems"]
     assert listed["problems"]["least_squares"].startswith("Linear regression, f_i(x) =")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import stgt
-from stgt.study import load_spec, make, spec_text
+from stgt.study import build_run, load_spec, spec_text
 from stgt.study.spec.runs import RunSpec, Spec
 
 RUN = {
@@ -35,7 +35,7 @@ def test_a_file_names_the_objects(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(TEXT)
     (run,) = load_spec(path).runs
-    made = make(run)
+    made = build_run(run)
     assert made.algorithm == stgt.FlexGT(gamma=0.1, tau=2, snapshot="last")
     assert (made.problem.n, made.problem.p, made.topology.n) == (8, 3, 8), "the topology takes n from the problem"
     assert made.topology.random
@@ -54,7 +54,7 @@ def test_given_matrices(tmp_path):
     run = RunSpec.model_validate(
         {**RUN, "problem": {"name": "ridge", "n": 2}, "topology": {"name": "from_matrix", "W": W}}
     )
-    np.testing.assert_array_equal(make(run).topology.matrix(0), W)
+    np.testing.assert_array_equal(build_run(run).topology.matrix(0), W)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_given_matrices(tmp_path):
 )
 def test_a_wrong_entry_is_named(change, words):
     with pytest.raises(ValueError, match=words) as caught:
-        make(RunSpec.model_validate({**RUN, **change}))
+        build_run(RunSpec.model_validate({**RUN, **change}))
     assert str(caught.value).endswith((".", "?"))
 
 

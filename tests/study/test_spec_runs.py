@@ -9,8 +9,8 @@ import pytest
 import stgt
 from stgt.simulator.metrics import MEASURED
 from stgt.simulator.run import ENGINES
-from stgt.study import load_spec, make, make_all, spec_text
-from stgt.study.spec import EntryError, Named, make_algorithm, make_oracle
+from stgt.study import build_all, build_run, load_spec, spec_text
+from stgt.study.spec import EntryError, Named, build_algorithm, build_oracle
 from stgt.study.spec.runs import RunSpec, Spec
 from stgt.study.spec.training import load_training
 
@@ -96,7 +96,7 @@ algorithm.gamma = {schedule = "step", start = 0.2, every = 3}
 algorithm = {name = "STGT"}
 """
     path = written(tmp_path, text)
-    first, second, third = (made.algorithm for made in make_all(load_spec(path, ["runs.2.algorithm.gamma=0.3"]), path))
+    first, second, third = (made.algorithm for made in build_all(load_spec(path, ["runs.2.algorithm.gamma=0.3"]), path))
     cosine, step = stgt.schedules.cosine(0.1, rounds=9), stgt.schedules.step(0.2, every=3)
     assert first == stgt.Outer(stgt.STGT(beta=0.5, adjoint=True), momentum=0.9, gamma=cosine)
     assert second == stgt.Outer(stgt.LED(), momentum=0.9, gamma=step)
@@ -116,14 +116,14 @@ def test_a_training_shares_in_the_same_words(tmp_path):
 
 def test_of_the_grid_a_method_has_what_it_knows(several):
     spec = load_spec(several)
-    one, two = make_all(spec, several)
+    one, two = build_all(spec, several)
     assert one.grid == {"gamma": [0.1, 0.2], "beta": [0.5]}
     assert two.grid == {"gamma": [0.1, 0.2]}, "D-PSGD has no beta"
     with pytest.raises(ValueError, match=r"grid\.betta is not known: choose from .*did you mean 'beta'\?"):
-        make_all(load_spec(several, ["grid.betta=[1]"]), several)
+        build_all(load_spec(several, ["grid.betta=[1]"]), several)
     with pytest.raises(ValueError, match=r"runs\.1\.grid\.beta: D-PSGD has gamma, tau, atc"):
-        make_all(load_spec(several, ["runs.1.grid={beta = [0.25]}"]), several)
-    made = make_all(load_spec(several, ["grid.gamma=[{schedule='inverse', start=0.1}]"]), several)[0]
+        build_all(load_spec(several, ["runs.1.grid={beta = [0.25]}"]), several)
+    made = build_all(load_spec(several, ["grid.gamma=[{schedule='inverse', start=0.1}]"]), several)[0]
     assert made.grid["gamma"] == [stgt.schedules.inverse(0.1)]
 
 
@@ -197,12 +197,12 @@ def test_what_cannot_be_set_is_named(several, one, words):
 )
 def test_an_error_names_file_run_and_entry(several, sets, words):
     with pytest.raises(ValueError, match=words):
-        make_all(load_spec(several, sets), several)
+        build_all(load_spec(several, sets), several)
 
 
 def test_an_entry_error_of_a_single_object_names_the_entry_alone():
     with pytest.raises(EntryError, match=r"^algorithm\.gamma=-1: give a finite number above 0\.$") as caught:
-        make_algorithm(Named(name="STGT", gamma=-1))
+        build_algorithm(Named(name="STGT", gamma=-1))
     assert caught.value.entry == ("algorithm", "gamma")
 
 
@@ -210,9 +210,9 @@ def test_an_entry_error_of_a_single_object_names_the_entry_alone():
 
 
 def test_oracles_by_name():
-    assert make_oracle(Named(name="Minibatch", batch=3)) == stgt.oracles.Minibatch(3)
-    assert make_oracle(Named(name="SVRG")) == stgt.oracles.SVRG()
-    assert make_oracle(Named(name="Noisy", variance=0.5)) == stgt.oracles.Noisy(0.5)
+    assert build_oracle(Named(name="Minibatch", batch=3)) == stgt.oracles.Minibatch(3)
+    assert build_oracle(Named(name="SVRG")) == stgt.oracles.SVRG()
+    assert build_oracle(Named(name="Noisy", variance=0.5)) == stgt.oracles.Noisy(0.5)
     for given, words in (
         (Named(name="Minbatch"), r"oracle\.name='Minbatch': choose from .*did you mean 'Minibatch'\?"),
         (Named(name="Noisy"), r"oracle\.variance was left out: Noisy needs it\."),
@@ -220,7 +220,7 @@ def test_oracles_by_name():
         (Named(name="Exact", batch=1), r"oracle\.batch: Exact takes no arguments\."),
     ):
         with pytest.raises(ValueError, match=words):
-            make_oracle(given)
+            build_oracle(given)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_oracles_by_name():
     ],
 )
 def test_stepsize_schedules(table, schedule):
-    assert make_algorithm(Named(name="STGT", gamma=table)) == stgt.STGT(gamma=schedule)
+    assert build_algorithm(Named(name="STGT", gamma=table)) == stgt.STGT(gamma=schedule)
 
 
 def test_the_words_of_a_spec_are_those_of_the_library():
@@ -272,12 +272,12 @@ def test_paths_are_relative_to_the_spec_and_a_resolved_spec_can_be_read_from_els
     monkeypatch.chdir(elsewhere)
     path = written(here, OWN)
     spec = load_spec(path)
-    (made,) = make_all(spec, path)
+    (made,) = build_all(spec, path)
     assert (made.problem.n, made.problem.p, made.topology.n) == (3, 2, 3)
     copy = written(elsewhere, spec_text(spec))
     assert tomllib.loads(copy.read_text())["problem"]["data"] == str(here / "data" / "own.csv")
     assert load_spec(copy) == spec
-    assert make_all(load_spec(copy), copy)[0].problem is made.problem, "it is read once"
+    assert build_all(load_spec(copy), copy)[0].problem is made.problem, "it is read once"
 
 
 def test_a_file_that_has_changed_is_read_again(tmp_path):
@@ -287,7 +287,7 @@ def test_a_file_that_has_changed_is_read_again(tmp_path):
     values = []
     for slope in (1, 10):
         data.write_text("".join(f"{i},{i * i % 7},{slope * i}\n" for i in range(9)))
-        values.append(make(load_spec(path).runs[0]).problem.optimum)
+        values.append(build_run(load_spec(path).runs[0]).problem.optimum)
     np.testing.assert_allclose(values, [[1, 0], [10, 0]], atol=1e-10)  # label = slope · first column
 
 
@@ -306,7 +306,7 @@ def test_the_study_of_wines_is_what_its_text_says():
     """130 wines of two cultivars, 13 measurements and an intercept, on 8 nodes with one cultivar each."""
     path = ROOT / "examples" / "study" / "spec.toml"
     spec = load_spec(path)
-    made = make_all(spec, path)
+    made = build_all(spec, path)
     assert [type(one.algorithm) for one in made] == [stgt.STGT, stgt.LED, stgt.DPSGD, stgt.Scaffold]
     problem = made[0].problem
     assert (problem.n, problem.p, problem.counts.sum()) == (8, 14, 130)
@@ -316,14 +316,14 @@ def test_the_study_of_wines_is_what_its_text_says():
     assert made[3].topology.has_server
 
 
-@pytest.mark.parametrize("in_full", [False, True])
-def test_what_runs_share_is_written_once(tmp_path, in_full):
+@pytest.mark.parametrize("with_defaults", [False, True])
+def test_what_runs_share_is_written_once(tmp_path, with_defaults):
     """And what is read back is the same spec."""
     spec = load_spec(written(tmp_path, SEVERAL))
-    text = spec_text(spec, in_full)
+    text = spec_text(spec, with_defaults)
     tables = tomllib.loads(text)
     assert len(tables["runs"]) == len(spec.runs) > 1
     assert tables["seeds"] == [3, 5]
     assert not any("seeds" in run or "grid" in run for run in tables["runs"])
-    assert ("x0" in tables) == in_full
+    assert ("x0" in tables) == with_defaults
     assert load_spec(written(tmp_path, text)) == spec

@@ -64,7 +64,7 @@ def test_the_table_has_what_the_library_finds(swept):
     gammas = [one.gamma for one in made.algorithms]
     assert gammas == [0.02, 0.05, 0.1], "a grid of five is two batches, whatever the number of workers"
     traces = stgt.sweep(
-        made.algorithms[0], made.made.problem, made.made.topology, 40, 2, grid={"gamma": gammas}, engine="numpy"
+        made.algorithms[0], made.built.problem, made.built.topology, 40, 2, grid={"gamma": gammas}, engine="numpy"
     )
     rows = table(swept / "01-st-gt.1" / "metrics.csv")
     assert [(row["setting"], int(row["seed"]), int(row["round"])) for row in rows] == [
@@ -106,10 +106,10 @@ def test_a_comparison_is_the_librarys(tmp_path):
     assert cli("compare", spec, "--out", tmp_path / "out").exit_code == 0
     found = load_comparison(Folder.open(tmp_path / "out"))
     made = plan("compare", load_spec(spec), spec).batches
-    methods = [(batch.made.algorithm, batch.made.topology) for batch in made]
+    methods = [(batch.built.algorithm, batch.built.topology) for batch in made]
     grid = {"gamma": [0.05, 0.1, 0.2]}
     options = {"grid": grid, "engine": "numpy"}
-    direct = stgt.compare(methods, made[0].made.problem, made[0].made.topology, 40, 2, **options)
+    direct = stgt.compare(methods, made[0].built.problem, made[0].built.topology, 40, 2, **options)
     assert found.ranking == direct.ranking
     assert [row["chosen"] for row in found.table] == [row["chosen"] for row in direct.table]
     assert [row["error"] for row in found.table] == [row["error"] for row in direct.table]
@@ -197,7 +197,7 @@ def test_an_edited_spec_is_neither_ignored_nor_obeyed(tmp_path, old, new):
     text, before = file.read_text(), metrics.read_bytes()
     assert old in text
     file.write_text(text.replace(old, new, 1))
-    assert f"{file} was edited, and a run that goes on is what it was" in str(cli("run", "--resume", out).exception)
+    assert f"{file} was edited, and a resumed run keeps its spec" in str(cli("run", "--resume", out).exception)
     assert metrics.read_bytes() == before
     for same in (f"# a note\n{text}", None):
         file.unlink() if same is None else file.write_text(same)
@@ -274,6 +274,7 @@ def test_json_is_all_that_a_script_reads(tmp_path):
     [
         (lambda folder: (folder / "run.json").write_text("{"), "run.json is damaged"),
         (lambda folder: (folder / "run.json").write_text('{"kind": "run"}'), "run.json is damaged"),
+        (lambda folder: (folder / "run.json").write_text('{"format": 2}'), "run.json has format 2, not 1"),
         (lambda folder: (folder / "run.json").unlink(), "is no run"),
         (lambda folder: (folder / "01-st-gt" / "state.stgt").write_bytes(b"x"), "is damaged, cut off, or no trace"),
     ],
@@ -300,7 +301,7 @@ def test_a_folder_of_somebody_elses_removes_nothing_outside(tmp_path, name):
     assert (tmp_path / "out" / "run.json").is_file()
 
 
-@pytest.mark.parametrize("key", ["name", "status", "rule", "spec", "batches"])
+@pytest.mark.parametrize("key", ["name", "status", "rule", "spec", "batches", "kind", "started"])
 @pytest.mark.parametrize("value", [None, 3, [{}], {"x": 1}])
 def test_a_record_that_says_nonsense_is_a_sentence(swept, tmp_path, key, value):
     record = json.loads((swept / "run.json").read_text())
@@ -352,7 +353,7 @@ def test_control_c_keeps_what_was_done_and_says_how_to_go_on(tmp_path):
     os.kill(process.pid, signal.SIGINT)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.strip().endswith(f"go on with: stgt run --resume {tmp_path / 'out'}")
+    assert errors.strip().endswith(f"continue with: stgt run --resume {tmp_path / 'out'}")
     assert "interrupted after" in " ".join(out.split())
     assert Folder.open(tmp_path / "out").state == "interrupted"
     assert "Traceback" not in errors

@@ -51,7 +51,7 @@ def test_resuming_equals_never_stopping(world, tmp_path, base, options):
 
 
 def test_early_messages_of_a_round_that_has_not_begun_are_sent_once(world, tmp_path):
-    """Saved and loaded between two rounds: the bytes of a run that never stopped."""
+    """Serialized and loaded between two rounds: the bytes of a run that never stopped."""
     arguments = {"folder": str(tmp_path), "base": "sgd", "early": True}
     world.run("stopping", steps=same_steps(6), save=True, **arguments)
     resumed = world.run("stopping", steps=same_steps(6), load=True, **arguments)

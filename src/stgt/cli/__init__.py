@@ -5,23 +5,28 @@ from __future__ import annotations
 import sys
 import warnings
 
-from stgt.cli import paper, advice, study, pages, pictures, training, names  # isort: skip  # noqa: F401
+from stgt.cli import paper, check, study, topology, training, names  # isort: skip  # noqa: F401
 from stgt.cli.common import app, console
 
 __all__ = ["app", "console", "main"]
 
 
 def _show_warning(message: object, *_: object, **__: object) -> None:
-    """A warning is a sentence, too."""
+    """A warning is one line."""
     print(f"warning: {message}", file=sys.stderr)
 
 
 def main() -> None:
-    """The entry point: what the user can mend is one sentence and exit code 2, not a traceback."""
+    """The entry point: an error in the input is one sentence and exit code 2, not a traceback."""
     warnings.showwarning = _show_warning
     try:
         app()
     except ValueError as error:
+        print(f"stgt: {error}", file=sys.stderr)
+        sys.exit(2)
+    except ImportError as error:
+        if error.__cause__ is None:  # a bug; with a cause, it names the optional package to install
+            raise
         print(f"stgt: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:  # a full disk, a folder that is gone

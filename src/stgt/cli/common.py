@@ -1,4 +1,4 @@
-"""What all commands share: the application, its console, options, and words for numbers."""
+"""What all commands share: the application, its console, options, and the format of numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Commands(TyperGroup):
-    """The commands, whose errors speak of the flags of the one that was called."""
+    """The commands; errors name the flags of the one that was called."""
 
     def invoke(self, ctx: Context) -> Any:
         try:
@@ -35,7 +35,7 @@ EXIT_CODES = """Exit codes:
 
 1    something failed
 
-2    input that can be mended
+2    wrong input
 
 3    a process was killed or lost
 
@@ -85,7 +85,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, 
 
 
 def import_scripts(scripts: list[Path] | None) -> None:
-    """Has the user's scripts register what they define."""
+    """Imports the user's scripts, which register what they define."""
     from stgt._internal.registry import import_script
 
     for script in scripts or ():
@@ -117,8 +117,8 @@ def complete_reproductions(incomplete: str) -> list[str]:
         return []
 
 
-def say(line: str) -> None:
-    """A line at once and in one piece, above a bar if there is one."""
+def print_line(line: str) -> None:
+    """Prints a line at once and unbroken, above a bar if there is one."""
     console.print(line, soft_wrap=True)
 
 

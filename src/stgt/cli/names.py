@@ -1,4 +1,4 @@
-"""`list` and `schema`: what there is by name, for people and for editors."""
+"""`list` and `schema`: the registered names, and the runs in a folder."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stgt.cli.common import Imports, app, console, import_scripts
 @app.command(name="list")
 def list_names(
     what: Annotated[str | None, typer.Argument(help="algorithms, topologies, problems, oracles or runs.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON, with a line on each.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON, with a line on each.")] = False,
     below: Annotated[Path, typer.Option(help="Folder to look for runs in.")] = Path("runs"),
     scripts: Imports = None,
 ) -> None:
-    """Name the algorithms, topologies, problems and oracles there are, or the runs in a folder.
+    """List the algorithms, topologies, problems and oracles, or the runs in a folder.
 
-    `stgt list algorithms` has a line on each.
+    `stgt list algorithms` describes each in a line.
 
     Examples:
         stgt list
@@ -75,7 +75,7 @@ def _list_runs(below: Path, as_json: bool) -> None:
 
     names = ("folder", "name", "kind", "state", "begun", "methods")
     rows = [
-        (str(one.path), one.name, one.kind, one.state, str(one.record.get("started", "")), ", ".join(one.methods))
+        (str(one.path), one.name, one.kind, one.state, one.record["started"], ", ".join(one.methods))
         for one in list_folders(below)
     ]
     if as_json:

@@ -59,7 +59,7 @@ def demo(
 
 
 class Reproduce(TyperCommand):
-    """The command whose help names the experiments there are: they are loaded only when it is asked for."""
+    """The command whose help lists the experiments; they are loaded only for that."""
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         for parameter in self.params:

@@ -1,4 +1,4 @@
-"""`run`, `sweep`, `compare`: a spec file becomes a folder of results; `show` looks into one."""
+"""`run`, `sweep`, `compare`: a spec file becomes a folder of results; `show` prints it, `report` writes a page."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from stgt._internal.files import check_writable, writing
 from stgt._internal.markup import many
-from stgt._internal.progress import bar, bars
-from stgt.cli.common import AsJson, DataDir, Imports, Sets, app, console, import_scripts, plain
+from stgt._internal.progress import bar, bars, split_progress
+from stgt.cli.common import AsJson, DataDir, Imports, Sets, app, console, import_scripts, plain, print_line
 
 if TYPE_CHECKING:
     from stgt.study import Folder, Plan
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 SpecFile = Annotated[Path | None, typer.Argument(help="TOML file; left out with --resume.", show_default=False)]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results; runs/SPEC if left out.")]
-Resume = Annotated[Path | None, typer.Option(help="Go on with the run in this folder, to the same bits.")]
+Resume = Annotated[Path | None, typer.Option(help="Continue the run in this folder, to the same bits.")]
 Force = Annotated[bool, typer.Option(help="Begin anew in a folder that holds a run already.")]
 Workers = Annotated[int | None, typer.Option(help="How many runs at once; the number of cores if left out.", min=1)]
 Ray = Annotated[
@@ -43,9 +44,9 @@ def run(
     workers: Workers = None,
     scripts: Imports = None,
 ) -> None:
-    """Run what a spec file says, into a folder with metrics.csv, the last state and a figure.
+    """Run a spec file, into a folder with metrics.csv, the last state and a figure.
 
-    A run that is killed or stopped by Ctrl-C goes on with --resume, to the same bits.
+    A run that is killed or stopped by Ctrl-C continues with --resume, to the same bits.
 
     Examples:
         stgt run study.toml --set rounds=100 --out runs/short
@@ -89,7 +90,7 @@ def compare(
     ray: Ray = None,
     scripts: Imports = None,
 ) -> None:
-    """Compare the methods of a spec, each at the best of its grid, by a rule that is said.
+    """Compare the methods of a spec, each at the best of its grid, by one rule.
 
     Examples:
         stgt compare examples/study/spec.toml --out runs/wine
@@ -103,7 +104,7 @@ def show(
     folder: Annotated[Path, typer.Argument(help="Folder that `stgt run`, `sweep` or `compare` wrote.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a run has found, finished or not.
+    """Show the results of a run, finished or not.
 
     Examples:
         stgt show runs/study
@@ -112,6 +113,41 @@ def show(
 
     opened = Folder.open(folder)
     _print(opened, load_comparison(opened), as_json)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Folders that `stgt run`, `sweep` or `compare` wrote.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("report.html"),
+    force: Annotated[bool, typer.Option(help="Overwrite the file if it is there.")] = False,
+    title: Annotated[str, typer.Option(help="Above the page; the runs' names if left out.")] = "",
+    theory: Annotated[
+        bool, typer.Option(help="Add the predictions of the exact theory for each method at its best.")
+    ] = True,
+    scripts: Imports = None,
+) -> None:
+    """Write a page on runs: interactive curves, a table with exact predictions, the graph and the spec.
+
+    It is one file that needs no network, for a browser of any size, light or dark.
+
+    Examples:
+        stgt report runs/wine -o wine.html
+        stgt report runs/a runs/b --title 'Ring and torus' --no-theory
+    """
+    from stgt.study import load_study
+    from stgt.study.report import write_page
+
+    if out.is_dir():
+        raise ValueError(f"out {out} is a folder: give a file.")
+    if out.exists() and not force:
+        raise ValueError(f"out {out} is there already: give another file, or force=True to overwrite it.")
+    with writing(out, "out"):
+        check_writable(out.resolve().parent)  # before what takes time
+    import_scripts(scripts)
+    with bar("predictions of the theory") as tick:
+        ticks = split_progress(tick, [1.0] * len(folders))
+        studies = [load_study(folder, theory, part) for folder, part in zip(folders, ticks, strict=True)]
+    print_line(f"wrote {write_page(studies, out, title)}")
 
 
 def _study(
@@ -129,41 +165,46 @@ def _study(
 ) -> None:
     from stgt.study import LostWorkersError, execute, load_comparison, write_results
 
-    talk = Console(stderr=True, markup=False, emoji=False) if as_json else console
+    out_console = Console(stderr=True, markup=False, emoji=False) if as_json else console
     import_scripts(scripts)
-    elsewhere = None
+    remote = None
     if ray is not None:
         from stgt.study.ray import RayCluster
 
-        elsewhere = RayCluster(ray, talk.print, scripts or ())
+        remote = RayCluster(ray, out_console.print, scripts or ())
     if resume is not None:
         planned, folder = _resumed(kind, spec, resume, sets, data_dir, scripts)
     else:
         planned, folder = _new(kind, spec, out, force, sets, data_dir, scripts)
     methods = len({batch.method for batch in planned.batches})
     amount = f"{many(methods, 'method')}, {many(planned.runs, 'run')} of {many(len(folder.record['seeds']), 'seed')}"
-    talk.print(f"{kind} {folder.name}: {amount}, into {folder.path}", soft_wrap=True)
+    out_console.print(f"{kind} {folder.name}: {amount}, into {folder.path}", soft_wrap=True)
     batches = [*planned.batches, *planned.fresh]
     numbers = {batch.folder: number for number, batch in enumerate(batches)}
-    options = {"workers": workers, "elsewhere": elsewhere}
-    with bars(kind, [batch.work for batch in batches], talk) as part:
+    with bars(kind, [batch.work for batch in batches], out_console) as part:
         try:
-            finished = execute(planned, folder, lambda batch: part(numbers[batch.folder], batch.words), **options)
+            finished = execute(
+                planned,
+                folder,
+                lambda batch: part(numbers[batch.folder], batch.title),
+                workers=workers,
+                remote=remote,
+            )
         except LostWorkersError as error:
-            print(f"stgt: {error} Go on with: stgt {kind} --resume {folder.path}", file=sys.stderr)
+            print(f"stgt: {error} Continue with: stgt {kind} --resume {folder.path}", file=sys.stderr)
             raise typer.Exit(3) from None
     found = load_comparison(folder)
     if finished:
-        with bar("what is written", talk) as tick:
+        with bar("writing the results", out_console) as tick:
             written = write_results(folder, found, tick)
         for path in written:
-            talk.print(f"wrote {path}", soft_wrap=True)
+            out_console.print(f"wrote {path}", soft_wrap=True)
     _print(folder, found, as_json)
     if not finished:
-        print(f"stgt: stopped, and kept; go on with: stgt {kind} --resume {folder.path}", file=sys.stderr)
+        print(f"stgt: stopped, and kept; continue with: stgt {kind} --resume {folder.path}", file=sys.stderr)
         raise typer.Exit(130)
     if "report" not in planned.spec.outputs:
-        talk.print(f"A page to look at: stgt report {folder.path} -o report.html", soft_wrap=True)
+        out_console.print(f"Write a page of it: stgt report {folder.path} -o report.html", soft_wrap=True)
 
 
 def _new(
@@ -178,7 +219,7 @@ def _new(
     from stgt.study import Folder, load_spec, plan
 
     if spec is None:
-        raise ValueError("spec was left out: give a TOML file, or --resume FOLDER to go on with a run.")
+        raise ValueError("spec was left out: give a TOML file, or --resume FOLDER to continue a run.")
     planned = plan(kind, load_spec(spec, sets or ()), spec, data_dir)
     where = out or Path("runs") / spec.stem
     return planned, Folder.create(where, planned, force=force, scripts=scripts or (), data_dir=data_dir)
@@ -196,14 +237,14 @@ def _resumed(
     from stgt.study.run_folder import SPEC
 
     if spec is not None:
-        raise ValueError(f"resume goes on with what {resume} holds: leave {spec} out.")
+        raise ValueError(f"resume continues what {resume} holds: leave {spec} out.")
     folder = Folder.open(resume)
     if folder.kind != kind:
         raise ValueError(f"resume {resume} is of `stgt {folder.kind}`: use `stgt {folder.kind} --resume {resume}`.")
-    used = folder.record.get("scripts", [])
+    used = folder.record["scripts"]
     if used and not scripts:
         raise ValueError(f"import was left out: {resume} was run with a script of your own; give --import {used[0]}.")
-    where = data_dir or (Path(folder.record["data_dir"]) if folder.record.get("data_dir") else None)
+    where = data_dir or (Path(folder.record["data_dir"]) if folder.record["data_dir"] else None)
     return plan(kind, folder.longer_spec(sets or ()), resume / SPEC, where), folder
 
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from stgt._internal.progress import bar
-from stgt.cli.common import Imports, Sets, app, console, import_scripts, say
+from stgt.cli.common import Imports, Sets, app, console, import_scripts, print_line
 
 
 @app.command()
@@ -46,7 +46,7 @@ def train(
     options = {"data_dir": data_dir, "download": download, "max_restarts": max_restarts, "scripts": scripts or ()}
     try:
         with bar("rounds", console) as tick:
-            launch(runs, nodes, out, progress=tick, say=say, **options)
+            launch(runs, nodes, out, progress=tick, say=print_line, **options)
     except StoppedTrainingError as error:
         print(f"stgt: {error}", file=sys.stderr)
         raise typer.Exit(error.code) from None
@@ -62,4 +62,4 @@ def train(
             f"{float(row['bytes_sent']) / 1e6:.1f}",
         )
     console.print(table)
-    say(f"wrote curve.csv, curve.png and model.safetensors of each run below {out}")
+    print_line(f"wrote curve.csv, curve.png and model.safetensors of each run below {out}")

@@ -60,8 +60,7 @@ class FederatedResult(Result):
         Args:
             path: of the picture, if it ends in .png or .pdf; without an ending, of both.
         """
-        from stgt.study.report.figures import draw
-        from stgt.study.report.panels import Figure, Line, Panel
+        from stgt.study.report import Figure, Line, Panel, draw
 
         rows = [{**row, "left out": row["called"] - row["clients"]} for row in self.rows]
         if not rows:

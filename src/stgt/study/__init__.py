@@ -5,32 +5,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stgt.study.comparison import Comparison, compare
-    from stgt.study.execution import Elsewhere, LostWorkersError, execute
+    from stgt.study.execution import LostWorkersError, RemoteWorkers, execute
     from stgt.study.plans import KINDS, Batch, Plan, plan
     from stgt.study.result import load_comparison, load_study, write_results
     from stgt.study.run_folder import Folder, list_folders
     from stgt.study.spec.load import spec_text
-    from stgt.study.spec.runs import RunSpec, Spec, load_spec, make, make_all
+    from stgt.study.spec.runs import RunSpec, Spec, build_all, build_run, load_spec
 
 # Loaded when they are first asked for: all of them take half a second.
 _MODULES = {
     "Batch": "plans",
     "Comparison": "comparison",
-    "Elsewhere": "execution",
     "Folder": "run_folder",
     "KINDS": "plans",
     "LostWorkersError": "execution",
     "Plan": "plans",
+    "RemoteWorkers": "execution",
     "RunSpec": "spec.runs",
     "Spec": "spec.runs",
+    "build_all": "spec.runs",
+    "build_run": "spec.runs",
     "compare": "comparison",
     "execute": "execution",
     "list_folders": "run_folder",
     "load_comparison": "result",
     "load_spec": "spec.runs",
     "load_study": "result",
-    "make": "spec.runs",
-    "make_all": "spec.runs",
     "plan": "plans",
     "spec_text": "spec.load",
     "write_results": "result",
@@ -46,21 +46,21 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "Batch",
     "Comparison",
-    "Elsewhere",
     "Folder",
     "KINDS",
     "LostWorkersError",
     "Plan",
+    "RemoteWorkers",
     "RunSpec",
     "Spec",
+    "build_all",
+    "build_run",
     "compare",
     "execute",
     "list_folders",
     "load_comparison",
     "load_spec",
     "load_study",
-    "make",
-    "make_all",
     "plan",
     "spec_text",
     "write_results",

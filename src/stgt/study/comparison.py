@@ -1,4 +1,4 @@
-"""Which method is better on my problem: each over its stepsizes, all by one rule, the losers kept."""
+"""Which method is better on a problem: each over its stepsizes, all by one rule, the losers kept."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Comparison:
     """Several methods on one problem, each at the best of its hyper-parameters.
 
     Attributes:
-        rule: what best means; `str(rule)` says it.
+        rule: what best means; `str(rule)` is a sentence.
         runs: all traces by method, in the order of the grid.
         best: the best one of each method; where there was a choice, its setting run again on fresh seeds, as those that
-            chose it make it look better than it is. All that is said and drawn is of these.
+            chose it make it look better than it is. Tables and curves are of these.
         chosen: the run of each method that was chosen, one of `runs`.
     """
 
@@ -142,7 +142,7 @@ class Comparison:
         return ("gradients", "messages", "floats", *(["seconds"] if self.rule.cost == "seconds" else []))
 
     def cells(self, rows: list[dict[str, Any]] | None = None) -> list[list[str]]:
-        """A head and a line for each row, those of `table` if left out, in words."""
+        """A head and a line for each row, those of `table` if left out, as text."""
         shown = [name for name in self._costs if name != "messages" or self.rule.cost == "messages"]
         head = ["method", "chosen", self.rule.metric, "rounds", *shown, ""]
         lines = [
@@ -212,7 +212,7 @@ def compare(
     progress: Any = None,
     **options: Any,
 ) -> Comparison:
-    """Runs each method over its hyper-parameters and picks each one's best by a rule that is said.
+    """Runs each method over its hyper-parameters and picks each one's best by one rule.
 
     The runs of a method that share a program are one compiled batch, and methods run side by side on the machine's
     cores. Where a grid leaves a choice, each method's chosen setting is then run on as many fresh seeds, the next ones,
@@ -256,7 +256,7 @@ def compare(
         raise ValueError("algorithms is empty: give at least one, such as [stgt.STGT(tau=10), stgt.DPSGD(tau=10)].")
     for algorithm, where in pairs:
         check_measured(rule.metric, options.get("metrics"), algorithm, problem, where)
-    batches = [combinations(algorithm, _fitting(algorithm, grid)) for algorithm, _ in pairs]
+    batches = [combinations(algorithm, _applicable(algorithm, grid)) for algorithm, _ in pairs]
     names = distinct(labels(pairs))
     logger = as_logger(options.pop("logger", None))
     with as_progress(progress, f"{len(pairs)} methods") as tick, interrupts() as interrupt:
@@ -299,7 +299,7 @@ def check_measured(name: str, metrics: Any, algorithm: Algorithm, problem: Probl
         raise ValueError(f"by={name!r}: choose from {', '.join(measured.all_names)}.")
 
 
-def _fitting(algorithm: Algorithm, grid: Any) -> dict[str, Any]:
+def _applicable(algorithm: Algorithm, grid: Any) -> dict[str, Any]:
     """What of the grid the method has."""
     if grid is None:
         return {}

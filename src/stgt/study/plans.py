@@ -16,8 +16,7 @@ from stgt.simulator.choice import distinct, fresh_seeds, in_words, labels
 from stgt.simulator.instance import validate
 from stgt.simulator.run import by_program, combinations
 from stgt.study.comparison import check_measured
-from stgt.study.spec.initial_point import start
-from stgt.study.spec.runs import Made, RunSpec, Spec, make_all
+from stgt.study.spec.runs import BuiltRun, RunSpec, Spec, build_all, initial_point
 
 KINDS = ("run", "sweep", "compare")
 POINTS = 4  # of a grid, at most, in a batch; it does not depend on the number of workers, as bits would then too
@@ -26,19 +25,19 @@ SHARED = ("problem", "rounds", "seeds", "x0", "target", "metrics")  # what metho
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Runs of one method that are made together: a task for a worker.
+    """Runs of one method that share a compiled program: a task for a worker.
 
     Attributes:
         folder: its name in the study's folder.
         run: the number of the spec's run that it belongs to.
-        method: what the method is called.
+        method: its label.
         algorithms: one for each combination of hyper-parameters.
         settings: what sets each apart from the method's others, in words.
-        made: the problem, the topology and the oracle.
+        built: the problem, the topology and the oracle.
         options: others of `simulate`.
         every: rounds between two rows of metrics.csv.
-        fresh: is it the chosen setting of the method, on other seeds than those that chose? Until all else is made, the
-            first setting stands for it.
+        fresh: is it the chosen setting of the method, on other seeds than those that chose? Until all others have
+            run, the first setting stands for it.
     """
 
     folder: str
@@ -46,7 +45,7 @@ class Batch:
     method: str
     algorithms: tuple[Algorithm, ...]
     settings: tuple[str, ...]
-    made: Made
+    built: BuiltRun
     rounds: int
     seeds: int | tuple[int, ...]
     options: dict[str, Any]
@@ -54,8 +53,8 @@ class Batch:
     fresh: bool = False
 
     @property
-    def words(self) -> str:
-        """What it is called while it is made."""
+    def title(self) -> str:
+        """Its name on a progress bar."""
         more = ", fresh seeds" if self.fresh else "" if len(self.settings) == 1 else " …"
         return f"{self.method}, {self.settings[0]}{more}"
 
@@ -68,7 +67,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A study before it is made: its batches, and what is judged by which rule.
+    """A study before it runs: its batches, and the rule that ranks the methods.
 
     Where a comparison has to choose, `fresh` are the batches of its second stage.
     """
@@ -94,7 +93,7 @@ class Plan:
 def plan(kind: str, spec: Spec, path: Path, data_dir: Path | None = None) -> Plan:
     """What is to be run; a ValueError, before anything is, names the file `path` and the entry that is wrong.
 
-    `kind` is one of KINDS, or "check" for what is looked at only.
+    `kind` is one of KINDS, or "check" for what is not run.
     """
     try:
         return _plan(kind, spec, path, data_dir)
@@ -104,7 +103,7 @@ def plan(kind: str, spec: Spec, path: Path, data_dir: Path | None = None) -> Pla
 
 
 def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
-    made = make_all(spec, path, data_dir)
+    built = build_all(spec, path, data_dir)
     if kind == "run" and any(run.grid for run in spec.runs):
         raise ValueError(
             "grid is for `stgt sweep`, which runs it all, and `stgt compare`, which picks each method's best: use one "
@@ -114,17 +113,17 @@ def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
         raise ValueError("grid was left out: give values to try, such as grid.gamma = [0.01, 0.1], or use `stgt run`.")
     if kind == "compare":
         _check_comparable(spec)
-    names = labels([(one.algorithm, one.topology) for one in made])
+    names = labels([(one.algorithm, one.topology) for one in built])
     names = distinct([run.label or name for run, name in zip(spec.runs, names, strict=True)])
     batches = [
         batch
-        for number, (run, one, name) in enumerate(zip(spec.runs, made, names, strict=True))
+        for number, (run, one, name) in enumerate(zip(spec.runs, built, names, strict=True))
         for batch in _batches(run, one, name, number)
     ]
-    rule = _rule(spec, made)
+    rule = _rule(spec, built)
     for batch in batches:
         check_measured(
-            rule.metric, batch.options["metrics"], batch.algorithms[0], batch.made.problem, batch.made.topology
+            rule.metric, batch.options["metrics"], batch.algorithms[0], batch.built.problem, batch.built.topology
         )
     found = Plan(kind, spec, tuple(batches), rule)
     chooses = kind == "compare" and found.runs > len(found.methods)
@@ -142,31 +141,31 @@ def _check_comparable(spec: Spec) -> None:
                 )
 
 
-def _rule(spec: Spec, made: list[Made]) -> Rule:
-    """What is judged: what the spec says, else the residual where it is measured everywhere, else the loss."""
+def _rule(spec: Spec, built: list[BuiltRun]) -> Rule:
+    """What methods are ranked by: the spec's `by`, else the residual where it is measured everywhere, else the loss."""
     wanted = [name for run in spec.runs for name in run.metrics or ()]
-    known = all(one.problem.solve is not None for one in made) and all(
+    is_known = all(one.problem.solve is not None for one in built) and all(
         run.metrics is None or {"residual", "lyapunov"} & set(run.metrics) for run in spec.runs
     )
-    measured = "residual" if known else "loss" if not wanted or "loss" in wanted else wanted[0]
+    measured = "residual" if is_known else "loss" if not wanted or "loss" in wanted else wanted[0]
     return Rule(spec.by or measured, spec.runs[0].target, spec.cost, spec.largest)
 
 
-def _batches(run: RunSpec, made: Made, name: str, which: int) -> Iterator[Batch]:
+def _batches(run: RunSpec, built: BuiltRun, name: str, which: int) -> Iterator[Batch]:
     folder = f"{which + 1:02d}-{_slug(name)}"
     try:
-        algorithms = combinations(made.algorithm, made.grid)
+        algorithms = combinations(built.algorithm, built.grid)
     except ValueError as error:
         raise ValueError(f"grid: {error}") from None
     groups = [[algorithms[i] for i in group] for group in by_program(algorithms)]
     for one in algorithms:
-        validate(one, made.problem, made.topology, made.oracle)
+        validate(one, built.problem, built.topology, built.oracle)
     options = {
-        "oracle": made.oracle,
+        "oracle": built.oracle,
         "metrics": None if run.metrics is None else list(run.metrics),
         "engine": run.engine,
         "dtype": run.dtype,
-        **start(run, made),
+        **initial_point(run, built),
     }
     parts = [part for group in groups for part in np.array_split(np.arange(len(group)), -(-len(group) // POINTS))]
     owners = [group for group in groups for _ in range(-(-len(group) // POINTS))]
@@ -178,7 +177,7 @@ def _batches(run: RunSpec, made: Made, name: str, which: int) -> Iterator[Batch]
             method=name,
             algorithms=chosen,
             settings=tuple(in_words(one, algorithms) for one in chosen),
-            made=made,
+            built=built,
             rounds=run.rounds,
             seeds=run.seeds,
             options=options,

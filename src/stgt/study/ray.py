@@ -1,4 +1,4 @@
-"""The batches of a study on a Ray cluster: tasks that send back their states, and go on elsewhere when one is lost."""
+"""The batches of a study on a Ray cluster: tasks that send back their states; a lost one continues on another."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from stgt._internal.progress import Bar, Progress
 from stgt._internal.registry import import_script
 from stgt.simulator.drive import Interrupt
 from stgt.simulator.store import CheckpointFile, load
-from stgt.study.execution import INTERVAL, Kept, LostWorkersError, run_batch
+from stgt.study.execution import INTERVAL, LostWorkersError, OnSave, run_batch
 from stgt.study.plans import Batch
 
-TICK = 0.5  # seconds between two words of a task on how far it is
-LOSSES = 3  # of workers in a row, without a round made in between, after which a study is given up
+TICK = 0.5  # seconds between two reports of a task's progress
+LOSSES = 3  # of workers in a row, without a round in between, after which a study is given up
 WAIT = 30  # seconds for a cluster to answer
 
 
 class RayCluster:
-    """A cluster to make batches on. Its workers need the same versions of the libraries, and no files of this machine.
+    """A cluster that runs batches. Its workers need the same versions of the libraries, and no files of this machine.
 
     Args:
         address: of the cluster, "auto" for the one that this machine belongs to, "local" to start one here.
-        say: told of what a user should hear.
+        notify: called with a sentence for the user, such as that a worker was lost.
         scripts: of the user's, which the workers import too.
     """
 
-    def __init__(self, address: str, say: Callable[[str], object], scripts: Sequence[Path] = ()):
-        self._ray, self._say = _connected(address), say
+    def __init__(self, address: str, notify: Callable[[str], object], scripts: Sequence[Path] = ()):
+        self._ray, self._notify = _connected(address), notify
         self._scripts = [(path.name, path.read_text(encoding="utf-8"), str(path.resolve())) for path in scripts]
         self._task = self._ray.remote(num_cpus=1, max_retries=0)(_work)
         self.workers = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
-    def make(self, batch: Batch, state: Path, kept: Kept, interrupt: Interrupt, progress: Progress) -> None:
-        """Makes a batch on a worker; `Elsewhere` says what is promised."""
+    def run(self, batch: Batch, state: Path, on_save: OnSave, interrupt: Interrupt, progress: Progress) -> None:
+        """Runs a batch on a worker, as `RemoteWorkers` describes."""
         exceptions, packed = self._ray.exceptions, self._ray.put(self._ray.cloudpickle.dumps(batch))
-        lost = made = 0
+        lost = done = 0
         while True:
             begun = state.read_bytes() if state.exists() else None
             stream = self._task.remote(packed, begun, self._scripts)
             try:
                 for reference in stream:
-                    rounds = self._take(self._ray.get(reference), state, kept, progress)
-                    lost, made = (0, rounds) if rounds > made else (lost, made)
+                    rounds = self._take(self._ray.get(reference), state, on_save, progress)
+                    lost, done = (0, rounds) if rounds > done else (lost, done)
                     if interrupt.asked:
                         self._ray.cancel(stream, force=False)
                         interrupt.cut = True
@@ -62,18 +62,18 @@ class RayCluster:
                 lost += 1
                 if lost > LOSSES or not self._ray.is_initialized():
                     raise LostWorkersError(
-                        f"{batch.method} lost {lost} workers in a row ({type(error).__name__}), the last after {made} "
-                        "rounds; what was made is kept."
+                        f"{batch.method} lost {lost} workers in a row ({type(error).__name__}), the last after {done} "
+                        "rounds, which are kept."
                     ) from None
-                self._say(f"{batch.method}: a worker was lost; another goes on from round {made}.")
+                self._notify(f"{batch.method}: a worker was lost; another continues from round {done}.")
 
     @staticmethod
-    def _take(message: Any, state: Path, kept: Kept, progress: Progress) -> int:
-        """What a task has sent: its state, or how far it is; returns the rounds that are kept now, 0 if none is new."""
+    def _take(message: Any, state: Path, on_save: OnSave, progress: Progress) -> int:
+        """Uses what a task has sent, its state or its progress; returns the rounds now kept, 0 if none is new."""
         if isinstance(message, bytes):
             write_atomically(state, lambda file: file.write_bytes(message), durable=True)
             traces = load(state)
-            kept(traces)
+            on_save(traces)
             return traces[0].rounds
         done, total, pace, latest = message
         progress(done, total)
@@ -120,22 +120,22 @@ def _connected(address: str) -> Any:
 
 
 def _check_listening(address: str) -> None:
-    """An OSError if nobody listens at an address, of which Ray would complain every second."""
+    """An OSError if nothing listens at an address: Ray would print an error every second."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=5).close()
 
 
-class _Teller(Bar):
-    """Puts how far a task is into a queue, now and then."""
+class _QueuedProgress(Bar):
+    """Puts the progress of a task into a queue, now and then."""
 
     def __init__(self, messages: queue.Queue[Any]):
-        self._messages, self._said = messages, 0.0
+        self._messages, self._last = messages, 0.0
         self._pace, self._latest = 0.0, dict[str, float]()
 
     def __call__(self, done: float, total: float) -> None:
-        if done >= total or time.monotonic() - self._said > TICK:
-            self._said = time.monotonic()
+        if done >= total or time.monotonic() - self._last > TICK:
+            self._last = time.monotonic()
             self._messages.put((done, total, self._pace, self._latest))
 
     def say(self, pace: float, latest: Mapping[str, float]) -> None:
@@ -143,7 +143,7 @@ class _Teller(Bar):
 
 
 def _work(packed: bytes, state: bytes | None, scripts: list[tuple[str, str, str]]) -> Iterator[Any]:
-    """The task: makes a batch, and yields its states as bytes and how far it is as (done, total, pace, latest)."""
+    """The task: runs a batch, and yields its states as bytes and its progress as (done, total, pace, latest)."""
     from ray import cloudpickle
 
     messages: queue.Queue[Any] = queue.Queue()
@@ -160,14 +160,14 @@ def _work(packed: bytes, state: bytes | None, scripts: list[tuple[str, str, str]
             path.write_bytes(state)
         checkpoint = CheckpointFile(path, INTERVAL, lambda traces: messages.put(path.read_bytes()))
 
-        def make() -> None:
+        def run() -> None:
             try:
-                run_batch(batch, checkpoint, Interrupt(), _Teller(messages))
+                run_batch(batch, checkpoint, Interrupt(), _QueuedProgress(messages))
                 messages.put(None)
             except BaseException as error:
                 messages.put(error)
 
-        threading.Thread(target=make, daemon=True).start()
+        threading.Thread(target=run, daemon=True).start()
         while (message := messages.get()) is not None:
             if isinstance(message, BaseException):
                 raise message

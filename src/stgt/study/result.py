@@ -1,12 +1,9 @@
-"""What a study found: as a comparison, as files in its folder, and as a section of a report."""
+"""The results of a study: as a comparison, as files in its folder, and as a section of a report."""
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +13,13 @@ from stgt.simulator import Rule, Trace
 from stgt.study.comparison import Comparison
 from stgt.study.report import Network, Study, write_page
 from stgt.study.run_folder import Folder
-from stgt.study.spec.runs import Made, make
+from stgt.study.spec.runs import BuiltRun, build_run
 
 if TYPE_CHECKING:
     from stgt.theory import Advice
 
-PATIENCE = 40  # seconds for what the theory says of a method
-SOON = 3.0  # seconds after which the largest stepsize, a search of many such answers, is not looked for
+PATIENCE = 40  # seconds for the prediction of the theory for a method
+SOON = 3.0  # seconds after which the largest stepsize, a search of many such predictions, is not looked for
 
 
 def load_comparison(folder: Folder) -> Comparison:
@@ -30,13 +27,13 @@ def load_comparison(folder: Folder) -> Comparison:
     runs = folder.runs()
     if not runs:
         raise ValueError(
-            f"{folder.path} holds no measurement yet: go on with `stgt {folder.kind} --resume {folder.path}`."
+            f"{folder.path} holds no measurement yet: continue with `stgt {folder.kind} --resume {folder.path}`."
         )
     return Comparison.of(Rule(**folder.record["rule"]), runs, folder.fresh())
 
 
 def write_results(folder: Folder, found: Comparison, progress: Progress | None = None) -> list[Path]:
-    """Says that the study is finished, and writes what its spec asks for: a table, a picture, a page."""
+    """Marks the study as finished, and writes the outputs of its spec: a table, a picture, a page."""
     folder.end(finished=True)
     outputs, written = folder.spec.outputs, list[Path]()
     if "summary" in outputs:
@@ -49,7 +46,7 @@ def write_results(folder: Folder, found: Comparison, progress: Progress | None =
 
 
 def progress_of(folder: Folder) -> str:
-    """How far it is, in words."""
+    """How much of it is done, as text."""
     if folder.finished:
         return "finished"
     made = {entry["folder"]: traces[0].rounds for entry, traces in folder.states()}
@@ -62,20 +59,20 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
     """A folder as a report shows it; with `theory`, what it predicts of each method at its best."""
     folder = Folder.open(path)
     found = load_comparison(folder)
-    made = {name: _made(folder, name) for name in found.runs}
-    ticks = split_progress(progress, [1.0] * len(made))
+    built = {name: _built(folder, name) for name in found.runs}
+    ticks = split_progress(progress, [1.0] * len(built))
     advice = {
-        name: _advice(found.best[name], one, tick) if theory else "it was not asked"
-        for (name, one), tick in zip(made.items(), ticks, strict=True)
+        name: _advice(found.best[name], one, tick) if theory else "it was not asked for"
+        for (name, one), tick in zip(built.items(), ticks, strict=True)
     }
-    record = folder.record
+    record, network = folder.record, folder.spec.network
     facts = {
         "folder": str(folder.path),
-        "begun": str(record.get("started", "")),
+        "begun": record["started"],
         "ended": str(record.get("ended", "")),
-        "seeds": ", ".join(map(str, record.get("seeds", ()))),
-        **{name: str(version) for name, version in record.get("versions", {}).items()},
-        **{f"SHA-256 of {name}": str(digest) for name, digest in record.get("data", {}).items()},
+        "seeds": ", ".join(map(str, record["seeds"])),
+        **{name: str(version) for name, version in record["versions"].items()},
+        **{f"SHA-256 of {name}": str(digest) for name, digest in record["data"].items()},
     }
     return Study(
         name=folder.name,
@@ -87,63 +84,61 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
         best={name: found.best[name] for name in found.rule.order(found.best)},
         rule=found.rule if folder.kind == "compare" else None,
         advice=advice,
-        topologies={name: one.topology for name, one in made.items() if isinstance(one, Made)},
-        network=Network(**record.get("network", {})),
+        topologies={name: one.topology for name, one in built.items() if isinstance(one, BuiltRun)},
+        network=Network() if network is None else Network(**network.model_dump(exclude_none=True)),
         chosen=found.chosen,
         choice=found.choice if folder.kind == "compare" else "",
     )
 
 
-def _made(folder: Folder, method: str) -> Made | str:
-    """The objects of a method's run, or why they cannot be made, as its data may be gone."""
+def _built(folder: Folder, method: str) -> BuiltRun | str:
+    """The objects of a method's run, or why they cannot be built, as its data may be gone."""
     number = next(entry["run"] for entry in folder.record["batches"] if entry["method"] == method)
-    where = folder.record.get("data_dir")
+    where = folder.record["data_dir"]
     try:
-        return make(folder.spec.runs[number], None if where is None else Path(where))
+        return build_run(folder.spec.runs[number], None if where is None else Path(where))
     except ValueError as error:
         return str(error)
 
 
-def _advice(trace: Trace, made: Any, progress: Progress) -> Advice | str:
-    """What the theory says, as far as it says it soon: a page is not to wait for minutes."""
-    if isinstance(made, str):
-        return made
+def _advice(trace: Trace, built: Any, progress: Progress) -> Advice | str:
+    """What the theory predicts, or why there is no prediction. A page waits PATIENCE seconds for it at most.
+
+    It is computed in a thread of its own. A computation that takes longer is given up: its result is not used, and it
+    ends with the process, or earlier at the next report of its progress.
+    """
+    if isinstance(built, str):
+        return built
     from stgt.theory import check  # it takes as long to load as a short run
 
-    parts = (trace.algorithm, made.problem, made.topology)
-    found: Advice | str = f"no answer within {PATIENCE} s: `stgt check` takes its time"
-    began = time.monotonic()
-    try:
-        with _at_most(PATIENCE):
-            found = check(*parts, oracle=made.oracle, stepsizes=False)
+    parts = (trace.algorithm, built.problem, built.topology)
+    found: list[Advice | BaseException] = []
+    given_up = threading.Event()
+
+    def tick(done: float, total: float) -> None:
+        if given_up.is_set():
+            raise TimeoutError
+        progress(done, total)
+
+    def compute() -> None:
+        began = time.monotonic()
+        try:
+            found.append(check(*parts, oracle=built.oracle, stepsizes=False))
             if time.monotonic() - began < SOON:
-                found = check(*parts, oracle=made.oracle, progress=progress)
-    except _TooLongError:
-        pass
-    except ValueError as error:
-        found = str(error)
+                found.append(check(*parts, oracle=built.oracle, progress=tick))
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=compute, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    given_up.set()
     progress(1, 1)
-    return found
-
-
-class _TooLongError(Exception):
-    """Patience is at its end."""
-
-
-@contextmanager
-def _at_most(seconds: int) -> Iterator[None]:
-    """Raises _TooLongError after so many seconds, where there are alarms and this is the main thread."""
-    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ring(*_: Any) -> None:
-        raise _TooLongError
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # and again, where a callback swallows it
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    if not found:
+        return f"no prediction within {PATIENCE} s; `stgt check` computes without a limit"
+    answer = found[-1]
+    if isinstance(answer, ValueError):
+        return str(answer)
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer

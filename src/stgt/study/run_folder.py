@@ -1,7 +1,7 @@
 """A study on disk: what was asked for, how far it is, and the states and measurements of its batches.
 
 Every file is written whole or not at all, but for metrics.csv, to which rows are added: its last one may be cut off if
-the process is killed. All that is needed to go on lies in run.json and the state.stgt of each batch.
+the process is killed. All that a resumed run needs is in run.json and the state.stgt of each batch.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ STATE, METRICS = "state.stgt", "metrics.csv"
 RESULTS = ("summary.csv", "curves.png", "curves.pdf", "report.html")
 FORMAT = 1
 VERSIONS = ("stgt", "numpy", "scipy", "jax", "jaxlib")
+SHAPES = {"versions": dict, "data": dict, "seeds": list, "scripts": list, "data_dir": str | None}
 BATCH = re.compile(r"\d{2,}-[a-z0-9][a-z0-9-]*(\.\d+)?")  # the folder of a batch: never one outside of the study's
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A study's folder, with what its run.json says."""
+    """A study's folder, with the content of its run.json."""
 
     path: Path
     record: dict[str, Any]
@@ -57,7 +58,6 @@ class Folder:
             "versions": _versions(),
             "seeds": sorted({seed for batch in plan.batches for seed in _seeds(batch.seeds)}),
             "rule": asdict(plan.rule),
-            "network": {} if plan.spec.network is None else plan.spec.network.model_dump(exclude_none=True),
             "data": _checksums(plan.spec),
             "scripts": [str(script.resolve()) for script in scripts],
             "data_dir": None if data_dir is None else str(data_dir.resolve()),
@@ -65,14 +65,14 @@ class Folder:
         return Folder(path, record)
 
     def begin(self, plan: Plan) -> None:
-        """Writes down what is to be run, and that it is being run; whoever calls it has the folder for himself."""
-        known = {entry["folder"]: entry["settings"] for entry in self.record.get("batches", ())}
+        """Writes down what is to be run, and that it is being run; only within `alone`."""
+        settings = {entry["folder"]: entry["settings"] for entry in self.record.get("batches", ())}
         batches = [_entry(one) for one in plan.batches]
-        batches += [_entry(one) | {"settings": known.get(one.folder, [])} for one in plan.fresh]
+        batches += [_entry(one) | {"settings": settings.get(one.folder, [])} for one in plan.fresh]
         spec = plan.spec.model_dump(mode="json", exclude_none=True)
-        (self.path / SPEC).unlink(missing_ok=True)  # never beside a record that says something else
+        (self.path / SPEC).unlink(missing_ok=True)  # never beside a record of another spec
         self._write(status="running", batches=batches, spec=spec)
-        write_text(self.path / SPEC, spec_text(plan.spec, in_full=True))
+        write_text(self.path / SPEC, spec_text(plan.spec, with_defaults=True))
 
     def choose(self, fresh: Sequence[Batch]) -> None:
         """Writes down which settings were chosen; what is kept of another one, as of fewer rounds, is removed."""
@@ -86,24 +86,22 @@ class Folder:
     @staticmethod
     def open(path: Path) -> Folder:
         """One that is there; a ValueError if it is none, or is damaged."""
-        file, record = path / RECORD, {}
+        file, record, number = path / RECORD, {}, FORMAT
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
-            known = record["kind"] in KINDS and isinstance(record["format"], int)
-            known = known and (record["format"] > FORMAT or _is_whole(record))
+            number = record["format"]
+            whole = number == FORMAT and _is_whole(record)
         except OSError as error:
             raise ValueError(
                 f"{path} is no run ({RECORD} cannot be read: {error.strerror}): give a folder that `stgt run`, `stgt "
                 "sweep` or `stgt compare` wrote."
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError):
-            known = False
-        if not known:
+            whole = False
+        if number != FORMAT:
+            raise ValueError(f"{file} has format {number}, not {FORMAT}: use the version of stgt that wrote it.")
+        if not whole:
             raise ValueError(f"{file} is damaged: take another copy of the folder, or run it anew into another one.")
-        if record["format"] > FORMAT:
-            raise ValueError(
-                f"{file} has format {record['format']}, and this version of stgt reads up to {FORMAT}: use a newer one."
-            )
         return Folder(path, record)
 
     @property
@@ -130,17 +128,17 @@ class Folder:
     def longer_spec(self, sets: Sequence[str]) -> Spec:
         """The spec, with more rounds if `sets` asks for them as rounds=…; nothing else may change."""
         spec, file = self.spec, self.path / SPEC
-        if file.exists() and _entries(file.read_text(encoding="utf-8")) != _entries(spec_text(spec, in_full=True)):
+        if file.exists() and _entries(file.read_text(encoding="utf-8")) != _entries(
+            spec_text(spec, with_defaults=True)
+        ):
             raise ValueError(
-                f"{file} was edited, and a run that goes on is what it was: undo that, or remove the file, which is "
+                f"{file} was edited, and a resumed run keeps its spec: undo that, or remove the file, which is "
                 "written again; set rounds=… makes it longer, and another folder is for another run."
             )
         for entry in sets:
             key, _, value = entry.partition("=")
             if key.strip() != "rounds" or not value.strip().isdecimal():
-                raise ValueError(
-                    f"set {entry}: a run that goes on is what it was; only rounds=… may be given, for more."
-                )
+                raise ValueError(f"set {entry}: a resumed run keeps its spec; only rounds=… may be given, for more.")
             rounds = int(value)
             most = max(run.rounds for run in spec.runs)
             if rounds < most:
@@ -187,7 +185,7 @@ class Folder:
         write_text(self.path / RECORD, json.dumps(self.record, indent=1, ensure_ascii=False) + "\n")
 
     def end(self, finished: bool) -> None:
-        """Says how it ended."""
+        """Records how it ended."""
         self._write(status="finished" if finished else "interrupted", ended=_now())
 
     @contextmanager
@@ -202,7 +200,7 @@ class Folder:
 
     @property
     def state(self) -> str:
-        """How it stands, in a word or two: a process that was killed could not say so itself."""
+        """Its status in a word: "killed" if the process that ran it is gone without recording how it ended."""
         if self.record["status"] != "running":
             return self.record["status"]
         try:
@@ -220,7 +218,7 @@ def list_folders(below: Path) -> list[Folder]:
             found.append(Folder.open(file.parent))
         except ValueError:
             continue
-    return sorted(found, key=lambda one: one.record.get("started", ""), reverse=True)
+    return sorted(found, key=lambda one: one.record["started"], reverse=True)
 
 
 def _entry(batch: Batch) -> dict[str, Any]:
@@ -230,26 +228,31 @@ def _entry(batch: Batch) -> dict[str, Any]:
 
 
 def _is_whole(record: dict[str, Any]) -> bool:
-    """Has it all that is read of it? An error, or no, if it has not."""
+    """Does it have all that is read of it? False, or an error, if it does not."""
     Rule(**record["rule"])
     spec = Spec.model_validate(record["spec"])
-    words = (record["name"], record["status"], *(entry["method"] for entry in record["batches"]))
-    return all(isinstance(word, str) for word in words) and all(
-        BATCH.fullmatch(entry["folder"])
-        and entry["run"] in range(len(spec.runs))
-        and isinstance(entry["rounds"], int)
-        and isinstance(entry["settings"], list)
-        and isinstance(entry["fresh"], bool)
-        for entry in record["batches"]
+    texts = [record[name] for name in ("name", "status", "started")] + [entry["method"] for entry in record["batches"]]
+    shapes = all(isinstance(record[name], kind) for name, kind in SHAPES.items()) and record["kind"] in KINDS
+    return (
+        shapes
+        and all(isinstance(text, str) for text in texts)
+        and all(
+            BATCH.fullmatch(entry["folder"])
+            and entry["run"] in range(len(spec.runs))
+            and isinstance(entry["rounds"], int)
+            and isinstance(entry["settings"], list)
+            and isinstance(entry["fresh"], bool)
+            for entry in record["batches"]
+        )
     )
 
 
 def _make_room(path: Path, force: bool) -> None:
-    """Removes an older study, if it may: its batches first, so that what is left can still be told."""
+    """Removes an older study, if it may: its batches first, so that run.json names what is left."""
     old = Folder.open(path)
     if not force:
         state = "finished" if old.finished else "unfinished"
-        go_on = "" if old.finished else f", resume={path} to go on with it"
+        go_on = "" if old.finished else f", resume={path} to continue it"
         raise ValueError(
             f"out {path} holds a run that is {state}: give another folder{go_on}, or force=True for a new one."
         )
@@ -261,7 +264,7 @@ def _make_room(path: Path, force: bool) -> None:
 
 
 def _entries(text: str) -> Any:
-    """What a spec file says, whatever its comments and order; its words if it cannot be read."""
+    """The entries of a spec file, whatever its comments and order; its text if it cannot be read."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -300,14 +303,14 @@ def _seeds(seeds: int | Sequence[int]) -> Sequence[int]:
 
 def _checksums(spec: Spec) -> dict[str, str]:
     """SHA-256 of the files of the user's that the spec names."""
-    words = {
+    texts = {
         value
         for run in spec.runs
         for table in (run.problem, run.topology)
         for value in table.arguments.values()
         if isinstance(value, str)
     }
-    files = sorted(Path(word) for word in words if len(word) < 4096 and "\0" not in word and Path(word).is_file())
+    files = sorted(Path(word) for word in texts if len(word) < 4096 and "\0" not in word and Path(word).is_file())
     return {str(file): _checksum(file) for file in files}
 
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from reproductions.counting_problem import Counting
 from stgt.algorithms import Algorithm
 from stgt.oracles import Exact
 from stgt.problems import Problem, Quadratic, logistic
 from stgt.simulator import Trace, simulate
 from stgt.simulator.drive import interrupts_as_ever
 from stgt.simulator.instance import check_algorithm_object, check_constant_stepsize, check_fit
-from stgt.testing.elsewhere import difference, flower_difference, torch_difference
+from stgt.testing.engines import CountingModel, difference, flower_difference, torch_difference
 from stgt.testing.report import Report, SkipError
 from stgt.theory import spectral_radius, steady_state
 from stgt.topology import Topology, complete, exponential, from_matrix, push_pull, ring, sequence, server
@@ -135,24 +134,25 @@ def _costs(algorithm: Algorithm) -> str:
     topology = next(_topologies(algorithm))
     problem, counted = _problem(algorithm), []
     for rounds in (0, ROUNDS):
-        model = Counting(problem.model)
+        model = CountingModel(problem.model)
         watched = replace(problem, model=model)
         options: Any = {"engine": "numpy", "metrics": [], "oracle": Exact() if algorithm.oracle is None else None}
         trace = simulate(algorithm, watched, topology, rounds, **options)
         counted.append((model.count, float(trace["gradients"][0, -1])))
-    (before, said_before), (after, said_after) = counted
+    (before, traced_before), (after, traced_after) = counted
     # An oracle may compute a full gradient now and then, of which its count is the mean; one more or less is no fault.
     slack = 0 if problem.counts is None else int(problem.counts.sum())
-    assert abs(before - said_before) <= slack, (
-        f"{before} gradients were computed before round 0, and {said_before:g} are counted"
+    assert abs(before - traced_before) <= slack, (
+        f"{before} gradients were computed before round 0, and {traced_before:g} are counted"
     )
-    assert abs((after - before) - (said_after - said_before)) <= slack + 1e-9, (
-        f"{after - before} gradients were computed in {ROUNDS} rounds, and {said_after - said_before:g} are counted"
+    assert abs((after - before) - (traced_after - traced_before)) <= slack + 1e-9, (
+        f"{after - before} gradients were computed in {ROUNDS} rounds, and {traced_after - traced_before:g} are counted"
     )
     cost = algorithm.cost(round(problem.counts.mean()) if problem.counts is not None else None)
-    said = algorithm.gossips * (len(algorithm.exchanges) + len(algorithm.exchanges_again))
-    assert cost.vectors == said, f"cost() says {cost.vectors} vectors a round, and it exchanges {said}"
-    return f"{(after - before) / NODES / ROUNDS:g} gradients, {said} vectors, {cost.buffers:g} buffers a node and round"
+    declared = algorithm.gossips * (len(algorithm.exchanges) + len(algorithm.exchanges_again))
+    assert cost.vectors == declared, f"cost() has {cost.vectors} vectors a round, and it exchanges {declared}"
+    made = (after - before) / NODES / ROUNDS
+    return f"{made:g} gradients, {declared} vectors, {cost.buffers:g} buffers a node and round"
 
 
 def _topologies(algorithm: Algorithm) -> Iterator[Topology]:

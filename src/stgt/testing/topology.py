@@ -1,4 +1,4 @@
-"""`check_topology`: a schedule is what it says it is, on every engine."""
+"""`check_topology`: a schedule has what it declares, on every engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_topology(topology: Topology) -> Report:
     if report.passed:
         report.run("symmetric, period and degree as declared", lambda: _flags(topology))
         report.run("NumPy and JAX agree", lambda: _kernels(topology))
-        report.run("links are what W_r says", lambda: _links(topology))
+        report.run("links are the entries of W_r", lambda: _links(topology))
         report.run("the nodes come to agree", lambda: _mixes(topology))
     return report.finish()
 
@@ -75,13 +75,17 @@ def _flags_of(topology: Topology, pushed: bool) -> str:
     matrices = [topology.matrix(r, seed, pushed=pushed) for r, seed in _rounds(topology)]
     if topology.symmetric:
         worst = max(float(np.abs(W - W.T).max()) for W in matrices)
-        assert worst <= SAME, f"it says symmetric=True, and W_r is off its transpose by {worst:.1e}"
-    heard = max(int((np.count_nonzero(W, axis=1) - (np.diag(W) != 0)).max()) for W in matrices)
-    assert heard <= topology.degree, f"it says degree={topology.degree}, and a node hears {heard}"
+        assert worst <= SAME, f"symmetric=True is declared, and W_r is off its transpose by {worst:.1e}"
+    received = max(int((np.count_nonzero(W, axis=1) - (np.diag(W) != 0)).max()) for W in matrices)
+    assert received <= topology.degree, (
+        f"degree={topology.degree} is declared, and a node receives from {received} others"
+    )
     if topology.period is not None:
         for r, W in enumerate(matrices):
             off = float(np.abs(topology.matrix(r + topology.period, pushed=pushed) - W).max())
-            assert off == 0, f"it says period={topology.period}, and W_{r + topology.period} is off W_{r} by {off:.1e}"
+            assert off == 0, (
+                f"period={topology.period} is declared, and W_{r + topology.period} is off W_{r} by {off:.1e}"
+            )
     else:
         again = [topology.matrix(r, seed, pushed=pushed) for r, seed in _rounds(topology)]
         assert all(np.array_equal(*pair) for pair in zip(matrices, again, strict=True)), "W_r differs when asked again"
@@ -136,7 +140,7 @@ def _mixes(topology: Topology) -> str:
         return " and ".join(_settles(topology, pushed) for pushed in _ways(topology))
     if topology.period is not None:
         left = period_contraction(topology)
-        assert left < 1 - 1e-12, "some nodes never hear of others: the product over a period is not connected"
+        assert left < 1 - 1e-12, "some nodes are never reached by others: the product over a period is not connected"
         return f"a period leaves {left:.3g} of the disagreement"
     product, left = np.eye(topology.n), 1.0
     for r in range(50 * topology.n):

@@ -1,15 +1,13 @@
-"""Topologies: who hears whom at which round, with which weight."""
+"""Topologies: which nodes exchange messages in which round, with which weight."""
 
 from stgt._internal.registry import TOPOLOGIES
 from stgt.topology.base import Topology, check_matrix
-from stgt.topology.base_graph import base_graph
 from stgt.topology.circulant import circulant, complete, exponential, ring
 from stgt.topology.directed import push_pull
-from stgt.topology.edges import from_edges
+from stgt.topology.finite_time import base_graph, de_bruijn, hypercuboid, one_peer_exponential
 from stgt.topology.given import any_of, from_matrix, schedule, sequence
-from stgt.topology.graphs import erdos_renyi, from_networkx, grid, random_regular, star, torus
+from stgt.topology.graphs import erdos_renyi, from_edges, from_networkx, grid, random_regular, star, torus
 from stgt.topology.sampled import random_matching, relay, server, unreliable
-from stgt.topology.schedules import de_bruijn, hypercuboid, one_peer_exponential
 from stgt.topology.spectra import Rho, contraction, period_contraction
 from stgt.topology.structure import Moments, Structure
 

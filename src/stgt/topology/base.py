@@ -1,4 +1,4 @@
-"""The topology: who hears whom at which round, with which weight."""
+"""The topology: which nodes exchange messages in which round, with which weight."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Topology:
         name: how it was made, for tables and legends.
         n: number of nodes.
         structure: its layout, which has the kernels of all engines.
-        doubly_stochastic: do columns sum to one as well as rows? Not said of two matrices a round.
+        doubly_stochastic: do columns sum to one as well as rows? False where a round has two matrices.
         symmetric: is every W_r symmetric?
         period: W_{r+period} = W_r; None for a random schedule, or one that never repeats.
-        degree: the most nodes that one node hears in a round.
+        degree: the most nodes that one node receives from in a round.
         seed: the seed of a random schedule. Run number j of a simulation uses seed + j.
     """
 
@@ -48,9 +48,9 @@ class Topology:
     def matrix(self, r: int, seed: int = 0, *, held: bool = False, pushed: bool = False) -> np.ndarray:
         """W_r as a dense (n, n) array; `seed` is the number of the run (it matters to random schedules only).
 
-        `held=True` gives the rows along which a quantity held by a server travels: with `server(n, sampled=s)` every
-        node would be handed the mean over the sampled workers. Elsewhere it is W_r. `pushed=True` gives C_r, by which
-        what is `Sent(…, pushed=True)` travels on `push_pull`; elsewhere that is W_r too.
+        `held=True` gives the rows by which a quantity held by a server is mixed: with `server(n, sampled=s)` every
+        node would receive the mean over the sampled workers. Elsewhere it is W_r. `pushed=True` gives C_r, by which
+        what is `Sent(…, pushed=True)` is mixed on `push_pull`; elsewhere that is W_r too.
         """
         if r < 0:
             raise ValueError(f"r={r}: rounds count from 0.")
@@ -62,7 +62,7 @@ class Topology:
         return self._flags(self.structure.active(np, self._run_seed(seed), r))
 
     def called(self, r: int, seed: int, present: Iterable[int]) -> list[int]:
-        """Whom a server calls in round r of those who are present, sorted: with everybody present, the active ones."""
+        """The nodes that a server samples in round r of those present, sorted; with all present, the active ones."""
         if not isinstance(self.structure, Server):
             raise ValueError(f"{self} has no server: use server(n, sampled=s).")
         here = set(present)
@@ -70,9 +70,9 @@ class Topology:
         return sorted([int(node) for node in line if node in here][: self.sampled])
 
     def listening(self, r: int, seed: int = 0) -> np.ndarray:
-        """Which nodes see what the server holds after round r, (n,) booleans."""
-        told = self._flags(self.structure.listening(np, self._run_seed(seed), r))
-        return told | self.active(r, seed)
+        """Which nodes receive what the server holds after round r, (n,) booleans."""
+        receiving = self._flags(self.structure.listening(np, self._run_seed(seed), r))
+        return receiving | self.active(r, seed)
 
     def links(self, r: int, seed: int = 0, *, pushed: bool = False) -> float:
         """How many directed links carry a message in round r; with a server, the ways up and down of its workers.
@@ -86,7 +86,7 @@ class Topology:
         """E[W_r] and E[W_r A W_rᵀ] over the draws of round r = phase, phase + phases, …
 
         Exact for a schedule with a period, `any_of`, `random_matching`, `server`, `unreliable` and these in turn. Of a
-        structure that does not know them they are means over drawn rounds.
+        structure without closed forms they are means over drawn rounds.
 
         Args:
             phase: the round, of a period or of as many as differ in law (`structure.phases`).
@@ -118,7 +118,7 @@ class Topology:
 
     @property
     def has_push(self) -> bool:
-        """Does what is pushed travel by a column-stochastic matrix of its own?"""
+        """Is what is pushed mixed by a column-stochastic matrix of its own?"""
         return self.structure.pushing is not self.structure
 
     @property
@@ -128,26 +128,26 @@ class Topology:
 
     @cached_property
     def strangers(self) -> tuple[int, int] | None:
-        """Two nodes of which neither ever hears of the other, in no round and through nobody; None if there are none,
-        or where it is not known."""
+        """Two nodes of which neither ever reaches the other, in no round and on no path; None if there are none, or
+        where it is not known."""
         pairs = self.structure.pairs()
         if pairs is None:
             return None
         from scipy import sparse
         from scipy.sparse import csgraph
 
-        node, heard = pairs
-        links: Any = sparse.csr_array((np.ones(len(node), dtype=bool), (node, heard)), shape=(self.n, self.n))
+        receiver, sender = pairs
+        links: Any = sparse.csr_array((np.ones(len(receiver), dtype=bool), (receiver, sender)), shape=(self.n, self.n))
         _, part = csgraph.connected_components(links, directed=True, connection="strong")
-        closed = np.ones(part.max() + 1, dtype=bool)  # the parts that hear nobody else
-        closed[part[node][part[node] != part[heard]]] = False
+        closed = np.ones(part.max() + 1, dtype=bool)  # the parts that receive from no other part
+        closed[part[receiver][part[receiver] != part[sender]]] = False
         _, first = np.unique(part, return_index=True)
         alone = sorted(first[closed].tolist())
         return (alone[0], alone[1]) if len(alone) > 1 else None
 
     @cached_property
     def fingerprint(self) -> str:
-        """A checksum of its layout and seed, by which a run that goes on knows it again."""
+        """A checksum of its layout and seed, by which a run that is resumed recognises it."""
         return fingerprint(self.n, self.structure, self.seed)
 
     def with_seed(self, seed: int) -> Topology:
@@ -176,7 +176,7 @@ class Topology:
         return self.name
 
     def _repr_html_(self) -> str:
-        from stgt.topology.picture import topology_html
+        from stgt.topology.html import topology_html
 
         return topology_html(self)
 

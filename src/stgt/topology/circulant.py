@@ -13,7 +13,7 @@ from stgt.topology.structure import Average, Rolls
 
 @register
 def circulant(n: int, hops: Iterable[int], weights: Sequence[float] | None = None) -> Topology:
-    """Every node i hears i + h (mod n) for each hop h.
+    """Every node i receives from i + h (mod n) for each hop h.
 
     W_{i,i+h} = w_h, and w_ii = 1 − Σ_h w_h. By default all k hops and the node itself weigh 1/(k+1).
 
@@ -32,13 +32,13 @@ def circulant(n: int, hops: Iterable[int], weights: Sequence[float] | None = Non
 
 @register
 def ring(n: int, directed: bool = False) -> Topology:
-    """A circle: every node hears both neighbours, or only the next one.
+    """A circle: every node receives from both neighbours, or only from the next one.
 
     w_ij = 1/3 for j ∈ {i−1, i, i+1}; directed: w_ij = 1/2 for j ∈ {i, i+1} (mod n).
 
     Args:
         n: number of nodes. Two nodes have one neighbour each, a single node none.
-        directed: hear only node i + 1.
+        directed: receive only from node i + 1.
 
     Returns:
         A static topology.
@@ -50,15 +50,16 @@ def ring(n: int, directed: bool = False) -> Topology:
 
 @register
 def exponential(n: int, neighbors: int | None = None, symmetric: bool = False) -> Topology:
-    """The static exponential graph: every node hears those 1, 2, 4, … places on.
+    """The static exponential graph: every node receives from those 1, 2, 4, … places on.
 
     w_ij = 1/(t+1) for j = i and (j−i) mod n ∈ {2^0, …, 2^(t−1)}, t = ⌈log2 n⌉. For even n, ‖W − J‖ = 1 − 2/(t+1).
 
     Args:
         n: number of nodes.
-        neighbors: how many to hear instead of t; weights 1/(neighbors+1). Powers of two come first, then the smallest
-            hops not yet used. Symmetric hops come as pairs ±h in the same order; an odd number takes n/2 before them.
-        symmetric: hear ±h for every hop h; without `neighbors` these are all ±2^j, each node once.
+        neighbors: how many to receive from instead of t; weights 1/(neighbors+1). Powers of two come first, then the
+            smallest hops not yet used. Symmetric hops come as pairs ±h in the same order; an odd number takes n/2
+            before them.
+        symmetric: receive from ±h for every hop h; without `neighbors` these are all ±2^j, each node once.
 
     Returns:
         A static topology.
@@ -84,7 +85,7 @@ def exponential(n: int, neighbors: int | None = None, symmetric: bool = False) -
 
 @register
 def complete(n: int) -> Topology:
-    """Everybody hears everybody: W = J, w_ij = 1/n.
+    """Every node receives from all others: W = J, w_ij = 1/n.
 
     Args:
         n: number of nodes.

@@ -20,13 +20,13 @@ def push_pull(R: Any, C: Any = None) -> Topology:
     column-stochastic C, c ← c + β(C z − z), so that Σ_i c_i = 0 and x* is a fixed point on any directed graph.
 
     For the trackers: `PushPull` is the paper's method, `STGT` its form with local steps. A node must be able to reach
-    all others along R's links, and to be reached by all along C's: else nobody hears of some node's gradients. Give
+    all others along R's links, and to be reached by all along C's: else some node's gradients reach nobody. Give
     every node some weight of its own, as R_ii > 0 and C_ii > 0.
 
     Args:
         R: a square, non-negative matrix whose rows sum to one, a list of such to take turns, or a topology with a
-            period. Or a networkx.DiGraph whose edge (j, i) lets i hear j, with C left out: node i pulls by 1/(1 + the
-            nodes it hears), and pushes by 1/(1 + the nodes that hear it).
+            period. Or a networkx.DiGraph whose edge (j, i) lets i receive from j, with C left out: node i pulls by
+            1/(1 + the nodes it receives from), and pushes by 1/(1 + the nodes that receive from it).
         C: the same with columns that sum to one, of as many nodes.
 
     Returns:
@@ -47,7 +47,7 @@ def push_pull(R: Any, C: Any = None) -> Topology:
     if n != others:
         raise ValueError(f"R has {n} nodes and C has {others}: give matrices of one size.")
     _check_root(*(np.asarray(stack.any(axis=0)) for stack in (pull, push)))
-    heard = [(stack != 0).sum(axis=2) - (np.diagonal(stack, axis1=1, axis2=2) != 0) for stack in (pull, push)]
+    degrees = [(stack != 0).sum(axis=2) - (np.diagonal(stack, axis1=1, axis2=2) != 0) for stack in (pull, push)]
     return Topology(
         f"push_pull({n} nodes)",
         n,
@@ -55,7 +55,7 @@ def push_pull(R: Any, C: Any = None) -> Topology:
         doubly_stochastic=False,
         symmetric=False,
         period=math.lcm(*periods),
-        degree=max(int(one.max()) for one in heard),
+        degree=max(int(one.max()) for one in degrees),
     )
 
 
@@ -84,13 +84,13 @@ def _stack(given: Any, name: str) -> Array:
 
 
 def _of_graph(graph: Any) -> tuple[Array, Array]:
-    """R by what each node hears, C by who hears it; every node counts itself."""
+    """R by the senders of each node, C by its receivers; every node counts itself."""
     if not _is_graph(graph):
         raise ValueError("C is missing: give push_pull(R, C), or a networkx.DiGraph alone.")
-    from stgt.topology.graphs import heard_in
+    from stgt.topology.graphs import senders_matrix
 
-    heard = (heard_in(graph).toarray() != 0) + np.eye(graph.number_of_nodes())
-    return heard / heard.sum(axis=1, keepdims=True), heard / heard.sum(axis=0)
+    links = (senders_matrix(graph).toarray() != 0) + np.eye(graph.number_of_nodes())
+    return links / links.sum(axis=1, keepdims=True), links / links.sum(axis=0)
 
 
 def _is_graph(given: Any) -> bool:
@@ -101,13 +101,13 @@ def _check_root(pull: Array, push: Array) -> None:
     """A ValueError unless some node reaches all others along R's links and is reached by all along C's."""
     spreads, gathers = _roots(pull.T), _roots(push)
     if not spreads.any():
-        raise ValueError("R: no node is heard by all others, directly or through others; add links to it.")
+        raise ValueError("R: no node reaches all others, directly or through others; add links from it.")
     if not gathers.any():
-        raise ValueError("C: no node hears all others, directly or through others; add links to it.")
+        raise ValueError("C: no node is reached by all others, directly or through others; add links to it.")
     if not (spreads & gathers).any():
         raise ValueError(
-            f"R spreads only what the nodes {_some(spreads)} say, and C gathers at the nodes {_some(gathers)} only: "
-            "they share none, so that nobody who is heard hears of all gradients; add links until they do."
+            f"R spreads only from the nodes {_some(spreads)}, and C gathers at the nodes {_some(gathers)} only: they "
+            "share none, so that no node that reaches all others is reached by all gradients; add links until one is."
         )
 
 

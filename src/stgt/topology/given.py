@@ -14,7 +14,7 @@ import numpy as np
 from stgt._internal.checks import check_count, check_seed
 from stgt._internal.registry import register
 from stgt.topology.base import Topology, check_matrix
-from stgt.topology.edges import read_matrix
+from stgt.topology.graphs import read_matrix
 from stgt.topology.structure import Computed, Cyclic, RandomChoice, structure_from_matrices
 
 ROUNDING = 1e-10  # a matrix this close to its transpose is meant to be symmetric, a sum this close to one to be one
@@ -23,7 +23,7 @@ WRITTEN_OUT = 10**7  # entries of the matrices of a period, up to which topologi
 
 @register
 def from_matrix(W: Any, row_stochastic: bool = False) -> Topology:
-    """A static topology with the given weights: node i applies w_ij to what it hears from node j.
+    """A static topology with the given weights: node i applies w_ij to what it receives from node j.
 
     Args:
         W: a square, non-negative matrix whose rows and columns sum to one; or the path of a file that holds it: .csv,
@@ -118,7 +118,7 @@ def any_of(items: Any, seed: int = 0) -> Topology:
 def schedule(
     n: int, function: Callable[[int], Any], period: int | None = None, row_stochastic: bool = False
 ) -> Topology:
-    """Whatever a function says: W_r = function(r).
+    """The matrices that a function returns: W_r = function(r).
 
     With a period the matrices are computed at once, and run everywhere. Without one they need never repeat: each is
     computed and checked when it is used, by `simulate(…, engine="numpy")` and by training with torch. The compiled
@@ -127,7 +127,7 @@ def schedule(
     Args:
         n: number of nodes.
         function: of the round r = 0, 1, …; gives the matrix W_r, or a topology whose matrix of round r is taken. It may
-            be called several times for a round, and by every node of a training, and must then say the same.
+            be called several times for a round, and by every node of a training, and must then return the same.
         period: function(r + period) = function(r).
         row_stochastic: leave the column sums unchecked.
 
@@ -168,7 +168,7 @@ def _item(item: Any, t: int, row_stochastic: bool) -> Topology:
     if not isinstance(item, Topology):
         return _from_stack(f"W_{t}", check_matrix(item, f"W_{t}", row_stochastic=row_stochastic)[None])
     if item.has_server:
-        raise ValueError(f"W_{t} is {item}, which has a server: give topologies in which nodes talk to each other.")
+        raise ValueError(f"W_{t} is {item}, which has a server: give topologies without one.")
     if item.has_push:
         raise ValueError(f"W_{t} is {item}, with two matrices a round: give lists of matrices to push_pull instead.")
     if item.period is None and not item.random:
@@ -210,9 +210,7 @@ def _matrix_of_round(
         ) from error
     if isinstance(found, Topology):
         if found.has_server:
-            raise ValueError(
-                f"function({r}) gave {found}, which has a server: give topologies in which nodes talk to each other."
-            )
+            raise ValueError(f"function({r}) gave {found}, which has a server: give topologies without one.")
         if found.has_push:
             raise ValueError(
                 f"function({r}) gave {found}, with two matrices a round: give lists of matrices to push_pull instead."
@@ -233,7 +231,7 @@ def _from_stack(name: str, stack: np.ndarray) -> Topology:
     symmetric = np.allclose(stack, mirrored, rtol=0.0, atol=ROUNDING)
     if symmetric:
         stack = (stack + mirrored) / 2
-    heard = (stack != 0).sum(axis=2) - (np.diagonal(stack, axis1=1, axis2=2) != 0)
+    degrees = (stack != 0).sum(axis=2) - (np.diagonal(stack, axis1=1, axis2=2) != 0)
     return Topology(
         name,
         stack.shape[1],
@@ -241,5 +239,5 @@ def _from_stack(name: str, stack: np.ndarray) -> Topology:
         doubly_stochastic=bool((np.abs(stack.sum(axis=1) - 1.0) <= ROUNDING).all()),
         symmetric=symmetric,
         period=len(stack),
-        degree=int(heard.max()),
+        degree=int(degrees.max()),
     )

@@ -1,12 +1,15 @@
-"""Static topologies from a graph: whose neighbours hear whom, and how much each weighs."""
+"""Static topologies from a graph: of networkx, of a list or file of edges, or of a family; and matrices from files."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stgt._internal.checks import check_choice, check_count, check_number, check_seed
+from stgt._internal.files import is_number, read_rows, readable
 from stgt._internal.registry import register
 from stgt.topology.base import Topology
 from stgt.topology.structure import Gather, check_room, structure_from_lists
@@ -14,6 +17,7 @@ from stgt.topology.structure import Gather, check_room, structure_from_lists
 if TYPE_CHECKING:
     import networkx as nx
 
+ROUNDING = 1e-10
 RULES = ("metropolis", "uniform", "lazy")
 
 
@@ -25,8 +29,8 @@ def from_networkx(graph: nx.Graph, weights: str = "metropolis") -> Topology:
     W, or the uniform one for a DiGraph. w_ii is the rest. Self-loops, parallel edges and edge attributes are ignored.
 
     Args:
-        graph: a connected Graph; or a DiGraph, u → v meaning that v hears u, in which every node has as many edges
-            in as out, so that columns sum to one as well ("uniform" and "lazy" only).
+        graph: a connected Graph; or a DiGraph, u → v meaning that v receives from u, in which every node has as many
+            edges in as out, so that columns sum to one as well ("uniform" and "lazy" only).
         weights: one of the rules above.
 
     Returns:
@@ -40,12 +44,12 @@ def from_networkx(graph: nx.Graph, weights: str = "metropolis") -> Topology:
         raise ValueError(f"graph is a {type(graph).__name__}: give a networkx Graph or DiGraph.")
     kind = "digraph" if graph.is_directed() else "graph"
     edges = graph.number_of_edges()
-    return topology_of_graph(graph, weights, graph.name or f"{kind}({graph.number_of_nodes()} nodes, {edges} edges)")
+    return _of_graph(graph, weights, graph.name or f"{kind}({graph.number_of_nodes()} nodes, {edges} edges)")
 
 
 @register
 def grid(rows: int, cols: int, torus: bool = False, weights: str = "metropolis") -> Topology:
-    """A grid: every node hears those above, below, left and right of it.
+    """A grid: every node receives from those above, below, left and right of it.
 
     w_ij = 1/(1 + max(d_i, d_j)) by default, with d ≤ 4.
 
@@ -61,7 +65,7 @@ def grid(rows: int, cols: int, torus: bool = False, weights: str = "metropolis")
 
     rows, cols = check_count(rows, "rows"), check_count(cols, "cols")
     name = f"{'torus' if torus else 'grid'}({rows}, {cols}{_rule(weights)})"
-    return topology_of_graph(nx.grid_2d_graph(rows, cols, periodic=bool(torus)), weights, name)
+    return _of_graph(nx.grid_2d_graph(rows, cols, periodic=bool(torus)), weights, name)
 
 
 @register
@@ -80,7 +84,7 @@ def torus(rows: int, cols: int, weights: str = "metropolis") -> Topology:
 
 @register
 def star(n: int, weights: str = "metropolis") -> Topology:
-    """Node 0 hears everybody, the others hear node 0 only: w_0j = w_j0 = 1/n.
+    """Node 0 receives from all others, and these from node 0 only: w_0j = w_j0 = 1/n.
 
     Args:
         n: number of nodes.
@@ -93,7 +97,7 @@ def star(n: int, weights: str = "metropolis") -> Topology:
 
     n = check_count(n, "n")
     check_room(f"star({n})", 1, n, n)
-    return topology_of_graph(nx.star_graph(n - 1), weights, f"star({n}{_rule(weights)})")
+    return _of_graph(nx.star_graph(n - 1), weights, f"star({n}{_rule(weights)})")
 
 
 @register
@@ -116,7 +120,7 @@ def erdos_renyi(n: int, probability: float, seed: int = 0, weights: str = "metro
     check_room(f"erdos_renyi({n}, {probability:g})", 1, n, int(n * probability))
     graph = nx.fast_gnp_random_graph(n, probability, seed=seed)
     name = f"erdos_renyi({n}, {probability:g}, seed {seed}{_rule(weights)})"
-    return topology_of_graph(graph, weights, name, "give a larger probability or another seed")
+    return _of_graph(graph, weights, name, "give a larger probability or another seed")
 
 
 @register
@@ -142,43 +146,43 @@ def random_regular(n: int, degree: int, seed: int = 0, weights: str = "metropoli
     graph = nx.empty_graph(n)
     graph.add_edges_from(nx.random_regular_graph(degree, n, seed=seed).edges)
     name = f"random_regular({n}, {degree}, seed {seed}{_rule(weights)})"
-    return topology_of_graph(graph, weights, name, "give a larger degree or another seed")
+    return _of_graph(graph, weights, name, "give a larger degree or another seed")
 
 
 def _rule(weights: str) -> str:
     return "" if weights == RULES[0] else f", {weights}"
 
 
-def topology_of_graph(graph: Any, weights: str, name: str, advice: str = "join them with edges") -> Topology:
+def _of_graph(graph: Any, weights: str, name: str, advice: str = "join them with edges") -> Topology:
     from scipy.sparse import csgraph
 
     check_choice(weights, "weights", RULES)
     directed = graph.is_directed()
     if directed and weights == "metropolis":
         raise ValueError("weights='metropolis': a DiGraph takes weights='uniform' or 'lazy'.")
-    heard = heard_in(graph)
-    n = heard.shape[0]
-    indegree, outdegree = np.diff(heard.indptr), np.bincount(heard.indices, minlength=n)
+    links = senders_matrix(graph)
+    n = links.shape[0]
+    indegree, outdegree = np.diff(links.indptr), np.bincount(links.indices, minlength=n)
     if directed and (indegree != outdegree).any():
         _raise_unbalanced(graph, indegree, outdegree)
-    parts, part = csgraph.connected_components(heard, directed, "strong")
+    parts, part = csgraph.connected_components(links, directed, "strong")
     if parts > 1:
         raise ValueError(
-            f"{name}: the graph falls into {parts} components that never hear each other, such as those of nodes 0 and "
-            f"{int((part != part[0]).argmax())}; {advice}."
+            f"{name}: the graph falls into {parts} components that do not reach each other, such as those of nodes 0 "
+            f"and {int((part != part[0]).argmax())}; {advice}."
         )
     check_room(name, 1, n, int(indegree.max()) + 1)
 
     rows = np.repeat(np.arange(n), indegree)
-    other = indegree.max() if directed or weights == "uniform" else np.maximum(indegree[rows], indegree[heard.indices])
-    heard.data = (0.5 if weights == "lazy" else 1.0) / (1.0 + other) * np.ones(len(rows))
-    symmetric = not directed or (heard != heard.T).nnz == 0
-    lists = Gather(*lists_of(heard)) if symmetric else Gather(*lists_of(heard), *lists_of(heard.T.tocsr()))
+    other = indegree.max() if directed or weights == "uniform" else np.maximum(indegree[rows], indegree[links.indices])
+    links.data = (0.5 if weights == "lazy" else 1.0) / (1.0 + other) * np.ones(len(rows))
+    symmetric = not directed or (links != links.T).nnz == 0
+    lists = Gather(*lists_of(links)) if symmetric else Gather(*lists_of(links), *lists_of(links.T.tocsr()))
     return Topology(name, n, structure_from_lists(lists), symmetric=symmetric, degree=int(indegree.max()))
 
 
-def heard_in(graph: Any) -> Any:
-    """Whom each node hears, as a sparse 0/1 matrix in CSR form, without the node itself."""
+def senders_matrix(graph: Any) -> Any:
+    """The senders of each node, as a sparse 0/1 matrix in CSR form, without the node itself."""
     import networkx as nx
     from scipy import sparse
 
@@ -187,16 +191,17 @@ def heard_in(graph: Any) -> Any:
     unweighted: Any = None
     pairs = nx.to_scipy_sparse_array(graph, weight=unweighted, dtype=np.float64, format="coo")
     others = pairs.row != pairs.col
-    heard = sparse.csr_array((pairs.data[others], (pairs.col[others], pairs.row[others])), shape=pairs.shape)
-    heard.sum_duplicates()
-    return heard
+    links = sparse.csr_array((pairs.data[others], (pairs.col[others], pairs.row[others])), shape=pairs.shape)
+    links.sum_duplicates()
+    return links
 
 
 def _raise_unbalanced(graph: Any, indegree: np.ndarray, outdegree: np.ndarray) -> None:
     worst = int(np.flatnonzero(indegree != outdegree)[0])
     raise ValueError(
-        f"graph: node {list(graph.nodes)[worst]!r} hears {indegree[worst]} nodes but is heard by {outdegree[worst]}; "
-        "add or remove edges until both agree at every node, or give your own weights to from_matrix(W)."
+        f"graph: node {list(graph.nodes)[worst]!r} receives from {indegree[worst]} nodes but sends to "
+        f"{outdegree[worst]}; add or remove edges until both agree at every node, or give your own weights to "
+        "from_matrix(W)."
     )
 
 
@@ -211,3 +216,151 @@ def lists_of(W: Any) -> tuple[np.ndarray, np.ndarray]:
     weight[0, rows, slot] = W.data
     weight[0, :, 0] = 1.0 - weight[0].sum(axis=1)
     return index, weight
+
+
+@register
+def from_edges(edges: Any, n: int | None = None, weights: str | None = None) -> Topology:
+    """An undirected graph by its edges: node u and node v receive from each other.
+
+    w_ij = 1/(1 + max(d_i, d_j)) by default; or edges (u, v, w) with their own weight w_uv = w_vu = w. w_ii is the rest.
+
+    Args:
+        edges: a list of (u, v), or of (u, v, weight), with nodes numbered from 0; or the path of a CSV file with such
+            rows, with a header or without. An edge may be given both ways.
+        n: number of nodes; one more than the largest number if left out.
+        weights: "metropolis", if left out, "uniform" or "lazy", as in `from_networkx`; not where edges have their own.
+
+    Returns:
+        A static, symmetric topology; a ValueError if the graph is not connected.
+
+    Example:
+        >>> import stgt
+        >>> stgt.topology.from_edges([(0, 1), (1, 2)]).matrix(0)[1].round(2).tolist()
+        [0.33, 0.33, 0.33]
+    """
+    listed = _read(Path(edges)) if isinstance(edges, str | Path) else _listed(edges)
+    found = _checked(listed)
+    largest = max(v for _, v in found)
+    n = largest + 1 if n is None else check_count(n, "n")
+    if largest >= n:
+        raise ValueError(f"edges has node {largest}: with n={n} they go from 0 to {n - 1}.")
+    name = f"from_edges({n} nodes, {len(found)} edges{f', {weights}' if weights else ''})"
+    check_room(name, 1, n, 2)
+    if None in found.values():
+        import networkx as nx
+
+        graph = nx.empty_graph(n)
+        graph.add_edges_from(found)
+        return _of_graph(graph, weights or RULES[0], name)
+    if weights is not None:
+        raise ValueError(f"weights={weights!r}, but the edges have weights of their own: leave one of them out.")
+    return _weighted(found, n, name)
+
+
+def read_matrix(path: Path) -> np.ndarray:
+    """A matrix from a file: .csv, .npy, or .npz with one array."""
+    kind = path.suffix.lower()
+    if kind not in (".csv", ".npy", ".npz"):
+        raise ValueError(f"W {path}: give a file that ends in .csv, .npy or .npz.")
+    with readable(path, "W"):
+        if kind == ".csv":
+            lines, rows = read_rows(path, "W")
+            return np.array(
+                [[_number(cell, "W", path, line) for cell in row] for line, row in zip(lines, rows, strict=True)]
+            )
+        try:
+            with path.open("rb") as stream:
+                found: Any = np.load(stream, allow_pickle=False)
+                if isinstance(found, np.ndarray):
+                    return found
+                if len(found.files) != 1:
+                    raise ValueError(f"it has {len(found.files)} arrays, not one")
+                return found[found.files[0]]
+        except ValueError as error:
+            raise ValueError(f"W {path} does not hold a plain matrix ({error}): write it with np.save.") from None
+
+
+def _read(path: Path) -> list[tuple[Any, ...]]:
+    """The rows of a file of edges."""
+    with readable(path, "edges"):
+        lines, rows = read_rows(path, "edges")
+    if rows and not any(is_number(cell) for cell in rows[0]):
+        lines, rows = lines[1:], rows[1:]
+    found = []
+    for line, row in zip(lines, rows, strict=True):
+        numbers = [_number(cell, "edges", path, line) for cell in row]
+        found.append(tuple(int(one) if one == int(one) and place < 2 else one for place, one in enumerate(numbers)))
+    return found
+
+
+def _number(cell: str, argument: str, path: Path, line: int) -> float:
+    if not is_number(cell) or not np.isfinite(float(cell)):
+        wanted = (
+            "the numbers of nodes, from 0; names are numbered by the alphabet" if argument == "edges" else "numbers"
+        )
+        raise ValueError(f"{argument} {path}: line {line} has {cell.strip()[:40]!r}; give {wanted}.")
+    return float(cell)
+
+
+def _listed(edges: Any) -> list[tuple[Any, ...]]:
+    if not isinstance(edges, Iterable):
+        raise ValueError(f"edges={edges!r}: give a list of (u, v), or the path of a CSV file.")
+    found = []
+    for number, edge in enumerate(edges):
+        if isinstance(edge, str) or not isinstance(edge, Iterable):
+            raise ValueError(f"edges[{number}]={edge!r}: give (u, v) or (u, v, weight).")
+        found.append(tuple(edge))
+    return found
+
+
+def _checked(edges: list[tuple[Any, ...]]) -> dict[tuple[int, int], float | None]:
+    """The weights, or None, by (u, v) with u < v."""
+    if not edges:
+        raise ValueError("edges is empty: give at least one edge.")
+    found: dict[tuple[int, int], float | None] = {}
+    for number, edge in enumerate(edges):
+        if len(edge) != len(edges[0]) or len(edge) not in (2, 3):
+            raise ValueError(f"edges[{number}]={edge}: give (u, v) for all edges, or (u, v, weight) for all.")
+        u, v = (check_count(node, f"edges[{number}]", 0) for node in edge[:2])
+        if u == v:
+            raise ValueError(f"edges[{number}]={edge}: a node needs no edge to itself; leave it out.")
+        weight = None if len(edge) == 2 else _weight(edge[2], number)
+        pair = (min(u, v), max(u, v))
+        if found.get(pair, weight) != weight:
+            raise ValueError(f"edges[{number}]={edge}: the edge was given before with weight {found[pair]}; give one.")
+        found[pair] = weight
+    return found
+
+
+def _weight(given: Any, number: int) -> float:
+    try:
+        weight = float(given)
+    except (TypeError, ValueError):
+        weight = np.nan
+    if not 0 < weight <= 1:
+        raise ValueError(f"edges[{number}]: its weight is {given!r}; give a number above 0 and up to 1.")
+    return weight
+
+
+def _weighted(found: dict[tuple[int, int], Any], n: int, name: str) -> Topology:
+    from scipy import sparse
+    from scipy.sparse import csgraph
+
+    pairs, values = np.array(list(found)), np.array(list(found.values()))
+    ends = np.concatenate([pairs, pairs[:, ::-1]])
+    W = sparse.csr_array((np.concatenate([values, values]), (ends[:, 0], ends[:, 1])), shape=(n, n))
+    parts, part = csgraph.connected_components(W, directed=False)
+    if parts > 1:
+        raise ValueError(
+            f"edges: the graph falls into {parts} components that do not reach each other, such as those of nodes 0 "
+            f"and {int((part != part[0]).argmax())}; join them."
+        )
+    sums = W.sum(axis=1)
+    if sums.max() > 1 + ROUNDING:
+        worst = int(sums.argmax())
+        raise ValueError(f"edges: the weights at node {worst} sum to {sums[worst]:.6g}; make them sum to 1 at most.")
+    degree = int(np.diff(W.indptr).max())
+    check_room(name, 1, n, degree + 1)
+    index, weight = lists_of(W)
+    lists = Gather(index, np.maximum(weight, 0.0))  # what a node keeps may be −1e-17
+    return Topology(name, n, structure_from_lists(lists), symmetric=True, degree=degree)

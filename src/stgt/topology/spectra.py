@@ -59,7 +59,7 @@ def contraction(topology: Topology, draws: int = DRAWS, confidence: float = 0.95
 
     E‖W_r v − Jv‖² ≤ ρ‖v − Jv‖² for every v that does not depend on W_r. Of a fixed W_r it is ‖W_r − J‖₂², of a schedule
     the mean over its rounds (`.worst` is the largest). Where W_r may be directed it is the larger of this and
-    ‖E[W_rW_rᵀ] − J‖₂, so that it holds for what travels by W_rᵀ too. Exact wherever `Topology.moments` is; else an
+    ‖E[W_rW_rᵀ] − J‖₂, so that it holds for what is mixed by W_rᵀ too. Exact wherever `Topology.moments` is; else an
     estimate with an interval.
 
     A round that is always the same and in which the graph falls apart has ρ = 1: see `period_contraction`.
@@ -174,7 +174,7 @@ def _largest(law: Moments, back: bool) -> tuple[float, np.ndarray]:
 
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-    operator: Any = LinearOperator  # whose stub knows its subclasses' arguments only
+    operator: Any = LinearOperator  # whose stub has its subclasses' arguments only
     remainder = operator((n, n), matvec=lambda v: law.remainder(v.reshape(n, 1), back)[:, 0], dtype=np.dtype(float))
     start, tolerance = np.random.default_rng(0).standard_normal(n), 1e-9
     options: Any = {"k": 1, "which": "LA", "v0": start, "tol": tolerance}

@@ -47,13 +47,13 @@ def curve(name: str, trace: Trace, metrics: Iterable[str]) -> dict[str, Any]:
             mean, low, high = interval(metric, trace[metric][:, rounds])
             known = not np.isnan(low).all()
             values[metric] = [plain(mean), *((plain(low), plain(high)) if known else (None, None))]
-    talks = trace["communications"][:, rounds].mean(axis=0)
+    communications = trace["communications"][:, rounds].mean(axis=0)
     return {
         "name": name,
         "rounds": rounds.tolist(),
         "gradients": plain(trace["gradients"][:, rounds].mean(axis=0)),
         "floats": plain(trace["floats"][:, rounds].mean(axis=0)),
-        "talks": None if (talks == rounds).all() else plain(talks),
+        "communications": None if (communications == rounds).all() else plain(communications),
         "steps": steps(trace),
         "bytes": itemsize(trace),
         "working": working(trace),

@@ -1,8 +1,10 @@
-"""Pictures, for the screen and for print."""
+"""Curves with their bands, on pairs of axes, side by side in a figure: as plain data, and drawn as PNG and PDF."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,9 @@ from stgt._internal.checks import check_choice
 from stgt._internal.files import write_atomically, writing
 from stgt._internal.hyper import short_repr
 from stgt.simulator.choice import distinct, labels
+from stgt.simulator.metrics import over_seeds
 from stgt.simulator.serialize import Serialized
 from stgt.simulator.trace import MEANING, Trace
-from stgt.study.report.panels import Figure, Line, Panel, band
 
 # Okabe and Ito's palette, told apart with any colour vision; dashes and marks tell the curves apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
@@ -31,6 +33,104 @@ WIDTH, HEIGHT = 3.5, 2.9  # inches of one panel
 HIGHEST = 1e280  # on a logarithmic axis
 BELOW = "0 and below have no place on this axis: bands end at its bottom"
 MANY_DECADES = 100  # on an axis, whose ticks stand at every fiftieth then
+STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "pdf.fonttype": 42,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A curve with its band. `style` is the number of its colour, dash and mark; None for the next one.
+
+    `backdrop` draws it wide and grey behind the others: what they are compared with; `thin` draws it thin and dotted.
+    Without `joined` only its marks and bars are drawn.
+    """
+
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    style: int | None = None
+    marked: bool = False
+    backdrop: bool = False
+    thin: bool = False
+    joined: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One pair of axes. `levels` are horizontal lines by name; above `ymax` curves leave the frame.
+
+    A logarithmic x axis has a place for 0 if some curve begins there.
+    """
+
+    title: str
+    xlabel: str
+    ylabel: str
+    lines: tuple[Line, ...]
+    xlog: bool = False
+    ylog: bool = True
+    levels: dict[str, float] = field(default_factory=dict)
+    ymax: float | None = None
+    ticks: tuple[str, ...] = ()  # names of the places 0, 1, … on the x axis
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """Panels in rows of `columns`, each row with one y axis if `shared`; `notes` stand below, a line each."""
+
+    name: str
+    panels: tuple[Panel, ...]
+    columns: int = 2
+    title: str = ""
+    shared: bool = True
+    notes: tuple[str, ...] = ()
+
+
+def band(
+    label: str, trace: Trace, metric: str = "residual", over: str = "rounds", per_node: bool = False, **style: Any
+) -> Line:
+    """A trace as a curve: the mean over its seeds and its 95 % interval, as far as all seeds are finite.
+
+    `over` is "rounds", those in which anything was sent, or what else the run counted; `per_node` a node's share of it.
+    """
+    values = trace[metric].astype(np.float64)
+    seen = np.isfinite(values).all(axis=0)
+    return Line(label, _costs_so_far(trace, over, per_node)[seen], *over_seeds(metric, values[:, seen]), **style)
+
+
+def long_band(
+    label: str, trace: Trace, metric: str = "residual", over: str = "rounds", per_node: bool = False, **style: Any
+) -> Line:
+    """A trace for a logarithmic axis: means over windows that grow with the round, and their intervals.
+
+    Round r stands for itself up to 8, then for a window of about r/8 rounds. `over` and `per_node` as in `band`.
+    """
+    values = trace[metric].astype(np.float64)
+    places = _costs_so_far(trace, over, per_node)
+    ends = [0, 1]
+    while ends[-1] < values.shape[1]:
+        ends.append(ends[-1] + max(1, ends[-1] // 8))
+    ends[-1] = values.shape[1]
+    windows = list(pairwise(ends))
+    with np.errstate(over="ignore", invalid="ignore"):  # a diverging run is a result
+        means = np.stack([values[:, start:end].mean(axis=1) for start, end in windows], axis=1)
+    seen = np.isfinite(means).all(axis=0)
+    x = np.array([places[start:end].mean() for start, end in windows])
+    return Line(label, x[seen], *over_seeds(metric, means[:, seen]), **style)
+
+
+def _costs_so_far(trace: Trace, over: str, per_node: bool) -> np.ndarray:
+    """What rounds have cost so far, on average over the seeds."""
+    x = trace.spent(over).mean(axis=0)
+    return x / trace.problem.n if per_node and over not in ("rounds", "seconds") else x
 
 
 def curves(
@@ -89,7 +189,7 @@ def _named(traces: Any) -> dict[str, Trace]:
 
 
 def meaning(metric: str, traces: Iterable[Trace]) -> str:
-    """Of a loss whose minimum nobody knows, it is the loss itself."""
+    """The label of a measurement; where the minimum is not known, the loss itself."""
     known = [
         one.problem.solved if isinstance(one.problem, Serialized) else one.problem.solve is not None for one in traces
     ]
@@ -270,14 +370,3 @@ def _legend(canvas: Any, grid: Any, figure: Figure) -> None:
         where = {"loc": "outside lower center", "ncols": columns, "frameon": False}
         below = canvas.legend(found.values(), found.keys(), title=notes, title_fontsize=7, **where)
         below.get_title().set(color="0.35", multialignment="center")
-
-
-STYLE: Any = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "legend.fontsize": 8,
-    "lines.linewidth": 1.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "pdf.fonttype": 42,
-}

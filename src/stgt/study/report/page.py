@@ -17,7 +17,7 @@ from stgt._internal.markup import said
 from stgt.simulator.trace import MEANING
 from stgt.study.report.downsample import curves, is_best, points
 from stgt.study.report.figures import meaning
-from stgt.study.report.sections import navigation, overview_html, study_html
+from stgt.study.report.html import navigation, overview_html, study_html
 from stgt.study.report.study import Study
 
 KINDS = ("run", "sweep", "compare")
@@ -101,7 +101,7 @@ def _groups(studies: Sequence[Study]) -> list[list[int]]:
 
 
 def _script() -> str:
-    """The page's own scripts, whose names nobody else sees."""
+    """The page's own scripts, whose names are not global."""
     inside = "\n".join(_asset(name) for name in SCRIPTS)
     return f'"use strict";\n(() => {{\n{inside}}})();\n'
 
@@ -118,6 +118,6 @@ def _json(data: Any) -> str:
 
 def _policy(*scripts: str) -> str:
     """Nothing is loaded from anywhere, and no script runs but these."""
-    known = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()}'" for one in scripts)
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()}'" for one in scripts)
     images, styles = "img-src data: blob:", "style-src 'unsafe-inline'"
-    return f"default-src 'none'; script-src {known}; {styles}; {images}; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; script-src {hashes}; {styles}; {images}; base-uri 'none'; form-action 'none'"

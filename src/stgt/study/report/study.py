@@ -56,11 +56,11 @@ class Study:
         best: the best of them, one for each method: that trace itself, or one with its run_state and another note; or
             its setting on fresh seeds.
         rule: what best means; None where nothing was chosen.
-        advice: by method, what the theory predicts of the best, or why it says nothing.
+        advice: by method, what the theory predicts of the best, or why there is no prediction.
         topologies: by method, where they could be made.
         network: what the modelled time begins with.
         chosen: the one of `runs` that was chosen, by method, where `best` is of fresh seeds.
-        choice: a sentence that says on which seeds was chosen, and of which the numbers are.
+        choice: a sentence on which seeds were used to choose, and which for the numbers.
     """
 
     name: str

@@ -11,8 +11,8 @@ import numpy as np
 from stgt._internal.files import write_atomically, writing
 from stgt._internal.markup import many, number
 from stgt.study.report.figures import COLOURS, STYLE, picture_paths, save_pictures
-from stgt.study.report.layout import Sketch
-from stgt.study.report.topology_stats import FEWEST, Portrait, messages, near_one
+from stgt.study.report.topology_stats import FEWEST, TopologyStats, messages, near_one
+from stgt.topology.layout import Layout
 
 BLUE, ORANGE, INK, GREY = COLOURS[0], COLOURS[1], "#1b1f24", "#b9c0c8"
 MILLISECONDS = 700  # of a frame
@@ -21,7 +21,7 @@ NUMBERED = 40  # nodes of a circle that have their numbers beside them
 DPI = 100  # of the animation
 
 
-def draw_portrait(found: Portrait, path: Path | str) -> list[Path]:
+def draw_topology(found: TopologyStats, path: Path | str) -> list[Path]:
     """Draws a topology and its numbers side by side; returns the files: PNG and PDF, or the one that `path` ends in."""
     import matplotlib
 
@@ -32,17 +32,17 @@ def draw_portrait(found: Portrait, path: Path | str) -> list[Path]:
         canvas = Canvas(figsize=(10.8, 4.0), layout="constrained")
         graph, plane, curve = canvas.subplots(1, 3, width_ratios=[1.05, 1, 1.1])
         if found.drawing is None:
-            _words(graph, f"No links are drawn: {found.unknown['picture of the links']}.")
+            _note(graph, f"No links are drawn: {found.unknown['picture of the links']}.")
         else:
             _Graph(graph, found.drawing).light(0)
-            graph.set_title("round 0, and in grey the links of others" if found.changes else "who hears whom")
+            graph.set_title("round 0, and in grey the links of others" if found.changes else "links")
         _eigenvalues(plane, found)
         _agreement(curve, found)
         canvas.suptitle(f"{found.topology.name}:  {'  ·  '.join(_facts(found))}", fontsize=10)
         return save_pictures(canvas, paths)
 
 
-def animate(found: Portrait, path: Path | str) -> Path:
+def animate(found: TopologyStats, path: Path | str) -> Path:
     """Writes a GIF of a schedule: the links of each round lit, beside the falling distance to agreement."""
     import matplotlib
 
@@ -58,7 +58,7 @@ def animate(found: Portrait, path: Path | str) -> Path:
         return write_atomically(Path(path).expanduser(), write)
 
 
-def _frames(found: Portrait, drawing: Sketch) -> list[Any]:
+def _frames(found: TopologyStats, drawing: Layout) -> list[Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
     from PIL import Image
@@ -87,7 +87,7 @@ def _frames(found: Portrait, drawing: Sketch) -> list[Any]:
 class _Graph:
     """A graph on a pair of axes, whose rounds can be lit one after another."""
 
-    def __init__(self, axes: Any, drawing: Sketch):
+    def __init__(self, axes: Any, drawing: Layout):
         from matplotlib.collections import LineCollection
 
         self.axes, self.drawing = axes, drawing
@@ -96,9 +96,7 @@ class _Graph:
         axes.set(aspect="equal", xlim=(-1.15, 1.15), ylim=(-1.15, 1.15))
         axes.axis("off")
         if drawing.topology.period != 1:
-            axes.add_collection(
-                LineCollection(list(places[drawing.everything]), colors=GREY, linewidths=0.6, alpha=0.6)
-            )
+            axes.add_collection(LineCollection(list(places[drawing.all_lines]), colors=GREY, linewidths=0.6, alpha=0.6))
         few = len(drawing.links(0)) <= 200
         self.lines = LineCollection([], colors=BLUE, linewidths=1.4 if few else 0.6, alpha=0.9 if few else 0.5)
         axes.add_collection(self.lines)
@@ -112,7 +110,7 @@ class _Graph:
         self.heads: list[Any] = []
 
     def light(self, r: int) -> None:
-        """Shows the links of round r, and who has a part in it."""
+        """Shows the links of round r, and the nodes that take part."""
         links, places = self.drawing.links(r), self.drawing.places
         self.lines.set_segments(list(places[links]))
         working = self.drawing.working(r)
@@ -133,9 +131,9 @@ def _is_circle(places: np.ndarray) -> bool:
     return bool(np.allclose(np.linalg.norm(places, axis=1), 1.0))
 
 
-def _eigenvalues(axes: Any, found: Portrait) -> None:
+def _eigenvalues(axes: Any, found: TopologyStats) -> None:
     if not found.eigenvalues:
-        _words(axes, f"No eigenvalues: {found.unknown['eigenvalues']}.")
+        _note(axes, f"No eigenvalues: {found.unknown['eigenvalues']}.")
         return
     if all(np.isrealobj(values) for values in found.eigenvalues.values()):
         _on_a_line(axes, found.eigenvalues)
@@ -168,9 +166,9 @@ def _titled(axes: Any, eigenvalues: dict[str, np.ndarray]) -> None:
     axes.set_title(f"eigenvalues of {next(iter(eigenvalues))}" if len(eigenvalues) == 1 else "eigenvalues")
 
 
-def _agreement(axes: Any, found: Portrait) -> None:
+def _agreement(axes: Any, found: TopologyStats) -> None:
     if found.distances is None:
-        _words(axes, f"No distance to agreement: {found.unknown['distance to agreement']}.")
+        _note(axes, f"No distance to agreement: {found.unknown['distance to agreement']}.")
         return
     far = np.flatnonzero(found.distances > 0)
     axes.semilogy(far, found.distances[far], "-o", color=BLUE, markersize=3)
@@ -190,12 +188,12 @@ def _agreement(axes: Any, found: Portrait) -> None:
     axes.grid(True, which="major", alpha=0.3)
 
 
-def _words(axes: Any, words: str) -> None:
+def _note(axes: Any, words: str) -> None:
     axes.axis("off")
     axes.text(0.5, 0.5, fill(words, 34), ha="center", va="center", transform=axes.transAxes, color="#5b6570")
 
 
-def _facts(found: Portrait) -> list[str]:
+def _facts(found: TopologyStats) -> list[str]:
     topology = found.topology
     period = "random" if topology.random else f"period {topology.period}" if topology.period != 1 else "static"
     facts = [f"degree {topology.degree:,}", period, f"{messages(found)} messages a round"]

@@ -8,23 +8,24 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.checks import NotCovered, check_count
-from stgt.study.report.layout import Sketch, sketch
 from stgt.topology import Rho, Topology, contraction
 from stgt.topology.base import check_repeats
+from stgt.topology.layout import Layout, layout
 from stgt.topology.spectra import norms
 from stgt.topology.structure import Average, Rolls
 
 DENSE_UP_TO = 400  # nodes whose matrices are multiplied round by round
 EIGENVALUES_UP_TO = 1000  # nodes of a dense matrix
 LINKS_UP_TO = 256  # rounds whose links are counted
-FEWEST, MOST = 12, 64  # rounds of a schedule that are looked at unless it is said how many
+FEWEST, MOST = 12, 64  # rounds of a schedule that are looked at if `rounds` is left out
 STATIC, RANDOM = 64, 24  # and those of others
+DRAWN = {"most_nodes": 300, "most_lines": 4000, "most_heads": 250}  # more could not be told apart in a picture
 ROUNDING = 1e-14  # a norm below it, times the nodes, is 0
 
 
 @dataclass(frozen=True, eq=False)
-class Portrait:
-    """What is known of a topology.
+class TopologyStats:
+    """The numbers of a topology.
 
     Attributes:
         topology: the one.
@@ -48,7 +49,7 @@ class Portrait:
     period_rho: float | None
     eigenvalues: dict[str, np.ndarray]
     distances: np.ndarray | None
-    drawing: Sketch | None
+    drawing: Layout | None
     unknown: dict[str, str]
 
     @property
@@ -64,8 +65,8 @@ class Portrait:
         return self.topology.period != 1
 
 
-def portrait(topology: Topology, rounds: int | None = None) -> Portrait:
-    """Computes what can be had of a topology; what cannot, as it is too large, is said in `unknown`.
+def topology_stats(topology: Topology, rounds: int | None = None) -> TopologyStats:
+    """Computes what can be had of a topology; what cannot, as it is too large, has its reason in `unknown`.
 
     Args:
         topology: any.
@@ -79,7 +80,7 @@ def portrait(topology: Topology, rounds: int | None = None) -> Portrait:
         rounds = RANDOM if period is None else STATIC if period == 1 else min(max(3 * period, FEWEST), MOST)
     rounds, unknown = check_count(rounds, "rounds"), {}
 
-    def known(name: str, compute: Any) -> Any:
+    def covered(name: str, compute: Any) -> Any:
         try:
             return compute()
         except NotCovered as reason:
@@ -92,16 +93,16 @@ def portrait(topology: Topology, rounds: int | None = None) -> Portrait:
 
     counted = topology.period if topology.period and topology.period <= LINKS_UP_TO else min(rounds, LINKS_UP_TO)
     several = topology.period is not None and topology.period > 1
-    return Portrait(
+    return TopologyStats(
         topology=topology,
         rounds=rounds,
         messages=float(np.mean([topology.links(r) for r in range(counted)])),
-        rho=known("ρ", lambda: contraction(topology)),
-        gap=known("spectral gap", lambda: float(spectral_gap(topology))),
-        period_rho=known("ρ of a period", whole_period) if several else None,
-        eigenvalues=known("eigenvalues", lambda: _eigenvalues(topology)) or {},
-        distances=known("distance to agreement", lambda: _distances(topology, rounds)),
-        drawing=known("picture of the links", lambda: sketch(topology, min(rounds, MOST))),
+        rho=covered("ρ", lambda: contraction(topology)),
+        gap=covered("spectral gap", lambda: float(spectral_gap(topology))),
+        period_rho=covered("ρ of a period", whole_period) if several else None,
+        eigenvalues=covered("eigenvalues", lambda: _eigenvalues(topology)) or {},
+        distances=covered("distance to agreement", lambda: _distances(topology, rounds)),
+        drawing=covered("picture of the links", lambda: layout(topology, range(min(rounds, MOST)), **DRAWN)),
         unknown=unknown,
     )
 
@@ -157,7 +158,7 @@ def _distances(topology: Topology, rounds: int) -> np.ndarray:
     return np.array(found)
 
 
-def messages(found: Portrait) -> str:
+def messages(found: TopologyStats) -> str:
     """How many a round, whole or to a tenth."""
     return f"{found.messages:,.0f}" if found.messages == round(found.messages) else f"{found.messages:,.1f}"
 

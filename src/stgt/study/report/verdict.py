@@ -62,7 +62,7 @@ def row(study: Study, method: str, trace: Trace) -> Row:
         seconds=modelled_seconds(study, trace, at),
         share={
             "steps": at * steps(trace),
-            "talks": float(trace["communications"][:, at].mean()),
+            "communications": float(trace["communications"][:, at].mean()),
             "bits": 8 * itemsize(trace) * floats / working(trace),
         },
         remark=_remark(study, method, trace, rule if judged else None),
@@ -169,28 +169,28 @@ def _factor(more: float, less: float, words: str) -> str:
 
 
 def prediction(advice: Advice | str | None) -> dict[str, str]:
-    """What the theory says of a run, as cells of the table; "–" where it says nothing."""
+    """What the theory predicts of a run, as cells of the table; "–" where there is no prediction."""
     names = ("predicted", "stable (radius)", "largest safe gamma")
     if advice is None or isinstance(advice, str):
         return dict.fromkeys(names, "–")
     answer = {True: "yes", False: "no", None: "unknown"}[advice.stable]
     radius = "" if advice.radius is None else f" ({advice.radius:.4g})"
     estimate = "" if advice.basis == "exact" else "≈ "
-    cells = (_told(advice.error, estimate), f"{answer}{radius}", _told(advice.largest_gamma, estimate))
+    cells = (_predicted(advice.error, estimate), f"{answer}{radius}", _predicted(advice.largest_gamma, estimate))
     return dict(zip(names, cells, strict=True))
 
 
-def _told(value: Any, estimate: str) -> str:
+def _predicted(value: Any, estimate: str) -> str:
     return "–" if value is None or math.isnan(value) else f"{estimate}{number(value)}"
 
 
 def warnings(study: Study) -> dict[str, list[str]]:
-    """What the theory warns of, in sentences by method; of a method on which it is silent, why."""
+    """The warnings of the theory, by method; or why it has no prediction."""
     found = {}
     for method in study.ranking:
-        advice = study.advice.get(method, "nobody asked the theory")
+        advice = study.advice.get(method, "no prediction was asked for")
         if isinstance(advice, str):
-            found[method] = [f"Nothing is said: {advice.rstrip('.')}."]
+            found[method] = [f"No prediction: {advice.rstrip('.')}."]
         else:
             basis = "" if advice.basis == "exact" else f" This is {advice.basis}."
             found[method] = [f"{sentence}{basis}" for sentence in advice.warnings] or [f"No warning.{basis}"]

@@ -3,14 +3,14 @@
 from stgt.study.spec.build import (
     Named,
     algorithm_of,
+    build_algorithm,
+    build_oracle,
+    build_problem,
+    build_topology,
     call,
-    make_algorithm,
-    make_oracle,
-    make_problem,
-    make_topology,
 )
+from stgt.study.spec.error_format import EntryError, in_file
 from stgt.study.spec.load import read_spec, spec_text
-from stgt.study.spec.paths import EntryError, in_file
 
 __all__ = [
     "EntryError",
@@ -18,10 +18,10 @@ __all__ = [
     "algorithm_of",
     "call",
     "in_file",
-    "make_algorithm",
-    "make_oracle",
-    "make_problem",
-    "make_topology",
+    "build_algorithm",
+    "build_oracle",
+    "build_problem",
+    "build_topology",
     "read_spec",
     "spec_text",
 ]

@@ -15,7 +15,7 @@ from stgt._internal.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES, Registry
 from stgt.algorithms import Algorithm
 from stgt.oracles import NAMED_ORACLES, Oracle
 from stgt.problems import Problem
-from stgt.study.spec.paths import EntryError
+from stgt.study.spec.error_format import EntryError
 from stgt.topology import Topology
 
 TAKES_OBJECTS = ("from_loss", "from_networkx", "schedule")  # functions and graphs, which a file cannot hold
@@ -37,7 +37,7 @@ class Named(BaseModel):
         return dict(self.model_extra or {})
 
 
-def make_algorithm(given: Named) -> Algorithm:
+def build_algorithm(given: Named) -> Algorithm:
     """The algorithm that is named; one that it wraps, and a stepsize's schedule, may stand among its arguments."""
     return algorithm_of({"name": given.name, **given.arguments}, lambda *asked: _find(ALGORITHMS, *asked))
 
@@ -45,7 +45,7 @@ def make_algorithm(given: Named) -> Algorithm:
 def algorithm_of(
     given: Mapping[str, Any], find: Callable[[str, str], Callable[..., Any]], table: str = "algorithm"
 ) -> Algorithm:
-    """The algorithm of a table; `find` gives the class of a name, and is told the table."""
+    """The algorithm of a table; `find(name, table)` gives the class of a name."""
     arguments = {
         key: algorithm_of(value, find, f"{table}.{key}")
         if isinstance(value, Mapping) and "name" in value
@@ -65,7 +65,7 @@ def with_schedule(value: Any, entry: str) -> Any:
     return call(SCHEDULES[name], arguments, entry, name)
 
 
-def make_problem(name: str, arguments: dict[str, Any]) -> Problem:
+def build_problem(name: str, arguments: dict[str, Any]) -> Problem:
     """The problem that is named."""
     return call(find_problem(name), arguments, "problem", name)
 
@@ -75,13 +75,13 @@ def find_problem(name: str) -> Callable[..., Any]:
     return _find(PROBLEMS, name, "problem")
 
 
-def make_oracle(given: Named) -> Oracle:
+def build_oracle(given: Named) -> Oracle:
     """The oracle that is named."""
     name = _chosen(given.name, "oracle.name", NAMED_ORACLES)
     return call(NAMED_ORACLES[name], given.arguments, "oracle", name)
 
 
-def make_topology(given: Mapping[str, Any], n: int, table: str = "topology") -> Topology:
+def build_topology(given: Mapping[str, Any], n: int, table: str = "topology") -> Topology:
     """The topology of n nodes that a table names; other topologies may stand among its arguments."""
     arguments = {key: _with_topologies(value, n, f"{table}.{key}") for key, value in given.items()}
     name = arguments.pop("name")
@@ -94,7 +94,7 @@ def make_topology(given: Mapping[str, Any], n: int, table: str = "topology") -> 
 def _with_topologies(value: Any, n: int, table: str) -> Any:
     if isinstance(value, list | tuple):
         return [_with_topologies(one, n, f"{table}.{index}") for index, one in enumerate(value)]
-    return make_topology(value, n, table) if isinstance(value, Mapping) and "name" in value else value
+    return build_topology(value, n, table) if isinstance(value, Mapping) and "name" in value else value
 
 
 def _find(registry: Registry, name: Any, table: str) -> Callable[..., Any]:
@@ -123,7 +123,7 @@ def _named_entry(entry: str, look: Callable[[], Any]) -> Any:
 
 
 def about_argument(error: ValueError, table: Sequence[str], arguments: Iterable[str]) -> EntryError | None:
-    """A sentence that begins with one of the arguments as one about the table's entry."""
+    """An error that begins with one of the arguments as one about the table's entry."""
     words = " ".join(str(error).split())
     begins = re.match(r"\w+", words)
     if begins is None or begins.group() not in arguments:
@@ -139,7 +139,7 @@ def unknown_argument(table: Sequence[str], key: str, name: str, taken: Sequence[
 def call(function: Callable[..., Any], arguments: dict[str, Any], table: str, name: str) -> Any:
     """`function(**arguments)`; an EntryError names the entry of the table that is wrong.
 
-    A sentence of the function's own that begins with an argument, such as "gamma=-1: give …", is one about the entry.
+    An error of the function's own that begins with an argument, such as "gamma=-1: give …", is one about the entry.
     """
     where, allowed = table.split("."), inspect.signature(function).parameters
     taken = [key for key, one in allowed.items() if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]

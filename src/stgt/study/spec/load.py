@@ -15,8 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from stgt._internal.checks import did_you_mean
 from stgt._internal.hyper import short_repr
-from stgt.study.spec.error_format import as_entry_error
-from stgt.study.spec.paths import EntryError, dotted, of_run
+from stgt.study.spec.error_format import EntryError, as_entry_error, dotted, of_run
 
 Model = TypeVar("Model", bound=BaseModel)
 DEEPEST = 20  # tables and lists within each other
@@ -26,17 +25,17 @@ WHOLE = 2**63  # TOML's whole numbers are below it
 def read_spec(path: Path, kind: type[Model], sets: Iterable[str] = ()) -> Model:
     """Reads a TOML file that holds one run, or several as [[runs]].
 
-    What stands outside of [[runs]] holds for all of them unless they say otherwise: a table of a run is merged over the
-    one of that name outside; if both have a `name` (or `schedule`) and these differ, it takes its place.
+    Entries outside of [[runs]] hold for all of them unless they have their own: a table of a run is merged over the one
+    of that name outside; if both have a `name` (or `schedule`) and these differ, it takes its place.
 
     Args:
         path: of the file.
         kind: of spec, a model whose field `runs` holds the runs.
-        sets: "key=value" each, put in the place of what the file says: "algorithm.gamma=0.1" in every run,
+        sets: "key=value" each, put in the place of the file's entries: "algorithm.gamma=0.1" in every run,
             "runs.1.algorithm.gamma=0.1" in the second. A value is read as TOML, or as a word if it is none.
 
     Returns:
-        The spec; a ValueError is a sentence that names the file and the entry.
+        The spec; a ValueError names the file and the entry.
     """
     given = _document(path)
     try:
@@ -49,12 +48,12 @@ def read_spec(path: Path, kind: type[Model], sets: Iterable[str] = ()) -> Model:
         raise ValueError(f"spec {path}: {_placed(error, given)}") from None
 
 
-def spec_text(spec: BaseModel, in_full: bool = False) -> str:
-    """A spec as TOML, which `read_spec` reads back; `in_full` with what it leaves to defaults.
+def spec_text(spec: BaseModel, with_defaults: bool = False) -> str:
+    """A spec as TOML, which `read_spec` reads back; `with_defaults` writes the entries it leaves to defaults too.
 
     What all runs have in common stands once, outside of them.
     """
-    found = spec.model_dump(exclude_none=True) if in_full else spec.model_dump(exclude_defaults=True)
+    found = spec.model_dump(exclude_none=True) if with_defaults else spec.model_dump(exclude_defaults=True)
     first, *others = [{key: value for key, value in run.items() if value not in ("", {})} for run in found.pop("runs")]
     shared = {key: value for key, value in first.items() if all(key in run and run[key] == value for run in others)}
     runs = [{key: value for key, value in run.items() if key not in shared} for run in (first, *others)]

@@ -15,7 +15,7 @@ from stgt._internal.checks import check_choice, check_count, check_flag
 from stgt.problems.base import Problem
 from stgt.problems.datasets import LIBSVM
 from stgt.problems.tables import DataTable, is_file, load_table, prepared
-from stgt.study.spec import EntryError, Named, make_problem
+from stgt.study.spec import EntryError, Named, build_problem
 from stgt.study.spec.build import about_argument, find_problem, unknown_argument
 
 OF_FILES = ("label", "node")
@@ -25,14 +25,14 @@ OF_DATA = ("standardise", "intercept")
 def problem_of(given: Named, data_dir: Path | None = None) -> Problem:
     """The problem that a table names; one that takes `features` and `labels` may be given `data` instead.
 
-    Beside `data` stand the options of `stgt.problems.load_table`, and `rows` of a set that is known by name.
+    Beside `data` stand the options of `stgt.problems.load_table`, and `rows` for one of LIBSVM's sets.
     """
     arguments = given.model_dump()
     return _problem(json.dumps(arguments, sort_keys=True), data_dir, _stamp(arguments.get("data")))
 
 
 def _stamp(data: Any) -> tuple[int, int] | None:
-    """By what a file that has changed is known."""
+    """Changes when the file does."""
     try:
         found = Path(data).stat() if is_file(data) else None
     except (OSError, ValueError):
@@ -48,7 +48,7 @@ def _problem(text: str, data_dir: Path | None, stamp: tuple[int, int] | None) ->
     if {"features", "labels"} <= set(taken) and "data" not in taken and "features" not in arguments:
         arguments = _with_data(name, arguments, taken, data_dir)
     try:
-        return make_problem(name, arguments)
+        return build_problem(name, arguments)
     except EntryError as error:
         if error.entry[-1] not in ("features", "labels") or "data" not in json.loads(text):
             raise
@@ -56,7 +56,7 @@ def _problem(text: str, data_dir: Path | None, stamp: tuple[int, int] | None) ->
 
 
 def _with_data(name: str, arguments: dict[str, Any], taken: Any, data_dir: Path | None) -> dict[str, Any]:
-    """The arguments with features and labels in the place of what says where they come from."""
+    """The arguments with features and labels in the place of `data` and its options."""
     options = {key: arguments.pop(key) for key in (*OF_FILES, *OF_DATA) if key in arguments and key not in taken}
     data = arguments.pop("data", None)
     if not isinstance(data, str):
@@ -69,7 +69,7 @@ def _with_data(name: str, arguments: dict[str, Any], taken: Any, data_dir: Path 
     try:
         if is_file(data):
             if "rows" in arguments:
-                raise ValueError("rows: it is for the sets that are known by name; leave it out.")
+                raise ValueError("rows: it is for LIBSVM's sets; leave it out.")
             table = load_table(data, **options)
         else:
             table = _known_set(data, arguments.pop("rows", None), data_dir, **options)
@@ -77,7 +77,9 @@ def _with_data(name: str, arguments: dict[str, Any], taken: Any, data_dir: Path 
         raise about_argument(error, ("problem",), ("data", "rows", *OF_FILES, *OF_DATA)) or error from None
     if table.parts is not None:
         if "partition" in arguments or "partition" not in taken:
-            raise EntryError(("problem", "partition"), f": node = {options['node']!r} says it; leave it out.")
+            raise EntryError(
+                ("problem", "partition"), f": node = {options['node']!r} is the partition already; leave it out."
+            )
         if arguments.pop("n", len(table.parts)) != len(table.parts):
             raise EntryError(
                 ("problem", "n"), f": node = {options['node']!r} names {len(table.parts)} nodes; leave n out."

@@ -1,4 +1,4 @@
-"""A run as data: which algorithm, problem and topology by name, from a TOML file or to one."""
+"""A run as data, from a TOML file or to one, and the objects that its names stand for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from stgt._internal.checks import did_you_mean, first_repeated
@@ -20,10 +21,10 @@ from stgt.simulator.run import combinations
 from stgt.study.spec import (
     EntryError,
     Named,
+    build_algorithm,
+    build_oracle,
+    build_topology,
     in_file,
-    make_algorithm,
-    make_oracle,
-    make_topology,
     read_spec,
 )
 from stgt.study.spec.build import about_argument, with_schedule
@@ -44,7 +45,7 @@ class RunSpec(BaseModel):
     reading: str = Field(default="", description="Which reading of the paper it belongs to.")
     algorithm: Named = Field(description="The method and its hyper-parameters.")
     problem: Named = Field(description="What is minimised.")
-    topology: Named = Field(description="Who hears whom.")
+    topology: Named = Field(description="Which nodes exchange messages, with which weights.")
     oracle: Named | None = Field(default=None, description="Where gradients come from; the problem's own if left out.")
     rounds: Whole = Field(default=700, ge=0, le=MOST_ROUNDS, description="Communication rounds.")
     seeds: int | tuple[int, ...] = Field(default=20, description="How many seeds, 0, 1, …, or a list of them.")
@@ -58,7 +59,7 @@ class RunSpec(BaseModel):
         default=None, description="Precision; the engine's own if left out."
     )
     every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="Rounds between two rows of metrics.csv.")
-    x0: Literal["zero", "optimum"] = Field(default="zero", description="Where a run starts.")
+    x0: Literal["zero", "optimum"] = Field(default="zero", description="The initial point.")
     target: Real | None = Field(default=None, gt=0, description="An error to reach.")
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         default={}, description="Values to try, by hyper-parameter."
@@ -85,8 +86,8 @@ class RunSpec(BaseModel):
         return self.seeds if isinstance(self.seeds, int) else len(self.seeds)
 
 
-class Network(BaseModel):
-    """What a modelled clock takes: left out, it is 0 for times and without limit for the bandwidth."""
+class NetworkSpec(BaseModel):
+    """The speeds behind modelled time."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     gradient: Real | None = Field(default=None, ge=0, description="Seconds that a node computes a gradient.")
@@ -102,7 +103,8 @@ class Spec(BaseModel):
     experiment: str = Field(default="", description="Which of the library's experiments wrote it.")
     options: dict[str, Any] = Field(default={}, description="The options of that experiment.")
     by: Metric | None = Field(
-        default=None, description="compare: what to judge by; residual, or loss where x* is not known."
+        default=None,
+        description="compare: the measurement that ranks the methods; residual, or loss where x* is not known.",
     )
     cost: Literal["rounds", "gradients", "messages", "floats", "seconds"] = Field(
         default="rounds", description="compare: what reaching the target is to cost as little of as possible."
@@ -110,7 +112,7 @@ class Spec(BaseModel):
     largest: Annotated[bool, Field(strict=True)] = Field(
         default=False, description="compare: is a larger value better?"
     )
-    network: Network | None = Field(default=None, description="For modelled time.")
+    network: NetworkSpec | None = Field(default=None, description="For modelled time.")
     outputs: tuple[Literal["summary", "curves", "report"], ...] = Field(
         default=("summary", "curves"), description="What a finished study writes: summary.csv, curves.png, report.html."
     )
@@ -118,7 +120,7 @@ class Spec(BaseModel):
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class BuiltRun:
     """The objects that a `RunSpec` names.
 
     Attributes:
@@ -138,16 +140,16 @@ class Made:
         return self.algorithm, self.problem, self.topology
 
 
-def make(run: RunSpec, data_dir: Path | None = None) -> Made:
+def build_run(run: RunSpec, data_dir: Path | None = None) -> BuiltRun:
     """The objects of a run; a ValueError names the entry to change."""
     problem = problem_of(run.problem, data_dir)
-    topology = make_topology(run.topology.model_dump(), problem.n)
-    algorithm = make_algorithm(run.algorithm)
-    oracle = None if run.oracle is None else make_oracle(run.oracle)
-    return Made(algorithm, problem, topology, oracle, _grid(run, algorithm))
+    topology = build_topology(run.topology.model_dump(), problem.n)
+    algorithm = build_algorithm(run.algorithm)
+    oracle = None if run.oracle is None else build_oracle(run.oracle)
+    return BuiltRun(algorithm, problem, topology, oracle, _grid(run, algorithm))
 
 
-def make_all(spec: Spec, path: Path, data_dir: Path | None = None) -> list[Made]:
+def build_all(spec: Spec, path: Path, data_dir: Path | None = None) -> list[BuiltRun]:
     """The objects of all runs of a spec, checked to fit together.
 
     Args:
@@ -158,8 +160,8 @@ def make_all(spec: Spec, path: Path, data_dir: Path | None = None) -> list[Made]
     found = []
     for index, run in enumerate(spec.runs):
         with in_file(path, spec.runs, index):
-            found.append(_fitting(make(run, data_dir), run, spec.by))
-    names = sorted({field.name for made in found for field in fields(made.algorithm)})
+            found.append(_validated(build_run(run, data_dir), run, spec.by))
+    names = sorted({field.name for built in found for field in fields(built.algorithm)})
     for index, run in enumerate(spec.runs):
         for name in run.grid:
             if name not in names:
@@ -174,7 +176,7 @@ def load_spec(path: Path, sets: Iterable[str] = ()) -> Spec:
 
     Args:
         path: of the file; paths in it are relative to its folder, and absolute in what is returned.
-        sets: "key=value" each, instead of what the file says; see `stgt.study.spec.read_spec`.
+        sets: "key=value" each, instead of the entries of the file; see `stgt.study.spec.read_spec`.
     """
     spec = read_spec(path, Spec, sets)
     if spec.cost != "rounds" and any(run.target is None for run in spec.runs):
@@ -225,33 +227,55 @@ def _grid(run: RunSpec, algorithm: Algorithm) -> dict[str, list[Any]]:
     return grid
 
 
-def _fitting(made: Made, run: RunSpec, by: str | None) -> Made:
-    """What was made, if its parts fit together; an EntryError names what does not."""
-    algorithm = made.algorithm
+def _validated(built: BuiltRun, run: RunSpec, by: str | None) -> BuiltRun:
+    """The parts, if they fit together; an EntryError names what does not."""
+    algorithm = built.algorithm
     if algorithm.gamma is None:
-        if "gamma" not in made.grid:
+        if "gamma" not in built.grid:
             raise EntryError(("algorithm", "gamma"), " was left out: give it, or a list of values in [grid].")
-        algorithm = combinations(algorithm, {"gamma": made.grid["gamma"][:1]})[0]
-    if made.problem.n != made.topology.n:
+        algorithm = combinations(algorithm, {"gamma": built.grid["gamma"][:1]})[0]
+    if built.problem.n != built.topology.n:
         raise EntryError(
-            ("topology",), f" has {made.topology.n} nodes, but the problem has {made.problem.n}: make them equal."
+            ("topology",), f" has {built.topology.n} nodes, but the problem has {built.problem.n}: make them equal."
         )
-    if made.oracle is not None:
+    if built.oracle is not None:
         try:
-            made.oracle.check(made.problem)
+            built.oracle.check(built.problem)
         except ValueError as error:
             raise about_argument(error, (), ("oracle",)) or EntryError(("oracle",), f": {error}") from None
     try:
-        validate(algorithm, made.problem, made.topology, made.oracle)
+        validate(algorithm, built.problem, built.topology, built.oracle)
     except ValueError as error:
         gamma = about_argument(error, ("algorithm",), ("gamma",))
         raise gamma or about_argument(error, (), ("oracle",)) or EntryError(("algorithm",), f": {error}") from None
-    if run.x0 == "optimum" and made.problem.solve is None:
-        raise EntryError(("x0",), f"='optimum', but {made.problem.name} has no known optimum: give 'zero'.")
+    if run.x0 == "optimum" and built.problem.solve is None:
+        raise EntryError(("x0",), f"='optimum', but {built.problem.name} has no known optimum: give 'zero'.")
     try:
-        _, absent = choose_metrics(run.metrics, algorithm, made.problem, made.topology)
+        _, absent = choose_metrics(run.metrics, algorithm, built.problem, built.topology)
     except ValueError as error:
         raise about_argument(error, (), ("metrics",)) or error from None
     if by in absent:
         raise EntryError(("by",), f"={by!r}, but {absent[by]}: judge by something else.")
-    return made
+    return built
+
+
+def initial_point(run: RunSpec, built: BuiltRun) -> dict[str, Any]:
+    """The initial point of a run, as options of `simulate`."""
+    if run.x0 == "zero":
+        return {}
+    if built.problem.optimum is None:
+        raise ValueError(f"x0 = 'optimum', but {built.problem.name} has no known optimum: use 'zero'.")
+    return {"x0": built.problem.optimum, "state0": _at_optimum(built, built.problem.optimum)}
+
+
+def _at_optimum(built: BuiltRun, optimum: np.ndarray) -> dict[str, np.ndarray]:
+    """The fixed point of the corrections: c_i = −∇f_i(x*) for a tracker, own_i = ∇f_i(x*) for Scaffold.
+
+    A tracker that starts at x* without it would first move away.
+    """
+    gradients = built.problem.gradients(optimum)
+    gradients = gradients - gradients.mean(axis=0)  # 0 but for rounding, and what is conserved must be
+    fields = built.algorithm.init(gradients, gradients, gradients)
+    if "own" in fields:
+        return {"own": gradients}
+    return {"c": -gradients} if "c" in fields else {}

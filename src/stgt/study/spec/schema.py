@@ -1,6 +1,6 @@
-"""The JSON schema of spec files, from the models and from signatures and docstrings of what is known by name.
+"""The JSON schema of spec files, from the models and from the signatures and docstrings of registered names.
 
-An editor that knows it completes names and arguments, and underlines what `stgt` would refuse.
+An editor completes names and arguments by it, and underlines what `stgt` would refuse.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def spec_schema(kind: str = "run") -> Schema:
             "properties": {name: {"required": ["name"]} for name in needed},
         },
         "$defs": {
-            **{name: _plain(found) for name, found in whole.get("$defs", {}).items() if name in ("Data", "Network")},
+            **{
+                name: _plain(found) for name, found in whole.get("$defs", {}).items() if name in ("Data", "NetworkSpec")
+            },
             "algorithm": _table({name: ALGORITHMS.find(name, "algorithm") for name in ALGORITHMS.names()}),
             "topology": _table(_known(TOPOLOGIES)),
             "problem": _problems(),
@@ -73,7 +75,7 @@ def _known(registry: Registry) -> dict[str, Callable[..., Any]]:
 
 
 def _field(name: str, field: Schema) -> Schema:
-    """A field of a run; those that hold a name and arguments know which there are."""
+    """A field of a run; those that hold a name and arguments list the names there are."""
     if name in ("algorithm", "topology", "problem", "oracle"):
         return {"$ref": f"#/$defs/{name}", **({"description": field["description"]} if "description" in field else {})}
     if name in ("model", "optimizer"):
@@ -129,7 +131,7 @@ def _arguments(thing: Callable[..., Any]) -> Schema:
         hints = typing.get_type_hints(thing)
     except (NameError, TypeError):  # of a script that imports them for type checkers only
         hints = {}
-    words = argument_words(thing)
+    words = argument_descriptions(thing)
     found = {}
     for name, one in inspect.signature(thing).parameters.items():
         if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
@@ -143,7 +145,7 @@ def _arguments(thing: Callable[..., Any]) -> Schema:
 
 
 def _typed(hint: Any) -> Schema:
-    """The schema of a type; {} for one that says nothing."""
+    """The schema of a type; {} for one without a schema."""
     if hint in PLAIN:
         return {"type": PLAIN[hint]}
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
@@ -159,8 +161,8 @@ def _typed(hint: Any) -> Schema:
     return {}
 
 
-def argument_words(thing: Callable[..., Any]) -> dict[str, str]:
-    """What the `Args:` of a docstring says of each argument."""
+def argument_descriptions(thing: Callable[..., Any]) -> dict[str, str]:
+    """The description of each argument in the `Args:` of a docstring."""
     section = re.search(r"^Args:\n((?:(?: {4}.*)?\n?)+)", inspect.getdoc(thing) or "", flags=re.M)
     if section is None:
         return {}

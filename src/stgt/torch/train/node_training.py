@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from reproductions.images import Images
 from reproductions.training.models import make_model
 from stgt._internal.files import write_atomically
-from stgt.study.spec import call, make_algorithm, make_topology
+from stgt.study.spec import build_algorithm, build_topology, call
 from stgt.study.spec.training import Training
 from stgt.torch import DistributedOptimizer, NonFiniteError
 from stgt.torch.train.batches import Batches, normalised
@@ -48,8 +48,8 @@ class NodeTraining:
         self.model: torch.nn.Module = model.to(device, memory_format=torch.channels_last)  # pyright: ignore
         self.opt = DistributedOptimizer(
             make_optimizer(spec, self.model),
-            make_algorithm(spec.algorithm),
-            make_topology(spec.topology.model_dump(), self.nodes),
+            build_algorithm(spec.algorithm),
+            build_topology(spec.topology.model_dump(), self.nodes),
             model=self.model,
             buffers=spec.buffers,
             seed=spec.seed,

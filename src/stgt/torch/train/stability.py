@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stgt.algorithms import OuterStep
-from stgt.study.spec import make_algorithm
+from stgt.study.spec import build_algorithm
 from stgt.study.spec.training import Training, TrainingSpec
 
 
@@ -31,7 +31,7 @@ def cautions(runs: TrainingSpec) -> list[str]:
 
 
 def _caution(run: Training) -> str:
-    algorithm, lr = make_algorithm(run.algorithm), run.optimizer.arguments.get("lr")
+    algorithm, lr = build_algorithm(run.algorithm), run.optimizer.arguments.get("lr")
     data = "iid data" if run.data.partition == "iid" else "two classes a node"
     seen = SEEN.get((run.model.name, data))
     if seen is None or run.optimizer.name != "SGD" or not isinstance(lr, int | float):

@@ -45,10 +45,10 @@ function seconds(value) {
 
 // The same as modelled_seconds in thinned.py.
 const modelled = (share, network) =>
-  share.steps * network.gradient + share.talks * network.latency + share.bits / network.bandwidth;
+  share.steps * network.gradient + share.communications * network.latency + share.bits / network.bandwidth;
 const shareAt = (curve, k) => ({
   steps: curve.rounds[k] * curve.steps,
-  talks: (curve.talks || curve.rounds)[k],
+  communications: (curve.communications || curve.rounds)[k],
   bits: (curve.floats[k] * curve.bytes * 8) / curve.working,
 });
 

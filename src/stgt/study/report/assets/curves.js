@@ -7,7 +7,7 @@ const AXES = {
 };
 
 function placesOf(curve, over, network) {
-  if (over === "rounds") return curve.talks || curve.rounds;
+  if (over === "rounds") return curve.communications || curve.rounds;
   if (over === "gradients") return curve.gradients;
   if (over === "megabytes") return curve.floats.map((floats) => (floats * curve.bytes) / 1e6);
   return curve.rounds.map((round, k) => modelled(shareAt(curve, k), network));
@@ -23,7 +23,7 @@ function linesOf(curve, style, { over, metric, log, floor, network, opacity }) {
   const seen = mean.map((value) => value !== null && (!log || value > 0));
   const told = mean.map((value, k) => [
     value === null ? "" : low ? between(value, low[k], high[k]) : short(value),
-    (curve.talks || curve.rounds)[k].toLocaleString("en", { maximumFractionDigits: 1 }),
+    (curve.communications || curve.rounds)[k].toLocaleString("en", { maximumFractionDigits: 1 }),
     short(curve.gradients[k]),
     short((curve.floats[k] * curve.bytes) / 1e6),
     seconds(modelled(shareAt(curve, k), network)),

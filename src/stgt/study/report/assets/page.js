@@ -10,8 +10,8 @@ data.studies.forEach((study, i) => {
   speeds(made, study.network, () => {
     made.draw();
     for (const cell of document.querySelectorAll(`#study-${i} td.seconds`)) {
-      const { steps, talks, bits } = cell.dataset;
-      cell.textContent = seconds(modelled({ steps, talks, bits }, study.network));
+      const { steps, communications, bits } = cell.dataset;
+      cell.textContent = seconds(modelled({ steps, communications, bits }, study.network));
     }
   });
   const below = document.getElementById(`grid-${i}`);

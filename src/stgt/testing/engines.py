@@ -1,4 +1,4 @@
-"""A method on torch's and Flower's code, in this process, against the reference."""
+"""A method on the code of torch and Flower, in this process, against the reference; and a count of its gradients."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def _train(method: Algorithm, gamma: float, problem: Problem, topology: Topology
             if not method.coin or coin(np, 0, r, method.talks, np.float64):
                 whole = slice(0, nodes[0].blocks[0].size)
                 chunks = [Chunk(node, i, node.blocks[0], whole, tau, r, 1.0, True) for i, node in enumerate(nodes)]
-                said = [{name: value.clone() for name, value in chunk.message().items()} for chunk in chunks]
+                messages = [{name: value.clone() for name, value in chunk.message().items()} for chunk in chunks]
                 W, C = (torch.from_numpy(topology.matrix(r, pushed=pushed)) for pushed in (False, True))
                 for i, chunk in enumerate(chunks):
-                    heard = {}
+                    mixed = {}
                     for sent in method.exchanges:
                         row = C[i] if sent.pushed else W[:, i] if sent.transposed else W[i]
-                        heard[sent.name] = row @ torch.stack([message[sent.name] for message in said])
-                    chunk.merge(heard, slice(None))
+                        mixed[sent.name] = row @ torch.stack([message[sent.name] for message in messages])
+                    chunk.merge(mixed, slice(None))
             else:
                 for node in nodes:
                     node.keep_end()
@@ -134,3 +134,28 @@ def flower_difference(algorithm: Algorithm, problem: Problem, topology: Topology
 def difference(found: np.ndarray, expected: np.ndarray) -> float:
     """The largest difference, relative to the largest entry where that is above 1."""
     return float(np.abs(found - expected).max()) / max(1.0, float(np.abs(expected).max()))
+
+
+class CountingModel:
+    """A problem's model that counts the gradients it computes: one for each sample, or for each node without samples.
+
+    For the NumPy reference, which computes what is asked for and nothing else.
+    """
+
+    def __init__(self, model: Any):
+        self.model, self.count = model, 0
+
+    def losses(self, xp: Any, data: dict[str, Any], x: Any) -> Any:
+        return self.model.losses(xp, data, x)
+
+    def gradients(self, xp: Any, data: dict[str, Any], x: Any) -> Any:
+        self.count += int(np.count_nonzero(data["weight"])) if "weight" in data else len(x)
+        return self.model.gradients(xp, data, x)
+
+    def component_gradients(self, xp: Any, data: dict[str, Any], x: Any) -> Any:
+        self.count += int(np.count_nonzero(data["weight"]))
+        return self.model.component_gradients(xp, data, x)
+
+    def sample_gradients(self, xp: Any, data: dict[str, Any], x: Any, index: Any) -> Any:
+        self.count += int(index.size)
+        return self.model.sample_gradients(xp, data, x, index)

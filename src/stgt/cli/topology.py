@@ -11,10 +11,10 @@ import typer
 from rich.table import Table
 
 from stgt._internal.progress import bar
-from stgt.cli.common import Imports, app, complete_topologies, console, import_scripts, number, say
+from stgt.cli.common import Imports, app, complete_topologies, console, import_scripts, number, print_line
 
 if TYPE_CHECKING:
-    from stgt.study.report.topology_stats import Portrait
+    from stgt.study.report.topology_stats import TopologyStats
 
 ENDINGS = (".png", ".pdf", ".gif")
 
@@ -24,7 +24,7 @@ def topology(
     name: Annotated[
         str, typer.Argument(help="Its name, such as exponential; see `stgt list`.", autocompletion=complete_topologies)
     ],
-    n: Annotated[int, typer.Option(help="How many nodes, where the name leaves it open.", min=1)] = 32,
+    n: Annotated[int, typer.Option(help="Number of nodes, if the topology takes it.", min=1)] = 32,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="An argument of the topology, as neighbors=3; repeat for more.")
     ] = None,
@@ -34,41 +34,41 @@ def topology(
     force: Annotated[bool, typer.Option(help="Overwrite pictures that are there.")] = False,
     scripts: Imports = None,
 ) -> None:
-    """Draw who hears whom, with degree, ρ, spectral gap, eigenvalues and how quickly nodes agree; a schedule moves.
+    """Draw a graph or a schedule, with degree, ρ, spectral gap, eigenvalues and how quickly nodes agree.
 
-    Writes PNG and PDF, and a GIF where rounds differ. Of very many nodes only the numbers are drawn.
+    Writes PNG and PDF, and a GIF where rounds differ. With very many nodes only the numbers are drawn.
 
     Examples:
         stgt topology exponential --n 32 --set neighbors=3
         stgt topology one_peer_exponential --n 16 -o peers.png
         stgt topology random_matching --n 20 --set seed=7 --rounds 30
     """
-    from stgt.study.report.topology_figure import animate, draw_portrait
-    from stgt.study.report.topology_stats import portrait
-    from stgt.study.spec import make_topology
+    from stgt.study.report.topology_figure import animate, draw_topology
+    from stgt.study.report.topology_stats import topology_stats
+    from stgt.study.spec import build_topology
 
     import_scripts(scripts)
-    made = make_topology({"name": name, **_arguments(settings or [])}, n)
+    built = build_topology({"name": name, **_arguments(settings or [])}, n)
     stem = _stem(out or Path(name))
-    changes = made.period != 1
+    changes = built.period != 1
     files = [Path(f"{stem}{ending}") for ending in (ENDINGS if changes else ENDINGS[:2])]
     there = [path for path in files if path.exists()]
     if there and not force:
         raise ValueError(f"out {there[0]} exists: give another file, or force=True to overwrite it.")
-    found = portrait(made, rounds)
+    found = topology_stats(built, rounds)
     if not as_json:
         console.print(_table(found))
-    with bar(f"drawing {made.name}"):
-        written = draw_portrait(found, stem)
+    with bar(f"drawing {built.name}"):
+        written = draw_topology(found, stem)
         if changes and found.drawing is not None:
             written.append(animate(found, files[2]))
     if as_json:
         print(json.dumps({**_plain(found), "files": [str(path) for path in written]}, indent=2, allow_nan=False))
         return
     for what, reason in found.unknown.items():
-        say(f"no {what}: {reason}.")
+        print_line(f"no {what}: {reason}.")
     for path in written:
-        say(f"wrote {path}")
+        print_line(f"wrote {path}")
 
 
 def _arguments(settings: list[str]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _stem(out: Path) -> Path:
     return out.with_suffix("") if out.suffix in ENDINGS else out
 
 
-def _table(found: Portrait) -> Table:
+def _table(found: TopologyStats) -> Table:
     from stgt.study.report.topology_stats import messages, near_one
 
     topology, rho = found.topology, found.rho
@@ -124,7 +124,7 @@ def _table(found: Portrait) -> Table:
     return table
 
 
-def _plain(found: Portrait) -> dict[str, Any]:
+def _plain(found: TopologyStats) -> dict[str, Any]:
     topology = found.topology
     return {
         "name": topology.name,

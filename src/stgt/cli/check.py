@@ -1,4 +1,4 @@
-"""`check`: what the theory says of a run before it is run."""
+"""`check`: what the theory predicts of a run before it runs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def check(
     as_json: AsJson = False,
     scripts: Imports = None,
 ) -> None:
-    """Say before a run whether it is stable, its error in the long run, the largest safe gamma, and what it sends.
+    """Predict whether a run is stable, its error in the long run, the largest safe gamma, and the bytes it sends.
 
-    Of a spec with a grid, for each of its combinations.
+    If the spec has a grid, for each of its combinations.
 
     Examples:
         stgt check spec.toml
@@ -44,9 +44,9 @@ def check(
     given = load_spec(spec, sets or ())
     answers = []
     for group in plan("check", given, spec, data_dir).methods.values():
-        run, made = given.runs[group[0].run], group[0].made
+        run, built = given.runs[group[0].run], group[0].built
         advices = _advices(group, run.target)
-        title = f"{group[0].method} on {made.topology.name}: {next(iter(advices.values())).basis}"
+        title = f"{group[0].method} on {built.topology.name}: {next(iter(advices.values())).basis}"
         if as_json:
             answers += [{"method": group[0].method, "setting": key, **asdict(one)} for key, one in advices.items()]
             continue
@@ -61,13 +61,13 @@ def check(
 
 
 def _advices(group: list[Batch], target: float | None) -> dict[str, Advice]:
-    """What is said of each setting of a method."""
+    """The prediction for each setting of a method."""
     from stgt.theory.advice import check_all
 
-    made, words = group[0].made, [one for batch in group for one in batch.settings]
+    built, words = group[0].built, [one for batch in group for one in batch.settings]
     algorithms = [one for batch in group for one in batch.algorithms]
     with bar(group[0].method, console) as tick:
-        found = check_all(algorithms, made.problem, made.topology, oracle=made.oracle, target=target, progress=tick)
+        found = check_all(algorithms, built.problem, built.topology, oracle=built.oracle, target=target, progress=tick)
     return dict(zip(words, found, strict=True))
 
 

@@ -1,0 +1,258 @@
+"""Graphs of finite-time consensus: the exact mean after a few rounds, most of them in a fixed cycle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from stgt._internal.checks import check_count
+from stgt._internal.registry import register
+from stgt.topology.base import Topology
+from stgt.topology.structure import Gather, check_room, gather_from_steps, structure_from_lists
+
+Step = tuple[np.ndarray, np.ndarray]  # (index, weight) of one round, each (n, d)
+
+
+@register
+def one_peer_exponential(n: int) -> Topology:
+    """One neighbour a round, 1, 2, 4, … places on in turn.
+
+    W^(k) = ½(I + P^{2^(k mod t)}), P shifting by one, t = ⌈log2 n⌉. The product over t rounds is J iff n = 2^t.
+
+    Args:
+        n: number of nodes.
+
+    Returns:
+        A directed topology of period t.
+
+    Reference: Ying et al., "Exponential graph is provably efficient for decentralized deep training", 2110.13363.
+    """
+    n = check_count(n, "n")
+    period = max(1, (n - 1).bit_length())
+    check_room(f"one_peer_exponential({n})", period, n, 2)
+    hops = (1 << np.arange(period))[:, None]
+    node = np.broadcast_to(np.arange(n), (period, n))
+    weight = np.full((period, n, 2), 0.5)
+    lists = [np.stack([node, (node + side) % n], axis=2).astype(np.int32) for side in (hops, -hops)]
+    gather = Gather(lists[0], weight) if n <= 2 else Gather(lists[0], weight, lists[1], weight)
+    name = f"one_peer_exponential({n})"
+    return Topology(name, n, structure_from_lists(gather), symmetric=n <= 2, period=period, degree=min(n - 1, 1))
+
+
+@register
+def hypercuboid(n: int, factors: Sequence[int] | None = None) -> Topology:
+    """Nodes as digits in mixed radix; each round averages along one digit, so that a cycle gives the exact mean.
+
+    n = Π p_l; W^(l): w_ij = 1/p_l iff the digits of i and j agree but for digit l. The product over a cycle is J.
+
+    Args:
+        n: number of nodes.
+        factors: the p_l, at least 2 each, in the order of the rounds; by default the prime factors, smallest first.
+
+    Returns:
+        A symmetric topology of period len(factors) and degree max p_l − 1.
+
+    Reference: Nguyen et al., "On graphs with finite-time consensus and their use in gradient tracking", 2311.01317.
+    """
+    n = check_count(n, "n")
+    sizes = prime_factors(n) if factors is None else _check_factors(n, factors)
+    name = f"hypercuboid({n})" if factors is None else f"hypercuboid({n}, {sizes})"
+    widest = max(sizes, default=1)
+    check_room(name, max(1, len(sizes)), n, widest)
+    lists = gather_from_steps(cuboid_steps(sizes))
+    return Topology(name, n, structure_from_lists(lists), period=len(lists.index), degree=widest - 1)
+
+
+@register
+def de_bruijn(n: int, p: int = 2) -> Topology:
+    """The static de Bruijn graph: shift the digits of i in base p and append any digit.
+
+    n = p^t, w_ij = 1/p for j = (i·p mod n) + a, a < p. W^t = J exactly, yet ‖W − J‖ = 1 for t ≥ 2; most w_ii are 0.
+
+    Args:
+        n: number of nodes, a power of p.
+        p: how many nodes to receive from.
+
+    Returns:
+        A static, directed topology.
+
+    Reference: Nguyen et al., "On graphs with finite-time consensus and their use in gradient tracking", 2311.01317.
+    """
+    n, p = check_count(n, "n"), check_count(p, "p", 2)
+    if n != p ** round(math.log(n, p)):
+        raise ValueError(f"n={n}: give a power of p={p}, or another p.")
+    name = f"de_bruijn({n}, {p})"
+    check_room(name, 1, n, p + 1)
+    node, digit = np.arange(n)[:, None], np.arange(p)
+    forward = _with_self((node * p + digit) % n, 1.0 / p)
+    symmetric = n <= p
+    back = () if symmetric else _with_self(node // p + digit * (n // p), 1.0 / p)
+    degree = int((forward[1][0, :, 1:] > 0).sum(axis=1).max())
+    return Topology(name, n, structure_from_lists(Gather(*forward, *back)), symmetric=symmetric, degree=degree)
+
+
+@register
+def base_graph(n: int, k: int) -> Topology:
+    """At most k neighbours a round, and the exact mean after a cycle, for every n.
+
+    The product of the cycle is J; its length is at most 2 log_{k+1} n + 2. A hyper-cuboid where n splits into numbers
+    up to k + 1; otherwise n = Σ_l a_l (k+1)^{p_l} nodes average in parts V_l, part after part passes its mean to the
+    later ones, and the blocks of every part spread what they got in return. Or n = p·q with p the largest divisor
+    without prime factors above k + 1: q nodes so in p groups, then a hyper-cuboid across. The shorter is taken.
+
+    Args:
+        n: number of nodes.
+        k: the most neighbours of a node in a round.
+
+    Returns:
+        A symmetric topology whose period is the length of the cycle.
+
+    Reference: Takezawa et al., "Beyond exponential graph: communication-efficient topologies for decentralized
+    learning via finite-time convergence", 2305.11420.
+    """
+    n, k = check_count(n, "n"), check_count(k, "k")
+    name = f"base_graph({n}, k={k})"
+    check_room(name, 2 * round(math.log(n, k + 1)) + 2, n, min(k + 1, n))
+    smooth = math.prod(p for p in prime_factors(n) if p <= k + 1)
+    steps = min(_simple(n, k), _grouped(smooth, n // smooth, k), key=len)
+    lists = gather_from_steps(steps)
+    degree = int((lists.weight[:, :, 1:] > 0).sum(axis=2).max(initial=0))
+    return Topology(name, n, structure_from_lists(lists), period=len(steps), degree=degree)
+
+
+def prime_factors(n: int) -> list[int]:
+    """The prime factors of n with repetition, smallest first."""
+    factors, divisor = [], 2
+    while divisor * divisor <= n:
+        if n % divisor:
+            divisor += 1
+        else:
+            factors.append(divisor)
+            n //= divisor
+    return [*factors, n] if n > 1 else factors
+
+
+def cuboid_steps(factors: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(index, weight), each (n, p_l), of the rounds that average along one digit; n = Π p_l, 1 without factors."""
+    node, stride, steps = np.arange(math.prod(factors))[:, None], 1, []
+    for p in factors or (1,):
+        digit = node // stride % p
+        index = node + ((digit + np.arange(p)) % p - digit) * stride
+        steps.append((index, np.full(index.shape, 1.0 / p)))
+        stride *= p
+    return steps
+
+
+def _check_factors(n: int, factors: Sequence[int]) -> list[int]:
+    try:
+        sizes = [check_count(p, "factors", 2) for p in factors]
+    except TypeError:
+        raise ValueError(f"factors={factors!r}: give a list of whole numbers of at least 2.") from None
+    if math.prod(sizes) != n:
+        raise ValueError(f"factors={sizes} multiply to {math.prod(sizes)}: give numbers whose product is n={n}.")
+    return sizes
+
+
+def _with_self(index: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Neighbour lists (1, n, d+1) whose senders are `index` (n, d), each with weight `share`: column 0 is the node."""
+    node = np.arange(len(index))[:, None]
+    itself = index == node
+    weight = np.concatenate([itself.sum(axis=1, keepdims=True), ~itself], axis=1) * share
+    return np.concatenate([node, index], axis=1).astype(np.int32)[None], weight[None]
+
+
+def _grouped(p: int, q: int, k: int) -> list[Step]:
+    """The mean within each of p groups of q nodes, then across the groups."""
+    group, member = np.divmod(np.arange(p * q), q)
+    within = [(index[member] + group[:, None] * q, weight[member]) for index, weight in _simple(q, k)]
+    if p == 1:
+        return within
+    across = [(index[group] * q + member[:, None], weight[group]) for index, weight in _smooth(p, k)]
+    return within + across if q > 1 else across
+
+
+def _simple(n: int, k: int) -> list[Step]:
+    """The Simple Base-(k+1) graph: a hyper-cuboid, or the parts V_1, V_2, … of the digits of n in base k + 1."""
+    if all(p <= k + 1 for p in prime_factors(n)):
+        return _smooth(n, k)
+    digits = _digits(n, k + 1)
+    sizes = [a * (k + 1) ** p for a, p in digits]
+    starts = [sum(sizes[:part]) for part in range(len(sizes))]
+
+    # (i) every part finds its own mean; V_1 takes longest, the others start again meanwhile.
+    inside = [_smooth(size, k) for size in sizes]
+    steps = []
+    for m in range(len(inside[0])):
+        step = _idle(n, k)
+        for start, own in zip(starts, inside, strict=True):
+            _place(step, start, own[m % len(own)])
+        steps.append(step)
+
+    # (ii) V_m meets all later parts, whereupon each of its blocks has the mean of V_m and all later parts;
+    # (iii) the blocks of the parts before it spread theirs, until those of V_1 are done.
+    spread = [_smooth((k + 1) ** p, k) for _, p in digits]
+    for m in range(digits[0][1] + 1):
+        step = _idle(n, k)
+        if m < len(digits) - 1:
+            _pair_with_blocks(step, starts[m], sizes[m], digits[m][0])
+        for part in range(min(m, len(digits) - 1)):
+            a, p = digits[part]
+            for block in range(a):
+                _place(step, starts[part] + block * (k + 1) ** p, spread[part][(m - part - 1) % len(spread[part])])
+        steps.append(step)
+    return steps
+
+
+def _pair_with_blocks(step: Step, start: int, size: int, blocks: int) -> None:
+    """Each node after V_j = [start, start + size) exchanges with one node of each block of V_j."""
+    index, weight = step
+    later = np.arange(start + size, len(index))
+    share = size / (size + len(later))  # n_j / N_j
+    weight[later, 0] = 1.0 - share
+    for block in range(blocks):
+        partner = start + block * (size // blocks) + np.arange(len(later))
+        index[later, 1 + block], weight[later, 1 + block] = partner, share / blocks
+        index[partner, 1], weight[partner, 1] = later, share / blocks
+        weight[partner, 0] = 1.0 - share / blocks
+
+
+def _idle(n: int, k: int) -> Step:
+    index = np.tile(np.arange(n)[:, None], (1, k + 1))
+    weight = np.zeros(index.shape)
+    weight[:, 0] = 1.0
+    return index, weight
+
+
+def _place(step: Step, start: int, part: Step) -> None:
+    size, width = part[0].shape
+    step[0][start : start + size, :width] = part[0] + start
+    step[1][start : start + size, :width] = part[1]
+
+
+def _digits(n: int, base: int) -> list[tuple[int, int]]:
+    """(a, p) with n = Σ a·base^p, nonzero digits only, the largest p first."""
+    digits, p = [], 0
+    while n:
+        n, a = divmod(n, base)
+        if a:
+            digits.insert(0, (a, p))
+        p += 1
+    return digits
+
+
+def _smooth(n: int, k: int) -> list[Step]:
+    factors = _fewest_factors(n, k + 1)
+    assert factors is not None
+    return cuboid_steps(factors)
+
+
+@lru_cache(maxsize=4096)
+def _fewest_factors(n: int, most: int) -> tuple[int, ...] | None:
+    """As few numbers from 2 to `most` as multiply to n; None if there are none."""
+    if n <= most:
+        return (n,) if n > 1 else ()
+    splits = ((d, _fewest_factors(n // d, most)) for d in range(most, 1, -1) if n % d == 0)
+    return min(((d, *rest) for d, rest in splits if rest is not None), key=len, default=None)
