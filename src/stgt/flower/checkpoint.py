@@ -19,7 +19,7 @@ from flwr.common.logger import log
 
 from stgt.flower.client_state import NO_REPLY, load_arrays, save_arrays
 from stgt.flower.methods import to_json
-from stgt.flower.protocol import UNTRAINED, Arrays, View, digest, fingerprint
+from stgt.flower.protocol import UNTRAINED, Arrays, View, digest, fingerprint, flatten, unflatten
 from stgt.flower.server_state import ServerState
 
 
@@ -54,12 +54,10 @@ class ServerCheckpoint:
         for client, client_state in state.client_states.items():
             path = self._client_file(client, state.accepted[client])
             if not path.exists():
-                arrays = {f"{key}:{name}": array for key, one in client_state.items() for name, array in one.items()}
+                arrays = flatten(client_state)
                 save_arrays(path, arrays, digest(arrays))
-        arrays = {f"{UNTRAINED}::{name}": value for name, value in state.untrained.items()}
-        for r, view in state.views.items():
-            for key, one in view.items():
-                arrays |= {f"{r}:{key}:{name}": value for name, value in one.items()}
+        views = {f"{r}.{key}": one for r, view in state.views.items() for key, one in view.items()}
+        arrays = flatten({UNTRAINED: state.untrained, **views})
         note = {
             **self._identity(state),
             "done": done,
@@ -103,13 +101,11 @@ class ServerCheckpoint:
                 raise ValueError(
                     f"checkpoint {path} is of another {key}: give another file, or the {key} it was made with."
                 )
-        state.views, state.untrained = {}, {}
-        for entry, value in arrays.items():
-            r, key, name = entry.split(":", 2)
-            if r == UNTRAINED:
-                state.untrained[name] = value
-            else:
-                state.views.setdefault(int(r), {}).setdefault(key, {})[name] = value
+        view = unflatten(arrays)
+        state.views, state.untrained = {}, view.pop(UNTRAINED, {})
+        for entry, one in view.items():
+            r, key = entry.split(".", 1)
+            state.views.setdefault(int(r), {})[key] = one
         state.view_round = dict(enumerate(note["view_round"]))
         state.accepted = dict(enumerate(note["accepted"]))
         state.tied = note["tied"]
@@ -129,10 +125,7 @@ class ServerCheckpoint:
                 arrays, written = load_arrays(path)
                 if written != digest(arrays):
                     raise ValueError(f"{path} is damaged: restore a copy.")
-                client_state = found.setdefault(client, {})
-                for entry, array in arrays.items():
-                    key, name = entry.split(":", 1)
-                    client_state.setdefault(key, {})[name] = array
+                found[client] = unflatten(arrays)
         return found
 
     def _remove_unneeded(self, state: ServerState) -> None:

@@ -25,7 +25,20 @@ from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import begin, hear, readable
 from stgt.algorithms.declare import VECTORS
 from stgt.flower.methods import client_fields, server_only_fields, to_json
-from stgt.flower.protocol import QUIET, UNTRAINED, Arrays, Reply, View, digest, from_record, to_record
+from stgt.flower.protocol import (
+    QUIET,
+    UNTRAINED,
+    Arrays,
+    Reply,
+    View,
+    digest,
+    flatten,
+    from_record,
+    to_record,
+    unflatten,
+    view_from_records,
+    view_to_records,
+)
 
 NO_REPLY = ""  # in the place of a hash: no reply was accepted yet
 BEFORE, PENDING, STATE_NOTE = "stgt.before.", "stgt.pending.", "stgt.client_state"
@@ -138,9 +151,9 @@ class ClientState:
                 )
         if self.accepted not in (note["before"], note["pending"]):
             return False
-        self.state = self._arrays(BEFORE)
+        self.state = view_from_records(self.records, BEFORE)
         if note["pending"] == self.accepted:
-            self.state = self._after_round(self._arrays(PENDING))
+            self.state = self._after_round(view_from_records(self.records, PENDING))
         return True
 
     @QUIET
@@ -148,8 +161,7 @@ class ClientState:
         """Stores the fields that this round began with, and what is needed to compute those after it."""
         if not self.fields:
             return
-        before: View = {}
-        pending: View = {}
+        stored: View = {}
         algorithm = self.algorithm
         for name in reply.end:
             state = self.of_parameter(name)
@@ -159,16 +171,13 @@ class ClientState:
             else:  # the result depends on the mixture
                 later = {part: np.asarray(getattr(local, part)) for part in sorted(algorithm.reads)}
             for field, value in later.items():
-                pending.setdefault(field, {})[name] = value
+                stored.setdefault(PENDING + field, {})[name] = value
             for field in self.fields:
-                before.setdefault(field, {})[name] = state[field]
-        for prefix, view in ((BEFORE, before), (PENDING, pending)):
-            for field, arrays in view.items():
-                self.records[prefix + field] = to_record(arrays)
-        hashes = {"before": self.accepted, "pending": reply.chained_hash(self.accepted, r)}
-        self.records[STATE_NOTE] = ConfigRecord({**self.run, **hashes})
+                stored.setdefault(BEFORE + field, {})[name] = state[field]
+        note = {**self.run, "before": self.accepted, "pending": reply.chained_hash(self.accepted, r)}
+        self.records.update({**view_to_records(stored, ""), STATE_NOTE: ConfigRecord({**note})})
         if self.path is not None:
-            self._write_file(self.path)
+            save_arrays(self.path, flatten(stored), json.dumps(note))
 
     def of_parameter(self, name: str) -> Arrays:
         """One parameter's whole state when the round begins."""
@@ -191,30 +200,13 @@ class ClientState:
                 after[field][name] = value
         return after
 
-    def _arrays(self, prefix: str) -> View:
-        records = self.records.array_records
-        return {key.removeprefix(prefix): from_record(one) for key, one in records.items() if key.startswith(prefix)}
-
-    def _write_file(self, path: Path) -> None:
-        arrays: dict[str, np.ndarray] = {}
-        for prefix in (BEFORE, PENDING):
-            for field, one in self._arrays(prefix).items():
-                arrays |= {f"{prefix}{field}:{name}": array for name, array in one.items()}
-        save_arrays(path, arrays, json.dumps(dict(self.records.config_records[STATE_NOTE])))
-
     def _read_file(self, path: Path) -> bool:
         """Brings the file's content into the context; False if it is missing or damaged."""
         found = read_or_warn(path)
         if found is None:
             return False
         arrays, note = found
-        records: View = {}
-        for key, array in arrays.items():
-            record, name = key.split(":", 1)
-            records.setdefault(record, {})[name] = array
-        for record, one in records.items():
-            self.records[record] = to_record(one)
-        self.records[STATE_NOTE] = ConfigRecord(json.loads(note))
+        self.records.update({**view_to_records(unflatten(arrays), ""), STATE_NOTE: ConfigRecord(json.loads(note))})
         return True
 
 

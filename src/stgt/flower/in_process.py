@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from queue import Empty, SimpleQueue
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -40,7 +41,7 @@ class InProcessGrid(Grid):
             for node in range(check_count(clients, "clients"))
         }
         self._thread = _TaskThread()
-        self._busy: dict[int, threading.Event] = {}  # of late nodes; set when the node has finished
+        self._busy: dict[int, Future[Message]] = {}  # the replies of late nodes
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self.contexts)
@@ -52,15 +53,16 @@ class InProcessGrid(Grid):
     def _call_within(self, message: Message, timeout: float | None) -> Message | None:
         """The reply to a message; None if it does not come in time."""
         node = message.metadata.dst_node_id
-        if node in self._busy and not self._busy[node].is_set():
+        if node in self._busy and not self._busy[node].done():
             return None
-        done = threading.Event()
-        found, in_time = self._thread.run(lambda: self._call(message), timeout, done)
-        if not in_time:
-            self._busy[node], self._thread = done, _TaskThread()
-        return found
+        reply = self._thread.submit(lambda: self._call(message))
+        try:
+            return reply.result(timeout)
+        except TimeoutError:
+            self._busy[node], self._thread = reply, _TaskThread()
+            return None
 
-    def _call(self, message: Message) -> Message | None:
+    def _call(self, message: Message) -> Message:
         try:
             return self.app(message, self.contexts[message.metadata.dst_node_id])
         except Exception as error:  # as in Flower, a client's failure is a reply
@@ -89,35 +91,24 @@ class _TaskThread:
     """A thread that runs one task after the other, so that the caller can stop waiting. It ends with its owner."""
 
     def __init__(self) -> None:
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         threading.Thread(target=_run_tasks, args=(self._tasks,), daemon=True).start()
         weakref.finalize(self, self._tasks.put, None)
 
-    def run(self, task: Callable[[], Any], timeout: float | None, done: threading.Event) -> tuple[Any, bool]:
-        """What the task returns, or raises; (None, False) if that takes too long. `done` is set when it ends."""
-        results: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
-        self._tasks.put((task, results, done))
-        try:
-            succeeded, found = results.get(timeout=timeout)
-        except Empty:
-            return None, False
-        if not succeeded:
-            raise found
-        return found, True
+    def submit(self, task: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._tasks.put((future, task))
+        return future
 
 
-_Task = tuple[Callable[[], Any], "SimpleQueue[tuple[bool, Any]]", threading.Event]
-
-
-def _run_tasks(tasks: SimpleQueue[_Task | None]) -> None:
+def _run_tasks(tasks: SimpleQueue[Any]) -> None:
     while (one := tasks.get()) is not None:
-        task, results, done = one
+        future, task = one
         try:
-            results.put((True, task()))
+            future.set_result(task())
         except BaseException as error:  # raised again in the thread of the caller
-            results.put((False, error))
-        done.set()
-        del one, task, results, done  # so that nothing is kept alive while it waits
+            future.set_exception(error)
+        del one, future, task  # so that nothing is kept alive while it waits
 
 
 def run_in_process(

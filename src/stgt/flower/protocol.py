@@ -245,6 +245,20 @@ def view_from_records(content: RecordDict, prefix: str = VIEW) -> View:
     return {key.removeprefix(prefix): from_record(one) for key, one in records.items() if key.startswith(prefix)}
 
 
+def flatten(view: View) -> Arrays:
+    """The arrays of a view under the names FIELD:NAME."""
+    return {f"{key}:{name}": array for key, arrays in view.items() for name, array in arrays.items()}
+
+
+def unflatten(arrays: Arrays) -> View:
+    """The view that `flatten` was given."""
+    found: View = {}
+    for entry, array in arrays.items():
+        key, name = entry.split(":", 1)
+        found.setdefault(key, {})[name] = array
+    return found
+
+
 def size_of(content: RecordDict) -> int:
     """Bytes of all arrays in a message, as they are sent."""
     return sum(len(array.data) for record in content.array_records.values() for array in record.values())

@@ -160,7 +160,7 @@ class ServerState:
         models = {r: self._full_model(view["x"]) for r, view in self.views.items()}
         reads_direction = bool({"direction", "gamma"} & self.algorithm.reads)
         return {
-            client: sizes_of(reply, models[self.view_round[client]], scales.get(client, 1.0), reads_direction)
+            client: sizes_of(reply, models[self.view_round[client]], scales[client], reads_direction)
             for client, reply in replies.items()
         }
 
