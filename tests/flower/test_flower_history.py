@@ -103,7 +103,7 @@ def test_a_round_for_which_too_few_are_there_says_how_many_it_wanted(caplog):
     Strategy(PLUS, SAMPLED).start(One(quadratics.app_of()), quadratics.initial(), num_rounds=1)
     (line,) = [record.message for record in caplog.records if record.message.startswith("round 1 of 1: ")]
     assert line.startswith("round 1 of 1: 1 of 3 clients, loss ")
-    assert line.endswith(" s; 1 there")
+    assert line.endswith(" s; 1 connected")
 
 
 def test_a_result_is_printed_in_one_line():

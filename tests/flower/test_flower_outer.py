@@ -171,7 +171,7 @@ def test_a_client_that_starts_again_leaves_control_variables_and_outer_momentum_
 def test_an_outer_step_at_each_client_is_refused(inside, wrap, kept):
     sentence = (
         rf"the server makes the outer step, on one model with {kept}, and .* keeps a model at each client: wrap a "
-        rf"method whose model the server holds, as {wrap.__name__}\(ScaffoldPlus\(tau=20\)\) does, or use DiLoCo\."
+        rf"method whose model is at the server, as {wrap.__name__}\(ScaffoldPlus\(tau=20\)\) does, or use DiLoCo\."
     )
     with pytest.raises(ValueError, match=sentence):
         Strategy(wrap(inside), TOPOLOGY)

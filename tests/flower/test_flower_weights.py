@@ -44,8 +44,9 @@ def test_it_is_the_method_on_the_multiplied_losses_to_the_bit(method):
     assert np.abs(found - equal).max() > 1e-3
 
 
-@pytest.mark.parametrize("method", METHODS[:5], ids=lambda method: method.label)
+@pytest.mark.parametrize("method", [METHODS[0], METHODS[2]], ids=lambda method: method.label)
 def test_it_minimises_the_mean_over_all_examples(method):
+    """A method of each kind, with the model at the server and at the clients; the test above has the others."""
     strategy = Strategy(method, EVERYBODY, weights="num_examples")
     found = quadratics.start(strategy, FatefulGrid(quadratics.app_of(counted)), 150)
     np.testing.assert_allclose(found, OPTIMUM, rtol=0, atol=1e-6)

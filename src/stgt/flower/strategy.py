@@ -208,7 +208,7 @@ class Strategy(FlowerStrategy):
         log(INFO, "\t├── %s on %s, seed %d", self.algorithm, self.topology, self.seed)
         log(
             INFO,
-            "\t└── at least %d clients and %d replies a round; replies have the weight 1/|S|, clients %s",
+            "\t└── at least %d clients and %d replies a round; replies have the weight 1/|S|, clients have %s",
             self.min_clients,
             self.min_replies,
             "equal weights" if self.weights == "equal" else "weights by their examples",
