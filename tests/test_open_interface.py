@@ -161,7 +161,7 @@ def test_a_worker_cannot_wait_for_what_is_mixed_where_a_server_holds_the_model()
         label = "Waiting"
 
     words = refusal(lambda: flower_difference(Waiting(gamma=0.1), quadratic(N, P), SERVER, 2))
-    assert "Waiting makes what a worker keeps depend on what was mixed" in words
+    assert "Waiting computes a client's field from what was mixed" in words
 
 
 def test_a_message_that_the_server_cannot_work_out():
@@ -175,7 +175,7 @@ def test_a_message_that_the_server_cannot_work_out():
 
     words = refusal(lambda: flower_difference(Secretive(gamma=0.1), quadratic(N, P), SERVER, 2))
     assert words == (
-        "Secretive reads state['own'] for its message, which the server does not know: say what a server can work out."
+        "Secretive reads state['own'] for its message, which the server does not have: send what a server can compute."
     )
 
 
@@ -361,11 +361,11 @@ def test_packages_register_by_entry_points(tmp_path):
 
 
 def test_a_client_runs_only_what_its_script_registered():
-    from stgt.flower.fit import as_text, from_text
+    from stgt.flower.methods import from_json, to_json
 
-    assert from_text(as_text(Peek(tau=3, part="end"))) == Peek(tau=3, part="end")
+    assert from_json(to_json(Peek(tau=3, part="end"))) == Peek(tau=3, part="end")
     with pytest.raises(ValueError, match=r"^the server's algorithm='os\.system': choose from"):
-        from_text('{"name": "os.system"}')
+        from_json('{"name": "os.system"}')
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """Flower says much; its warnings stay, and caplog sees them."""
+    """Flower logs much; its warnings stay, and caplog sees them."""
     logger = logging.getLogger("flwr")
     before = logger.level, logger.propagate
     logger.setLevel(logging.WARNING)

@@ -17,7 +17,7 @@ from spoils import HARMLESS, SPOILS, is_whole  # noqa: E402
 
 CRASHES = (0, 1, 2, 6, 7, 8)  # Flower's codes for clients that fail
 # What may become of a message to a client that is alive, how often, and how the round's absence may name it. A client
-# that says it has lost what it kept says so in any case.
+# that reports a lost state does so in any case.
 FATES = {
     "ok": (0.60, ()),
     "harmless": (0.05, ()),
@@ -56,8 +56,8 @@ class FireGrid(InProcessGrid):
     """Draws from a seed, before each round, who dies, and what becomes of each message.
 
     The dead count as connected for up to three rounds, as they do with Flower for a minute, and are gone for up to
-    three more; every other one of those who come back has lost what it kept. `claimant` is one node more, which says
-    that it is that partition too.
+    three more; every other one of those who come back has lost what it kept. `claimant` is one node more, which claims
+    that partition too.
     """
 
     def __init__(self, app, clients: int, seed: int, claimant: int):

@@ -7,9 +7,9 @@ import torch
 from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
 
 from stgt.flower import Task, client_app
+from stgt.flower.client_state import ClientState
 from stgt.flower.in_process import InProcessGrid
-from stgt.flower.memory import Memory
-from stgt.flower.records import fingerprint
+from stgt.flower.protocol import fingerprint
 
 CLIENTS, P, LR = 5, 4, 0.1
 _DRAWS = np.random.default_rng(7)
@@ -45,6 +45,13 @@ def task(partition, optimizer=sgd, steps=None, batches=100, dtype=torch.float64)
     return Task(model, optimizer(model), [batch] * batches, loss, steps=steps)
 
 
+def counted(partition):
+    """A task with a number of examples, 3 + its partition, and an accuracy of ten times its partition."""
+    found = task(partition)
+    found.metrics, found.evaluate = {"num-examples": 3 + partition}, lambda model: {"accuracy": 10.0 * partition}
+    return found
+
+
 def app_of(make=task, state_dir=None):
     """A ClientApp whose client of a partition has the task `make(partition)`."""
     return client_app(lambda context, config: make(context.node_config["partition-id"]), state_dir=state_dir)
@@ -64,7 +71,7 @@ def fresh(context):
 
 
 class FatefulGrid(InProcessGrid):
-    """`fate(round, partition)` says what becomes of a train message: "ok", "lost" or "late" after the work,
+    """`fate(round, partition)` is what happens to a train message: "ok", "lost" or "late" after the work,
     "error", "nan".
     """
 
@@ -102,6 +109,25 @@ class RestartGrid(FatefulGrid):
         return super().send_and_receive(messages, timeout=timeout)
 
 
+class SpoilingGrid(FatefulGrid):
+    """`spoil(round, partition)` gives the function that changes the records of a reply to a message of this kind, or
+    None."""
+
+    def __init__(self, app, clients, spoil, kind="train"):
+        super().__init__(app, clients)
+        self.spoil, self.kind = spoil, kind
+
+    def _call(self, message):
+        reply = super()._call(message)
+        if message.metadata.message_type != self.kind:
+            return reply
+        partition = self.contexts[message.metadata.dst_node_id].node_config["partition-id"]
+        spoil = self.spoil(message.content["stgt"].get("round"), partition)
+        if spoil is None or (self.kind == "train" and "end" not in reply.content):
+            return reply
+        return Message(RecordDict(spoil(dict(reply.content))), reply_to=message)
+
+
 def spoilt(message, reply, fate):
     """The reply as it comes to the server, after the client has done its work; None if it does not."""
     if fate == "lost":
@@ -126,26 +152,26 @@ def own_states(strategy, grid, field):
 
     The server's copy is the client's own, to the bit, of those who are not to be sent it.
     """
-    ledger, found = strategy.ledger, []
+    state, found = strategy.server_state, []
     for context in grid.contexts.values():
         partition = context.node_config["partition-id"]
-        copy_of = ledger.own.get(partition, {})
-        memory = Memory(
+        copy_of = state.client_states.get(partition, {})
+        client_state = ClientState(
             copy.deepcopy(context.state),
             strategy.algorithm,
-            ledger.view(partition),
-            fingerprint(ledger.kinds),
+            state.view_for(partition),
+            fingerprint(state.specs),
             partition,
             None,
         )
-        assert memory.recall(ledger.accepted[partition], ledger.copy_for(partition))
+        assert client_state.restore(state.accepted[partition], state.state_for(partition))
         for name in ("u", "v") if copy_of else ():
-            np.testing.assert_array_equal(memory.of(name)[field], copy_of[field][name])
-        found.append(np.concatenate([memory.of(name)[field].reshape(-1) for name in ("u", "v")]))
+            np.testing.assert_array_equal(client_state.of_parameter(name)[field], copy_of[field][name])
+        found.append(np.concatenate([client_state.of_parameter(name)[field].reshape(-1) for name in ("u", "v")]))
     return np.stack(found)
 
 
 def held(strategy, field):
     """`field` of the server's state, (p,)."""
-    (view,) = strategy.ledger.views.values()
+    (view,) = strategy.server_state.views.values()
     return np.concatenate([view[field][name].reshape(-1) for name in ("u", "v")])

@@ -10,7 +10,7 @@ from test_flower_failures import FATES, drawn_fates, run_through
 
 import stgt
 from stgt.flower import Strategy
-from stgt.flower.arrays import load_arrays
+from stgt.flower.client_state import load_arrays
 
 SAMPLED, TAU, GAMMA_C, BETA = 3, 3, 0.8, 0.25
 RATE, BETA_1, BETA_2, EPSILON = 0.1, 0.8, 0.9, 0.1
@@ -24,7 +24,7 @@ RULES = pytest.mark.parametrize("rule", METHODS)
 def literal(rounds, fates, rule):
     """Scaffold⁺ in plain NumPy whose server steps by Reddi et al., Algorithm 2; returns x, c, own, m and v.
 
-    The model's mean is over those who reply, and the sum of what workers change of c is divided by s as ever.
+    The model's mean is over those who reply, and the sum of what clients change of c is divided by s as ever.
     """
     x, m, v, c, own = np.zeros(P), np.zeros(P), np.full(P, EPSILON**2), np.zeros(P), np.zeros((CLIENTS, P))
     for r in range(rounds):
@@ -67,7 +67,7 @@ def test_replies_lost_at_random_leave_the_algebra_right(rule):
 
 @RULES
 def test_the_optimum_is_where_it_is_although_replies_are_lost(rule):
-    """Of the recursion written out above; the test before says that Flower makes it."""
+    """Of the recursion written out above; the test before shows that Flower computes it."""
     rounds = 800
     np.testing.assert_allclose(literal(rounds, drawn_fates(rounds), rule)["x"], OPTIMUM, rtol=0, atol=1e-6)
 
@@ -77,7 +77,7 @@ def test_the_optimum_is_where_it_is_although_replies_are_lost(rule):
 @RULES
 def test_c_is_always_its_multiple_of_the_mean_of_own(rule, fates):
     strategy, grid = run_through(METHODS[rule], fates)
-    held = quadratics.held(strategy, "c") if "c" in next(iter(strategy.ledger.views.values())) else np.zeros(P)
+    held = quadratics.held(strategy, "c") if "c" in next(iter(strategy.server_state.views.values())) else np.zeros(P)
     own = quadratics.own_states(strategy, grid, "own")
     np.testing.assert_allclose(held, GAMMA_C * CLIENTS / SAMPLED * own.mean(axis=0), rtol=0, atol=1e-12)
 
@@ -102,7 +102,7 @@ def test_a_client_that_starts_again_leaves_c_m_and_v_as_they_are(caplog):
     """It is the run in which its reply of that round was lost, to the bit."""
     strategy, grid = Strategy(METHODS["adam"], EVERYBODY), RestartGrid(quadratics.app_of())
     found = quadratics.start(strategy, grid, 8)
-    assert caplog.text.count("it has started again without what it kept") == 1
+    assert caplog.text.count("it restarted without its state") == 1
     lost = FatefulGrid(quadratics.app_of(), fate=lambda r, i: "lost" if (r, i) == (RestartGrid.at, 1) else "ok")
     other = Strategy(METHODS["adam"], EVERYBODY)
     np.testing.assert_array_equal(found, quadratics.start(other, lost, 8))
@@ -116,5 +116,5 @@ def test_single_precision_stays(rule):
     app = quadratics.app_of(lambda partition: quadratics.task(partition, dtype=torch.float32))
     strategy = Strategy(METHODS[rule], TOPOLOGY)
     quadratics.start(strategy, FatefulGrid(app), 3, arrays=quadratics.initial(torch.float32))
-    (view,) = strategy.ledger.views.values()
+    (view,) = strategy.server_state.views.values()
     assert {array.dtype for arrays in view.values() for array in arrays.values()} == {np.dtype(np.float32)}

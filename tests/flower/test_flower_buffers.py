@@ -10,7 +10,8 @@ from torch import nn
 
 import stgt
 from stgt.flower import Strategy, Task, run_in_process
-from stgt.flower.ledger import Ledger, Reply
+from stgt.flower.protocol import Reply
+from stgt.flower.server_state import ServerState
 
 CLIENTS = 3
 EVERYBODY = stgt.topology.server(CLIENTS)
@@ -110,7 +111,9 @@ SPOILS = {
     "another inf": (0, 1, np.inf),
     "NaN where it is inf": (0, 1, np.nan),
 }
-SENTENCE = r"mask, a buffer, holds inf or NaN where the server's does not hold the same: look at what writes into it\.$"
+SENTENCE = (
+    r"mask, a buffer, holds inf or NaN where the server's does not hold the same: check the code that writes into it\.$"
+)
 
 
 @pytest.mark.parametrize("spoil", SPOILS)
@@ -133,24 +136,24 @@ def test_a_buffer_that_leaves_the_finite_numbers_is_refused_by_its_name(spoil, c
 def test_the_server_looks_for_itself(spoil):
     row, column, value = SPOILS[spoil]
     sent = {name: array.numpy() for name, array in Attention().state_dict().items()}
-    ledger, mask = Ledger(METHODS[0], EVERYBODY, sent), sent["mask"].copy()
-    end, travelled = {"scores": np.ones((4, 4))}, {"scores": 0.2}
-    ledger.check(0, Reply(end, travelled, buffers={"mask": mask}))
+    state, mask = ServerState(METHODS[0], EVERYBODY, sent), sent["mask"].copy()
+    end, lr_sum = {"scores": np.ones((4, 4))}, {"scores": 0.2}
+    state.check(0, Reply(end, lr_sum, buffers={"mask": mask}))
     mask[row, column] = value
     with pytest.raises(ValueError, match=f"^{SENTENCE}"):
-        ledger.check(0, Reply(end, travelled, buffers={"mask": mask}))
+        state.check(0, Reply(end, lr_sum, buffers={"mask": mask}))
     with pytest.raises(ValueError, match=r"^scores is not in the server's model: give both sides the same one\.$"):
-        ledger.check(0, Reply(end, travelled, buffers={"scores": end["scores"]}))
+        state.check(0, Reply(end, lr_sum, buffers={"scores": end["scores"]}))
 
 
 def test_a_client_that_sends_what_it_did_not_change_is_the_same():
     """Another version of the client may send every buffer."""
     sent = {name: array.numpy() for name, array in Attention().state_dict().items()}
-    ledger, end, travelled = Ledger(METHODS[0], EVERYBODY, sent), {"scores": np.ones((4, 4))}, {"scores": 0.2}
+    state, end, lr_sum = ServerState(METHODS[0], EVERYBODY, sent), {"scores": np.ones((4, 4))}, {"scores": 0.2}
     whole = {name: array for name, array in sent.items() if name != "scores"}
-    ledger.take(0, {i: Reply(end, travelled, buffers=whole if i else {}) for i in range(CLIENTS)})
+    state.aggregate(0, {i: Reply(end, lr_sum, buffers=whole if i else {}) for i in range(CLIENTS)})
     for name, array in whole.items():
-        assert ledger.model()[name].tobytes() == array.tobytes()
+        assert state.model()[name].tobytes() == array.tobytes()
 
 
 def test_the_mask_survives_a_server_that_starts_again(tmp_path):

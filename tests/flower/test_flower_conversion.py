@@ -33,8 +33,8 @@ def test_the_guide_changes_both_files_of_the_app():
 def test_the_guide_counts_its_lines():
     """Blank lines do not count."""
     counted = [sum(bool(line.strip()) for diff in DIFFS.values() for line in lines(diff, mark)) for mark in "+-"]
-    (said,) = re.findall(r"(\d+) lines are new and (\d+) go", GUIDE.read_text())
-    assert [int(number) for number in said] == counted
+    (written,) = re.findall(r"(\d+) lines are new and (\d+) are removed", GUIDE.read_text())
+    assert [int(number) for number in written] == counted
 
 
 def forget():

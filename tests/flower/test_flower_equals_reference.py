@@ -57,7 +57,7 @@ def test_flower_makes_the_reference_s_iterates(name, topology):
     expected = federation.reference(replace(algorithm, gamma=federation.LR), topology, ROUNDS)
     np.testing.assert_allclose(found, expected["x"].mean(axis=0), rtol=0, atol=1e-12)
     for field in algorithm.held:
-        (view,) = strategy.ledger.views.values()
+        (view,) = strategy.server_state.views.values()
         held = np.concatenate([view[field][name].reshape(-1) for name in ("a", "b", "c")])
         np.testing.assert_allclose(np.broadcast_to(held, expected[field].shape), expected[field], rtol=0, atol=1e-12)
 
@@ -67,7 +67,7 @@ def test_every_algorithm_is_compared_or_refused():
         if name in (*METHODS, *BEYOND):
             Strategy(method(name), SAMPLED)
         else:
-            with pytest.raises(ValueError, match=r"needs more than one model from a worker each round|at each worker"):
+            with pytest.raises(ValueError, match=r"needs more than one model from a client each round|at each client"):
                 Strategy(method(name), SAMPLED)
 
 

@@ -1,4 +1,4 @@
-"""What clients say of the model, and the numbers that go with their replies."""
+"""Evaluation by clients and by the server, and the metrics of their replies."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from quadratics import CLIENTS, FatefulGrid
 
 import stgt
 from stgt.flower import Strategy, client_app, run_in_process
+from stgt.flower.result import aggregate_metrics
 
 EVERYBODY = stgt.topology.server(CLIENTS)
 SAMPLED = stgt.topology.server(CLIENTS, sampled=2)
@@ -49,6 +50,18 @@ def test_some_clients_evaluate_the_round_s_model(weights):
     np.testing.assert_array_equal(quadratics.vector(result.arrays), trained)  # evaluation changes nothing
 
 
+@pytest.mark.parametrize("weight", [np.nan, np.inf, -np.inf, 0, -1, [4], None])
+def test_one_unusable_weight_gives_all_clients_the_same(weight):
+    """The mean of 0, 10 and 20."""
+    rows = [{"accuracy": 10.0 * i, "num-examples": 3 + i} for i in range(3)]
+    rows[1] = {"accuracy": 10.0} if weight is None else {"accuracy": 10.0, "num-examples": weight}
+    assert aggregate_metrics(rows, None, "num-examples")["accuracy"] == pytest.approx(10.0, abs=1e-12)
+
+
+def test_the_mean_of_opposite_infinities_is_nan():
+    assert np.isnan(aggregate_metrics([{"loss": value} for value in (np.inf, -np.inf, 1.0)], None)["loss"])
+
+
 def test_who_evaluates_is_drawn_by_seed_and_round():
     drawn = []
     for seed in (0, 0, 1):
@@ -77,8 +90,8 @@ def test_an_exception_in_a_user_s_code_is_logged_with_its_traceback(where, error
     strategy = Strategy(PLUS, EVERYBODY, evaluate=1)
     try:
         run_in_process(strategy, client_app(setup), quadratics.initial(), num_rounds=1)
-    except ValueError as told:
-        assert "crashed" in str(told) and "this is mine" in str(told)  # noqa: PT018, PT017
+    except ValueError as raised:
+        assert "crashed" in str(raised) and "this is mine" in str(raised)  # noqa: PT018, PT017
     raised = [record for record in caplog.records if "raised an exception" in record.message]
     assert raised
     assert all("in fail" in record.exc_text for record in raised)
@@ -108,11 +121,11 @@ def test_the_metrics_of_clients_are_aggregated_by_a_function_of_one_s_own():
 
 def test_setup_is_told_the_same_in_every_stage():
     """What the run and the client have; in evaluation, evaluate_config over it."""
-    heard = []
+    configs = []
 
     def setup(context, config):
         partition = context.node_config["partition-id"]
-        heard.append((config["stage"], config["server-round"], partition, config["lr"], config["same"]))
+        configs.append((config["stage"], config["server-round"], partition, config["lr"], config["same"]))
         task = quadratics.task(partition)
         task.metrics, task.evaluate = {"num-examples": 3}, lambda model: {"one": 1.0}
         return task
@@ -132,8 +145,8 @@ def test_setup_is_told_the_same_in_every_stage():
         train_config=ConfigRecord({"same": 7, "lr": 0}),
         evaluate_config=ConfigRecord({"same": 8}),
     )
-    told = [("count", 1, 7), ("train", 1, 7), ("evaluate", 1, 8), ("train", 2, 7), ("evaluate", 2, 8)]
-    assert heard == [(stage, r, i, 0.1 * r + i, same) for stage, r, same in told for i in range(CLIENTS)]
+    expected = [("count", 1, 7), ("train", 1, 7), ("evaluate", 1, 8), ("train", 2, 7), ("evaluate", 2, 8)]
+    assert configs == [(stage, r, i, 0.1 * r + i, same) for stage, r, same in expected for i in range(CLIENTS)]
 
 
 def failing(when):
@@ -152,7 +165,7 @@ def failing(when):
     ("app", "rounds", "sentence"),
     [
         (quadratics.app_of(), 1, r"no client evaluated in any round; the last of them is round 1: clients 0, 1, 2, 3, "
-         r"4 refused: the client has nothing to evaluate with: give Task evaluate=, or Strategy evaluate=0\.$"),
+         r"4 refused: the client's task has no evaluate: give Task evaluate=, or Strategy evaluate=0\.$"),
         (failing(lambda r, i: True), 2, r"no client evaluated in any round; .* round 2: .* ZeroDivisionError"),
         (failing(lambda r, i: r > 2), 9, r"no client evaluated in 5 rounds in a row, as many as patience allows; the "
          r"last of them is round 7: clients 0, 1, 2, 3, 4 crashed: it failed: ZeroDivisionError"),

@@ -7,7 +7,7 @@ from firing import DEAD, FATES, FireGrid, fired
 
 import stgt
 from stgt.flower.in_process import InProcessGrid
-from stgt.flower.outcome import REASONS
+from stgt.flower.result import REASONS
 
 TAU, ROUNDS, CLAIMED = fired.TAU, 60, 2
 METHODS = [

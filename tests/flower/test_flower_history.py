@@ -14,9 +14,8 @@ from flwr.app import MetricRecord
 from quadratics import CLIENTS, FatefulGrid
 
 import stgt
-from stgt.flower import Strategy, client_app, run_in_process
+from stgt.flower import Absence, RoundOutcome, Strategy, client_app, run_in_process
 from stgt.flower.in_process import InProcessGrid
-from stgt.flower.outcome import Absence, Outcome
 
 EVERYBODY = stgt.topology.server(CLIENTS)
 SAMPLED = stgt.topology.server(CLIENTS, sampled=3)
@@ -91,7 +90,7 @@ def test_a_line_a_round(caplog):
 
 def test_a_round_in_one_line():
     absent = [Absence(2, "late", "no reply within 5 s.")]
-    one = Outcome(3, [1, 2], [1], absent, metrics={"loss": 0.25}, up=1_500_000, down=3_000_000, seconds=1.25)
+    one = RoundOutcome(3, [1, 2], [1], absent, metrics={"loss": 0.25}, up=1_500_000, down=3_000_000, seconds=1.25)
     assert one.line(9) == "round 3 of 9: 1 of 2 clients, loss 0.25, 1.5 MB up, 3 MB down, 1.2 s; left out: 2 late"
 
 
@@ -104,13 +103,13 @@ def test_a_round_for_which_too_few_are_there_says_how_many_it_wanted(caplog):
     Strategy(PLUS, SAMPLED).start(One(quadratics.app_of()), quadratics.initial(), num_rounds=1)
     (line,) = [record.message for record in caplog.records if record.message.startswith("round 1 of 1: ")]
     assert line.startswith("round 1 of 1: 1 of 3 clients, loss ")
-    assert line.endswith(" s; 1 there")
+    assert line.endswith(" s; 1 connected")
 
 
 def test_a_result_is_printed_in_one_line():
     found = result()
-    said = "Scaffold⁺, 5 of 5 clients a round: 4 rounds, 4 of them counted, 3 replies left out"
-    assert str(found) == repr(found) == f"<{said}; loss {found.history[-1].metrics['loss']:.4g}>"
+    text = "Scaffold⁺, 5 of 5 clients a round: 4 rounds, 4 of them counted, 3 replies left out"
+    assert str(found) == repr(found) == f"<{text}; loss {found.history[-1].metrics['loss']:.4g}>"
 
 
 def test_the_history_goes_on_with_the_run(tmp_path):
@@ -129,7 +128,7 @@ def test_a_history_that_cannot_be_read_begins_anew(tmp_path, caplog):
     result(2, checkpoint=path)
     (tmp_path / "server.history.json").write_text('[{"round": 1}]')
     found = result(4, checkpoint=path)
-    assert "the history begins anew" in caplog.text
+    assert "it begins anew" in caplog.text
     assert [one.round for one in found.history] == [3, 4]
 
 

@@ -1,4 +1,4 @@
-"""Models and optimisers of all kinds at the clients, against what the method says, written out."""
+"""Models and optimisers of all kinds at the clients, against the method written out."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def run(method, app, rounds, topology=EVERYBODY, arrays=None):
 
 
 def unequal(exhausted):
-    """Each client takes its own number of steps: as it is told, or as its loader ends."""
+    """Each client takes its own number of steps: given by `steps`, or by the end of its loader."""
     if exhausted:
         return quadratics.app_of(lambda partition: quadratics.task(partition, batches=STEPS[partition]))
     return quadratics.app_of(lambda partition: quadratics.task(partition, steps=STEPS[partition]))
@@ -156,7 +156,7 @@ def test_single_precision_stays_single_and_close():
     found = quadratics.vector(result.arrays)
     assert found.dtype == np.float32
     assert {
-        array.dtype for view in strategy.ledger.views.values() for one in view.values() for array in one.values()
+        array.dtype for view in strategy.server_state.views.values() for one in view.values() for array in one.values()
     } == {np.dtype(np.float32)}
     np.testing.assert_allclose(found, OPTIMUM, rtol=0, atol=1e-4)
 
@@ -184,7 +184,7 @@ def test_frozen_parameters_stay_where_they_are():
     found = quadratics.vector(result.arrays)
     assert found[3] == 0.25
     np.testing.assert_allclose(found[:3], OPTIMUM[:3], rtol=0, atol=1e-4)
-    assert strategy.ledger.trained == {"u"}
+    assert strategy.server_state.trained == {"u"}
 
 
 class Tied(nn.Module):
@@ -249,22 +249,24 @@ def test_buffers_are_averaged_over_the_replies_and_not_tracked(method):
     strategy = Strategy(method, EVERYBODY)
     result = strategy.start(grid, ArrayRecord(Normed().state_dict()), num_rounds=3)
     found = {name: array.numpy() for name, array in result.arrays.items()}
-    here = ROWS[:4]  # the fifth client is never heard
+    here = ROWS[:4]  # the fifth client is never called
     np.testing.assert_allclose(found["norm.running_mean"], here.mean(axis=1).mean(axis=0), rtol=0, atol=1e-14)
     np.testing.assert_allclose(found["norm.running_var"], here.var(axis=1, ddof=1).mean(axis=0), rtol=0, atol=1e-14)
-    # The counter follows the busiest of those heard, four batches a round, and stays a whole number.
+    # The counter follows the busiest of those called, four batches a round, and stays a whole number.
     assert found["norm.num_batches_tracked"].shape == ()
     assert found["norm.num_batches_tracked"].dtype == np.int64
     assert found["norm.num_batches_tracked"] == 12
     assert found["seen"].dtype == np.bool_
     assert found["seen"]
     assert "scratch" not in found
-    assert strategy.ledger.trained == {"norm.weight", "norm.bias", "weight"}
-    for view in strategy.ledger.views.values():
-        assert all(set(arrays) == strategy.ledger.trained for arrays in view.values())
+    assert strategy.server_state.trained == {"norm.weight", "norm.bias", "weight"}
+    for view in strategy.server_state.views.values():
+        assert all(set(arrays) == strategy.server_state.trained for arrays in view.values())
     for context in grid.contexts.values():
         for key, record in context.state.array_records.items():
-            assert set(record) == (set(strategy.ledger.rest) if key == "stgt.rest" else strategy.ledger.trained)
+            assert set(record) == (
+                set(strategy.server_state.untrained) if key == "stgt.untrained" else strategy.server_state.trained
+            )
 
 
 class Image(nn.Module):

@@ -118,10 +118,10 @@ def normed(partition):
 
 
 def test_what_would_go_up_beside_the_noise_is_refused():
-    told = refused(app_with(noisy(), make=lambda i: quadratics.task(i, MOMENTUM)))
-    assert "a mod changed the model that goes up, and the direction of an optimiser other than plain SGD would" in told
-    told = refused(app_with(noisy(), make=normed), ArrayRecord(Normed().state_dict()))
-    assert "and norm.num_batches_tracked, a buffer that training changes, would go beside it unchanged" in told
+    text = refused(app_with(noisy(), make=lambda i: quadratics.task(i, MOMENTUM)))
+    assert "a mod changed the model of the reply, and the direction of an optimiser other than plain SGD would" in text
+    text = refused(app_with(noisy(), make=normed), ArrayRecord(Normed().state_dict()))
+    assert "and norm.num_batches_tracked, a buffer that training changes, would be sent unchanged" in text
 
 
 def change_model(message, context, call_next):
@@ -151,7 +151,8 @@ def refuse(message, context, call_next):
     [
         (
             change_model,
-            "a mod changed what came down, which a method that tracks gradients cannot follow: leave it out.",
+            "a mod changed the model or the config that the server sent, which a method that tracks gradients cannot "
+            "follow: leave it out.",
         ),
         (rename, "a mod changed the names of the model's arrays: leave them as they are."),
         (remove, 'a mod took "arrays" or "metrics" out of the reply: leave both in.'),
@@ -174,7 +175,7 @@ def test_flower_s_wrappers_of_strategies_are_refused_in_one_sentence(wrap):
     inner, grid = Strategy(PLUS, SAMPLED), FatefulGrid(quadratics.app_of())
     for _ in range(2):  # also when it has been started by itself in between
         with pytest.raises(
-            ValueError, match=r"It cannot stand inside another one, .* mods=\[LocalDpMod\(…\)\] instead"
+            ValueError, match=r"It cannot be wrapped by another one, .* mods=\[LocalDpMod\(…\)\] instead"
         ):
             wrap(inner).start(grid, quadratics.initial(), num_rounds=1)
         quadratics.start(inner, grid, 1)

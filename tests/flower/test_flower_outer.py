@@ -15,7 +15,7 @@ from test_flower_privacy import Wide, wide
 
 import stgt
 from stgt.flower import Strategy
-from stgt.flower.records import size_of
+from stgt.flower.protocol import size_of
 
 SAMPLED, TAU, ALPHA, GAMMA_C, BETA, RATE, MU = 3, 3, 0.5, 0.8, 0.25, 0.7, 0.6
 TOPOLOGY, EVERYBODY = stgt.topology.server(CLIENTS, sampled=SAMPLED), stgt.topology.server(CLIENTS)
@@ -29,7 +29,7 @@ DILOCO = stgt.DiLoCo(tau=TAU)
 def literal(rounds, fates, kind, outer):
     """FedDyn or Scaffold⁺ in plain NumPy, with an outer step or without; returns x, H or c, own and m.
 
-    The model's mean is over those who reply, and all sums of what workers change are divided by s or n as ever.
+    The model's mean is over those who reply, and all sums of what clients change are divided by s or n as ever.
     """
     x, m, held, own = np.zeros(P), np.zeros(P), np.zeros(P), np.zeros((CLIENTS, P))
     for r in range(rounds):
@@ -84,7 +84,7 @@ def test_replies_lost_at_random_leave_the_algebra_right(name):
 
 @pytest.mark.parametrize("name", LITERAL)
 def test_the_optimum_is_where_it_is_although_replies_are_lost(name):
-    """Of the recursions written out above; the test before says that Flower makes them."""
+    """Of the recursions written out above; the test before shows that Flower computes them."""
     _, kind, _, outer = LITERAL[name]
     rounds = 600
     x, *_ = literal(rounds, drawn_fates(rounds), kind, outer)
@@ -97,7 +97,7 @@ def test_the_optimum_is_where_it_is_although_replies_are_lost(name):
 def test_what_the_server_holds_is_always_its_multiple_of_the_mean_of_own(method, fates):
     strategy, grid = run_through(method, fates)
     field, rate = ("c", GAMMA_C * CLIENTS / SAMPLED) if method is OUTER else ("H", 1.0)
-    there = field in next(iter(strategy.ledger.views.values()))
+    there = field in next(iter(strategy.server_state.views.values()))
     held = quadratics.held(strategy, field) if there else np.zeros(P)
     own = quadratics.own_states(strategy, grid, "own")
     np.testing.assert_allclose(held, rate * own.mean(axis=0), rtol=0, atol=1e-12)
@@ -154,7 +154,7 @@ def test_a_client_that_starts_again_leaves_control_variables_and_outer_momentum_
     """It is the run in which its reply of that round was lost, to the bit."""
     strategy, grid = Strategy(method, EVERYBODY), RestartGrid(quadratics.app_of())
     found = quadratics.start(strategy, grid, 8)
-    assert caplog.text.count("it has started again without what it kept") == 1
+    assert caplog.text.count("it restarted without its state") == 1
     lost = FatefulGrid(quadratics.app_of(), fate=lambda r, i: "lost" if (r, i) == (RestartGrid.at, 1) else "ok")
     other = Strategy(method, EVERYBODY)
     np.testing.assert_array_equal(found, quadratics.start(other, lost, 8))
@@ -168,10 +168,10 @@ def test_a_client_that_starts_again_leaves_control_variables_and_outer_momentum_
 
 @pytest.mark.parametrize("inside", [stgt.STGT(tau=2), stgt.LED(tau=2), stgt.FlexGT(tau=2)], ids=lambda one: one.label)
 @pytest.mark.parametrize(("wrap", "kept"), [(stgt.Outer, "one m"), (stgt.Adaptive, "one m and one v")])
-def test_an_outer_step_at_each_worker_is_refused(inside, wrap, kept):
+def test_an_outer_step_at_each_client_is_refused(inside, wrap, kept):
     sentence = (
-        rf"the server makes the outer step, on one model with {kept}, and .* keeps a model at each worker: wrap a "
-        rf"method whose model the server holds, as {wrap.__name__}\(ScaffoldPlus\(tau=20\)\) does, or use DiLoCo\."
+        rf"the server makes the outer step, on one model with {kept}, and .* keeps a model at each client: wrap a "
+        rf"method whose model is at the server, as {wrap.__name__}\(ScaffoldPlus\(tau=20\)\) does, or use DiLoCo\."
     )
     with pytest.raises(ValueError, match=sentence):
         Strategy(wrap(inside), TOPOLOGY)

@@ -79,10 +79,10 @@ def test_only_what_is_trained_is_known_to_the_server_and_sent(method):
 
 
 @NAMED
-@pytest.mark.parametrize("known", [True, False], ids=["the model", "its arrays"])
-def test_frozen_weights_go_down_once(method, known):
+@pytest.mark.parametrize("whole", [True, False], ids=["the model", "its arrays"])
+def test_frozen_weights_go_down_once(method, whole):
     """The clients' own are drawn otherwise: they train on the server's, which they keep from the first round on."""
-    arrays = Adapted() if known else ArrayRecord(Adapted().state_dict())
+    arrays = Adapted() if whole else ArrayRecord(Adapted().state_dict())
     result, grid = run(method, arrays, lambda i: task(i, base=7 + i), evaluate=CLIENTS)
     same, _ = run(method, Adapted())
     for name in Adapted().state_dict():
@@ -109,7 +109,7 @@ def test_a_client_that_starts_again_is_sent_the_frozen_weights_again(tmp_path):
 
 
 def test_what_is_known_of_another_run_is_not_taken_for_this_one_s(tmp_path):
-    """The folder holds the frozen weights of another federation: the digest tells."""
+    """The folder holds the frozen weights of another federation: the digest differs."""
     for base in (3, 0):
         strategy, grid = Strategy(PLUS, EVERYBODY), FatefulGrid(quadratics.app_of(task, state_dir=tmp_path))
         result = strategy.start(grid, Adapted(base), num_rounds=2)

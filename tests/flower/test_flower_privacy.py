@@ -9,7 +9,7 @@ from quadratics import CLIENTS, FatefulGrid
 
 import stgt
 from stgt.flower import Strategy, Task
-from stgt.flower.records import size_of
+from stgt.flower.protocol import size_of
 
 METHODS = {
     "Scaffold+": stgt.ScaffoldPlus(tau=2, gamma_g=0.9, gamma_c=0.7),
@@ -34,17 +34,17 @@ def test_a_client_s_own_state_is_in_no_message(name, optimizer):
         for context in grid.contexts.values():
             for key, record in context.state.array_records.items():
                 # ST-GT's last direction is no secret: it is (start − end)/lr, or what the client sends with momentum.
-                if key in ("stgt.kept.own", "stgt.kept.c", "stgt.waiting.own"):
+                if key in ("stgt.before.own", "stgt.before.c", "stgt.pending.own"):
                     kept.extend(array.numpy() for array in record.values())
 
     strategy = Strategy(METHODS[name], stgt.topology.server(CLIENTS, sampled=3))
     strategy.start(grid, quadratics.initial(), num_rounds=6, evaluate_fn=remember)
-    up = {"end", "buffers", "travelled", "metrics", "stgt"} | ({"direction"} if optimizer == "momentum" else set())
+    up = {"end", "buffers", "lr_sum", "metrics", "stgt"} | ({"direction"} if optimizer == "momentum" else set())
     for message, reply in zip(grid.sent, grid.replied, strict=True):
         if message.metadata.message_type == "train":
             assert set(message.content) <= {"view.x", "view.c", "view.z", "stgt", "config"}
             assert set(reply.content) == up
-            assert set(reply.content["stgt"]) == {"partition", "round", "tied", "rest"}
+            assert set(reply.content["stgt"]) == {"partition", "round", "tied", "untrained"}
     travelled = [
         array.numpy()
         for message in grid.sent + grid.replied

@@ -21,7 +21,7 @@ def assert_consistent(strategy, grid):
         np.testing.assert_allclose(quadratics.own_states(strategy, grid, "c").sum(axis=0), 0.0, rtol=0, atol=1e-12)
         return
     own = quadratics.own_states(strategy, grid, "own")
-    c = quadratics.held(strategy, "c") if len(next(iter(strategy.ledger.views.values()))) > 1 else np.zeros(P)
+    c = quadratics.held(strategy, "c") if len(next(iter(strategy.server_state.views.values()))) > 1 else np.zeros(P)
     topology = strategy.topology
     share = topology.participation
     scale = strategy.algorithm.control_rate(share) / share
@@ -58,13 +58,13 @@ def test_a_message_delivered_twice_to_a_client_that_does_not_repeat_itself_is_no
 
     strategy, grid = Strategy(method, EVERYBODY), TwiceGrid(quadratics.app_of(make))
     found = quadratics.start(strategy, grid, 2)
-    assert "round 2: client 0 lost: it has started again without what it kept" in caplog.text
+    assert "round 2: client 0 lost: it restarted without its state" in caplog.text
     assert_consistent(strategy, grid)
     assert np.isfinite(found).all()
 
 
 class LateGrid(FatefulGrid):
-    """Client 2 hears round 1 only after it has answered round 2."""
+    """Client 2 receives round 1 only after it has answered round 2."""
 
     late = None
 
@@ -137,7 +137,7 @@ def test_a_client_that_starts_again_is_left_out_once_and_goes_on_from_the_server
         quadratics.own_states(strategy, grid, field), quadratics.own_states(other, lost, field)
     )
     assert_consistent(strategy, grid)
-    copies = [set(message.content) & {"own.own", "own.c"} for message in grid.sends()]
+    copies = [set(message.content) & {"client_state.own", "client_state.c"} for message in grid.sends()]
     assert sum(map(bool, copies)) == 1, "the copy is sent once"
 
 
@@ -167,7 +167,7 @@ def test_clients_that_start_again_and_again_leave_the_algebra_right(method):
     assert len(reasons) > 10
     # What is conserved, by the server's copies: the clients' own are gone now and then.
     own = np.zeros((CLIENTS, P))
-    for partition, kept in strategy.ledger.own.items():
+    for partition, kept in strategy.server_state.client_states.items():
         arrays = next(iter(kept.values()))
         own[partition] = np.concatenate([arrays[name].reshape(-1) for name in ("u", "v")])
     c = np.zeros(P) if isinstance(method, stgt.STGT) else quadratics.held(strategy, "c")
@@ -185,15 +185,15 @@ def test_a_start_begins_anew_though_clients_remember_the_last_one(method):
 
 
 @NAMED
-def test_views_stay_as_long_as_a_worker_starts_from_them(method):
+def test_views_stay_as_long_as_a_client_starts_from_them(method):
     """Client 4 is away for long: ST-GT's view of its last round must still be there, Scaffold's need not."""
     grid = FatefulGrid(quadratics.app_of(), fate=lambda r, i: "lost" if i == 4 and 2 <= r < 9 else "ok")
     strategy = Strategy(method, EVERYBODY)
     quadratics.start(strategy, grid, 9)
-    assert set(strategy.ledger.views) == ({1, 8} if isinstance(method, stgt.STGT) else {8})
+    assert set(strategy.server_state.views) == ({1, 8} if isinstance(method, stgt.STGT) else {8})
     assert_consistent(strategy, grid)
     quadratics.start(strategy, grid, 10)
-    assert set(strategy.ledger.views) == {9}
+    assert set(strategy.server_state.views) == {9}
     assert_consistent(strategy, grid)
 
 

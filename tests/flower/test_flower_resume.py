@@ -48,7 +48,7 @@ def bring_back(folder):
 
 
 def go_on(method, rounds, folder, state_dir=True):
-    """A new server and new clients that know nothing but their files."""
+    """A new server and new clients that have nothing but their files."""
     app = quadratics.app_of(state_dir=folder / "clients" if state_dir else None)
     strategy = Strategy(method, SAMPLED, checkpoint=folder / "server.safetensors")
     return strategy, quadratics.start(strategy, FatefulGrid(app, fate=fate), rounds)
@@ -93,14 +93,14 @@ def test_clients_that_are_further_than_an_old_checkpoint_go_back_to_it(method, t
     go_on(method, ROUNDS, tmp_path)
     bring_back(tmp_path)
     _, found = go_on(method, ROUNDS, tmp_path)
-    # The server sends what it knows each of them to keep, and the run is the same again.
+    # The server sends its copy of each one's state, and the run is the same again.
     np.testing.assert_array_equal(found, undisturbed(method))
     assert " lost: " not in caplog.text
 
 
 @NAMED
 def test_the_server_s_files_are_enough(method, tmp_path, caplog):
-    """Clients that know nothing, not even from files of their own: they are sent what they kept."""
+    """Clients that have nothing, not even files of their own: they are sent their state."""
     go_on(method, 6, tmp_path, state_dir=False)
     _, found = go_on(method, ROUNDS, tmp_path, state_dir=False)
     np.testing.assert_array_equal(found, undisturbed(method))
@@ -109,9 +109,9 @@ def test_the_server_s_files_are_enough(method, tmp_path, caplog):
 
 def test_only_the_copies_of_the_last_two_rounds_are_kept(tmp_path):
     strategy, _ = go_on(PLUS, ROUNDS, tmp_path)
-    kept = {path.name.split("-")[0] for path in (tmp_path / "server.own").iterdir()}
-    assert kept == {str(partition) for partition in strategy.ledger.own}
-    assert len(list((tmp_path / "server.own").iterdir())) <= len(kept) + 3
+    kept = {path.name.split("-")[0] for path in (tmp_path / "server.clients").iterdir()}
+    assert kept == {str(partition) for partition in strategy.server_state.client_states}
+    assert len(list((tmp_path / "server.clients").iterdir())) <= len(kept) + 3
 
 
 @pytest.mark.parametrize("harm", ["cut", "flipped", "missing"])
@@ -129,7 +129,7 @@ def test_a_damaged_file_costs_a_round_and_is_told(which, harm, tmp_path, caplog)
     path = tmp_path / "server.safetensors"
     if which == "copy":
         member = strategy.history[-1].taken[0]
-        path = tmp_path / "server.own" / f"{member}-{strategy.ledger.accepted[member][:16]}.safetensors"
+        path = tmp_path / "server.clients" / f"{member}-{strategy.server_state.accepted[member][:16]}.safetensors"
     content = bytearray(path.read_bytes())
     if harm == "missing":
         path.unlink()
@@ -249,7 +249,7 @@ def test_a_checkpoint_of_another_run_is_one_sentence(method, topology, options, 
     ids=["cut", "no file of this kind"],
 )
 def test_a_broken_client_file_counts_as_none(spoil, tmp_path, caplog):
-    """It is told in the client's log, and the client goes on from the server's copy."""
+    """It is logged at the client, which goes on from the server's copy."""
     everybody = stgt.topology.server(CLIENTS)
 
     class BreakingGrid(RestartGrid):
@@ -288,4 +288,4 @@ def test_a_client_s_state_of_another_run_is_told_to_the_server(other, what, tmp_
     result = Strategy(PLUS, everybody).start(grid, quadratics.initial(), num_rounds=RestartGrid.at + 1)
     (absence,) = result.history[-1].absent
     assert (absence.client, absence.reason) == (1, "refused")
-    assert f"the client keeps the state of another {what}: " in absence.detail
+    assert f"the client has the state of another {what}: " in absence.detail

@@ -185,7 +185,7 @@ def test_a_node_that_has_become_another_partition_is_asked_again(caplog):
     ],
 )
 def test_a_partition_that_is_none_is_one_sentence(partition, sentence, caplog):
-    with pytest.raises(ValueError, match=f"^0 of at least 1 clients are there: {sentence}$"):
+    with pytest.raises(ValueError, match=f"^0 of at least 1 clients are connected: {sentence}$"):
         quadratics.start(Strategy(PLUS, SAMPLED), NodesGrid({1: partition}), 1)
     grid = NodesGrid({1: partition, 2: 0, 3: 1})  # with others, it is left out
     quadratics.start(Strategy(PLUS, SAMPLED), grid, 2)
@@ -193,9 +193,9 @@ def test_a_partition_that_is_none_is_one_sentence(partition, sentence, caplog):
 
 
 def test_too_few_clients_are_waited_for_and_then_it_is_one_sentence(monkeypatch):
-    monkeypatch.setattr("stgt.flower.roster.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("stgt.flower.registry.time.sleep", lambda seconds: None)
     strategy = Strategy(PLUS, SAMPLED, min_clients=2, wait=0.01)
-    with pytest.raises(ValueError, match=r"1 of at least 2 clients are there: .* start more SuperNodes\.$"):
+    with pytest.raises(ValueError, match=r"1 of at least 2 clients are connected: .* start more SuperNodes\.$"):
         quadratics.start(strategy, NodesGrid({1: 0}), 1)
 
 
@@ -203,6 +203,6 @@ def test_a_faulty_node_does_not_end_the_wait_for_others(monkeypatch):
     """While fewer than min_clients are connected at all, the ones to come may be right."""
     grid = NodesGrid({1: None, 2: 0, 3: 1})
     grid.listed = [1]
-    monkeypatch.setattr("stgt.flower.roster.time.sleep", lambda seconds: grid.listed.extend([2, 3]))
+    monkeypatch.setattr("stgt.flower.registry.time.sleep", lambda seconds: grid.listed.extend([2, 3]))
     quadratics.start(Strategy(PLUS, SAMPLED, min_clients=2), grid, 1)
     assert sorted(grid.called()[0]) == [0, 1]

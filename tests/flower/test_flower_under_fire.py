@@ -17,7 +17,7 @@ from deployment import RECIPE, Deployment, wait_for
 from firing import APP, GivenGrid, fired
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, HEARTBEAT_PATIENCE
 
-from stgt.flower.outcome import REASONS
+from stgt.flower.result import REASONS
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(3000)]  # of which an idle machine needs 240
 ROUNDS, FIRE, CLIENTS = 30, 3, fired.CLIENTS
@@ -75,7 +75,7 @@ class Battle:
         (self.folder / f"go-{place}").touch()
 
     def claim(self, partition: int) -> None:
-        """A SuperNode with a key of its own, on a host of its own, says that it is this partition."""
+        """A SuperNode with a key of its own, on a host of its own, claims this partition."""
         host = self.folder / "second"
         host.mkdir()
         for name, copy in (("ca.pem",) * 2, ("trusted.yaml",) * 2, (f"node-{SECOND}.key", f"node-{partition}.key")):
@@ -145,11 +145,11 @@ def test_no_reply_with_a_fault_was_taken_in(battle, end):
     assert set(faults.values()) == set(reasons)
 
 
-def test_a_client_that_lost_what_it_kept_says_so_before_it_is_taken_in_again(battle, end):
+def test_a_client_that_lost_its_state_reports_it_before_it_is_taken_in_again(battle, end):
     """If it was taken in before it was killed, and after it was back for certain."""
     for client, killed, back in ((battle.forgetful, 2, 11), (battle.other, 12, 21)):
         taken = [outcome["round"] for outcome in end["history"] if client in outcome["taken"]]
-        said = [
+        reported = [
             outcome["round"]
             for outcome in end["history"]
             for absence in outcome["absent"]
@@ -157,7 +157,7 @@ def test_a_client_that_lost_what_it_kept_says_so_before_it_is_taken_in_again(bat
         ]
         later = [number for number in taken if number >= back]
         if later and taken[0] <= killed:
-            assert any(killed < number < later[0] for number in said)
+            assert any(killed < number < later[0] for number in reported)
 
 
 def test_a_second_claimant_is_refused_while_the_first_is_there(battle):

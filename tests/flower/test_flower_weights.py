@@ -44,8 +44,9 @@ def test_it_is_the_method_on_the_multiplied_losses_to_the_bit(method):
     assert np.abs(found - equal).max() > 1e-3
 
 
-@pytest.mark.parametrize("method", METHODS[:5], ids=lambda method: method.label)
+@pytest.mark.parametrize("method", [METHODS[0], METHODS[2]], ids=lambda method: method.label)
 def test_it_minimises_the_mean_over_all_examples(method):
+    """A method of each kind, with the model at the server and at the clients; the test above has the others."""
     strategy = Strategy(method, EVERYBODY, weights="num_examples")
     found = quadratics.start(strategy, FatefulGrid(quadratics.app_of(counted)), 150)
     np.testing.assert_allclose(found, OPTIMUM, rtol=0, atol=1e-6)
@@ -65,7 +66,7 @@ def test_the_loss_that_is_reported_is_the_client_s_own():
 
 
 class ComingGrid(FatefulGrid):
-    """`there(k)` says which clients are connected when the server looks for the k-th time."""
+    """`there(k)` gives the clients that are connected when the server looks for the k-th time."""
 
     def __init__(self, app, there):
         super().__init__(app)
@@ -78,9 +79,9 @@ class ComingGrid(FatefulGrid):
 
 @pytest.mark.parametrize("order", [(3, 1, 0, 2, 4), (1, 0, 4, 2, 3)], ids=["small first", "large first"])
 def test_it_does_not_matter_who_comes_first(order, monkeypatch):
-    """Clients come one by one: the first round waits until the last has said how many examples it has, and the run is
+    """Clients come one by one: the first round waits until the last has sent its number of examples, and the run is
     that in which all were there from the start."""
-    monkeypatch.setattr("stgt.flower.roster.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("stgt.flower.registry.time.sleep", lambda seconds: None)
     found, expected = (
         quadratics.start(Strategy(METHODS[0], EVERYBODY, weights="num_examples"), grid, 6)
         for grid in (

@@ -37,10 +37,10 @@ def serve(path: str) -> None:
         if os.fork() == 0:
             for number, output in enumerate(outputs, start=1):
                 os.dup2(output, number)
-            told = json.loads(content)
-            os.environ.update(told["environment"])
-            os.chdir(told["folder"])
-            sys.argv = told["command"]
+            request = json.loads(content)
+            os.environ.update(request["environment"])
+            os.chdir(request["folder"])
+            sys.argv = request["command"]
             try:
                 commands[sys.argv[0]]()
             finally:
@@ -51,12 +51,12 @@ def serve(path: str) -> None:
 
 
 def call(path: str, command: list[str]) -> None:
-    told = {"command": command, "environment": dict(os.environ), "folder": os.getcwd()}
+    request = {"command": command, "environment": dict(os.environ), "folder": os.getcwd()}
     while not os.path.exists(path):  # it is still importing
         time.sleep(0.1)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
-        socket.send_fds(connection, [json.dumps(told).encode()], [1, 2])
+        socket.send_fds(connection, [json.dumps(request).encode()], [1, 2])
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""Server–worker methods on Flower: a strategy for its ServerApp and a ClientApp made of a user's train step."""
+"""Server–client methods on Flower: a strategy for its ServerApp and a ClientApp made of a user's train step."""
 
 from stgt.flower.client import client_app
 from stgt.flower.in_process import run_in_process
-from stgt.flower.outcome import Absence, Outcome
-from stgt.flower.result import FederatedResult
+from stgt.flower.result import Absence, FederatedResult, RoundOutcome
 from stgt.flower.strategy import Strategy
-from stgt.flower.worker import Task
+from stgt.flower.training import Task
 
-__all__ = ["Absence", "FederatedResult", "Outcome", "Strategy", "Task", "client_app", "run_in_process"]
+__all__ = ["Absence", "FederatedResult", "RoundOutcome", "Strategy", "Task", "client_app", "run_in_process"]

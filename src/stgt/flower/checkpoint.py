@@ -1,10 +1,10 @@
-"""The server's state as files: the last two rounds' and, beside them, what each client keeps.
+"""The server's state in files: of the last two rounds, with a copy of each client's state.
 
-NAME.safetensors            the state after the last round
-NAME.previous.safetensors   and after the last round before it that counted, should that file be damaged
-NAME.own/3-0f….safetensors  the copy of what client 3 keeps, by the mark of its last reply that was taken in; a round
-                            writes those of its own clients
-NAME.history.json           what became of each round
+NAME.safetensors                the state after the last round
+NAME.previous.safetensors       the state after the last round before it that counted, in case that file is damaged
+NAME.clients/3-0f….safetensors  the copy of client 3's state, by the hash of its last accepted reply; a round writes
+                                those of its own clients
+NAME.history.json               the outcome of each round
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ from typing import Any
 
 from flwr.common.logger import log
 
-from stgt.flower.arrays import load_arrays, save_arrays
-from stgt.flower.fit import as_text
-from stgt.flower.ledger import NOTHING, Ledger
-from stgt.flower.records import fingerprint
-from stgt.flower.reply import Arrays, View, digest
-
-REST = "rest"
+from stgt.flower.client_state import NO_REPLY, load_arrays, save_arrays
+from stgt.flower.methods import to_json
+from stgt.flower.protocol import UNTRAINED, Arrays, View, digest, fingerprint, flatten, unflatten
+from stgt.flower.server_state import ServerState
 
 
-class Checkpoint:
-    """Where the server's state is written to after every round, and read from.
+class ServerCheckpoint:
+    """The files that the server's state is written to after every round, and read from.
 
     Args:
         path: of the file.
@@ -39,127 +36,124 @@ class Checkpoint:
         self.previous = self.path.with_name(f"{self.path.stem}.previous{self.path.suffix}")
         self.history = self.path.with_name(f"{self.path.stem}.history.json")
         self.damaged = self.path.with_name(f"{self.path.stem}.damaged{self.path.suffix}")
-        self.folder = self.path.with_name(f"{self.path.stem}.own")
-        self._needed: set[Path] = set()  # the copies that the last file names
+        self.folder = self.path.with_name(f"{self.path.stem}.clients")
+        self._needed: set[Path] = set()  # the clients' files that the last checkpoint refers to
 
     def exists(self) -> bool:
         return self.path.exists() or self.previous.exists()
 
-    def save(self, ledger: Ledger, done: int, unit: float, counted: bool) -> None:
-        """Writes everything the next round depends on, with the number of rounds done.
+    def save(self, state: ServerState, done: int, mean_examples: float, counted: bool) -> None:
+        """Writes everything the next round depends on.
 
         Args:
-            ledger: the state.
-            done: rounds.
-            unit: the number of examples that has the weight 1.
-            counted: did the last of them? Else the state is that of the file, and the file before it stays.
+            state: the server's.
+            done: the number of rounds done.
+            mean_examples: the number of examples that has the weight 1.
+            counted: did the last of them count? If not, the state is that of the file, and the previous file stays.
         """
-        for worker, own in ledger.own.items():
-            path = self._own(worker, ledger.accepted[worker])
+        for client, client_state in state.client_states.items():
+            path = self._client_file(client, state.accepted[client])
             if not path.exists():
-                arrays = {f"{field}:{name}": array for field, one in own.items() for name, array in one.items()}
+                arrays = flatten(client_state)
                 save_arrays(path, arrays, digest(arrays))
-        arrays = {f"{REST}::{name}": value for name, value in ledger.rest.items()}
-        for r, view in ledger.views.items():
-            for field, one in view.items():
-                arrays |= {f"{r}:{field}:{name}": value for name, value in one.items()}
+        views = {f"{r}.{key}": one for r, view in state.views.items() for key, one in view.items()}
+        arrays = flatten({UNTRAINED: state.untrained, **views})
         note = {
-            **self._mark(ledger),
+            **self._identity(state),
             "done": done,
-            "unit": unit,
-            "usual": ledger.usual,
-            "at": list(ledger.at.values()),
-            "accepted": list(ledger.accepted.values()),
-            "trained": None if ledger.trained is None else sorted(ledger.trained),
-            "tied": ledger.tied,
+            "mean_examples": mean_examples,
+            "usual": state.usual,
+            "view_round": list(state.view_round.values()),
+            "accepted": list(state.accepted.values()),
+            "trained": None if state.trained is None else sorted(state.trained),
+            "tied": state.tied,
             "digest": digest(arrays),
         }
         if counted and self.path.exists():
             os.replace(self.path, self.previous)
         save_arrays(self.path, arrays, json.dumps(note))
         if counted:
-            self._tidy(ledger)
+            self._remove_unneeded(state)
 
-    def load(self, ledger: Ledger) -> tuple[int, float]:
-        """Brings a new ledger to where the files say; returns the number of rounds done, and the unit."""
-        faults = []
+    def load(self, state: ServerState) -> tuple[int, float]:
+        """Brings a new state to that of the files; returns the number of rounds done, and the mean of examples."""
+        errors = []
         for path in filter(Path.exists, (self.path, self.previous)):
             try:
-                arrays, note = _checked(path)
-                own = self._read_own(note["accepted"])
+                arrays, note = _read(path)
+                client_states = self._read_clients(note["accepted"])
             except ValueError as error:
-                faults.append(str(error))
+                errors.append(str(error))
                 continue
-            self._fill(ledger, path, arrays, note, own)
-            if faults:
-                log(WARNING, "%s Going on from %s, an earlier round.", faults[0], path)
-                os.replace(self.path, self.damaged)  # or it would take the place of the good one
-            self._needed = {self._own(worker, mark) for worker, mark in ledger.accepted.items()}
-            return note["done"], note["unit"]
-        raise ValueError(faults[0])
+            self._fill(state, path, arrays, note, client_states)
+            if errors:
+                log(WARNING, "%s Continuing from %s, an earlier round.", errors[0], path)
+                os.replace(self.path, self.damaged)  # or the next save would overwrite the good file with it
+            self._needed = {self._client_file(client, one) for client, one in state.accepted.items()}
+            return note["done"], note["mean_examples"]
+        raise ValueError(errors[0])
 
-    def _fill(self, ledger: Ledger, path: Path, arrays: Arrays, note: dict[str, Any], own: dict[int, View]) -> None:
-        for key, value in self._mark(ledger).items():
+    def _fill(
+        self, state: ServerState, path: Path, arrays: Arrays, note: dict[str, Any], client_states: dict[int, View]
+    ) -> None:
+        for key, value in self._identity(state).items():
             if note.get(key) != value:
                 raise ValueError(
                     f"checkpoint {path} is of another {key}: give another file, or the {key} it was made with."
                 )
-        ledger.views, ledger.rest = {}, {}
-        for key, value in arrays.items():
-            r, field, name = key.split(":", 2)
-            if r == REST:
-                ledger.rest[name] = value
-            else:
-                ledger.views.setdefault(int(r), {}).setdefault(field, {})[name] = value
-        ledger.at = dict(enumerate(note["at"]))
-        ledger.accepted = dict(enumerate(note["accepted"]))
-        ledger.tied = note["tied"]
-        ledger.trained = None if note["trained"] is None else frozenset(note["trained"])
-        ledger.changed = dict.fromkeys(ledger.rest, 0)
-        ledger.own, ledger.usual = own, note["usual"]
-        ledger.restarted()
+        view = unflatten(arrays)
+        state.views, state.untrained = {}, view.pop(UNTRAINED, {})
+        for entry, one in view.items():
+            r, key = entry.split(".", 1)
+            state.views.setdefault(int(r), {})[key] = one
+        state.view_round = dict(enumerate(note["view_round"]))
+        state.accepted = dict(enumerate(note["accepted"]))
+        state.tied = note["tied"]
+        state.trained = None if note["trained"] is None else frozenset(note["trained"])
+        state.changed = dict.fromkeys(state.untrained, 0)
+        state.client_states, state.usual = client_states, note["usual"]
+        state.resumed()
 
-    def _own(self, worker: int, mark: str) -> Path:
-        return self.folder / f"{worker}-{mark[:16]}.safetensors"
+    def _client_file(self, client: int, accepted: str) -> Path:
+        return self.folder / f"{client}-{accepted[:16]}.safetensors"
 
-    def _read_own(self, accepted: list[str]) -> dict[int, View]:
+    def _read_clients(self, accepted: list[str]) -> dict[int, View]:
         found: dict[int, View] = {}
-        for worker, mark in enumerate(accepted):
-            if mark != NOTHING:
-                arrays, said = load_arrays(self._own(worker, mark))
-                if said != digest(arrays):
-                    raise ValueError(f"{self._own(worker, mark)} is damaged: bring another copy.")
-                own = found.setdefault(worker, {})
-                for key, array in arrays.items():
-                    field, name = key.split(":", 1)
-                    own.setdefault(field, {})[name] = array
+        for client, one in enumerate(accepted):
+            if one != NO_REPLY:
+                path = self._client_file(client, one)
+                arrays, written = load_arrays(path)
+                if written != digest(arrays):
+                    raise ValueError(f"{path} is damaged: restore a copy.")
+                found[client] = unflatten(arrays)
         return found
 
-    def _tidy(self, ledger: Ledger) -> None:
-        """Removes the copies that neither of the two rounds needs."""
-        now = {self._own(worker, mark) for worker, mark in ledger.accepted.items()}
-        for path in set(self.folder.glob("*.safetensors")) - now - self._needed:
+    def _remove_unneeded(self, state: ServerState) -> None:
+        """Removes the clients' files that neither of the two rounds refers to."""
+        needed = {self._client_file(client, one) for client, one in state.accepted.items()}
+        for path in set(self.folder.glob("*.safetensors")) - needed - self._needed:
             path.unlink(missing_ok=True)
-        self._needed = now
+        self._needed = needed
 
-    def _mark(self, ledger: Ledger) -> dict[str, str | int]:
+    def _identity(self, state: ServerState) -> dict[str, str | int]:
+        """What must be the same in a run that continues from the files."""
         return {
-            "algorithm": as_text(ledger.algorithm),
-            "topology": f"{ledger.topology}, seed {ledger.topology.seed}",
+            "algorithm": to_json(state.algorithm),
+            "topology": f"{state.topology}, seed {state.topology.seed}",
             "seed": self.seed,
             "weights": self.weights,
-            "model": fingerprint(ledger.kinds),
+            "model": fingerprint(state.specs),
         }
 
 
-def _checked(path: Path) -> tuple[Arrays, dict[str, Any]]:
+def _read(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """The arrays and the note of a file; a ValueError unless they are those that were written."""
     arrays, text = load_arrays(path)
     try:
         note = json.loads(text)
-        whole = note["digest"] == digest(arrays)
+        intact = note["digest"] == digest(arrays)
     except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path} is no checkpoint of this version of stgt: give another file.") from None
-    if not whole:
-        raise ValueError(f"{path} cannot be read (wrong digest): remove it to start anew, or bring another copy.")
+        raise ValueError(f"{path} is no checkpoint of a stgt.flower.Strategy: give another file.") from None
+    if not intact:
+        raise ValueError(f"{path} cannot be read (wrong digest): remove it to start anew, or restore a copy.")
     return arrays, note

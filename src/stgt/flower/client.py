@@ -14,35 +14,34 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from stgt._internal.checks import check_count
-from stgt.flower.fit import from_text
-from stgt.flower.memory import Memory
-from stgt.flower.records import (
+from stgt.flower.client_state import ClientState, UntrainedArrays
+from stgt.flower.methods import from_json
+from stgt.flower.protocol import (
     BUFFERS,
+    CLIENT_STATE,
     CONFIG,
     DIRECTION,
     END,
     HEADER,
+    LR_SUM,
     METRICS,
-    OWN,
-    TRAVELLED,
+    NUM_EXAMPLES,
+    UNTRAINED,
+    Crashed,
+    Reply,
+    check_reply,
+    differs,
     from_record,
-    header,
-    header_of,
-    reply_to,
+    read_header,
     to_record,
-    view_of,
+    view_from_records,
 )
-from stgt.flower.reply import Crashed, Reply, check_reply, differs
-from stgt.flower.rest import Rest
-from stgt.flower.worker import Task, Worker, evaluate, users_code
+from stgt.flower.training import LocalTraining, Task, evaluate, users_code
 
 SERVER = "the server's strategy"
 ARRAYS = "arrays"  # the model in the messages that mods see, as in Flower's own apps
-NUM_EXAMPLES = "num-examples"
 
 Setup = Callable[[Context, dict[str, Any]], Task]
-
-
 Folder = Path | str | None
 
 
@@ -52,28 +51,28 @@ def client_app(
     """A ClientApp for `stgt.flower.Strategy`.
 
     Args:
-        setup: called with Flower's context and the round's config; returns the client's task. The config holds, in
-            every stage, what was given as train_config and client_config, "server-round" and "stage", which is
-            "train", "evaluate" (then with evaluate_config over it) or "count" (of its examples: only `Task.metrics`
-            is looked at). The client's partition is context.node_config["partition-id"].
-        state_dir: folder where the client keeps what is its own on disk as well, so that it survives a restart of the
-            SuperNode; or a function of the context that names it, such as
-            `lambda context: context.node_config["state-dir"]`. Without it, it lives in Flower's context.
-        mods: Flower's, around the training, such as LocalDpMod. They see messages as Flower's own apps have them: the
-            parameters that are trained in "arrays", "config" and "metrics". What they make of the model is what is
-            sent, and what the control variables follow.
+        setup: called with Flower's context and the round's config; returns the client's task. In every stage the
+            config has the entries of train_config and client_config, "server-round" and "stage". The stage is "train",
+            "evaluate" (then evaluate_config takes precedence) or "count" (of the client's examples: only `Task.metrics`
+            is read). The client's partition is context.node_config["partition-id"].
+        state_dir: folder where the client keeps its state on disk, so that it survives a restart of the SuperNode; or a
+            function of the context that gives it, such as `lambda context: context.node_config["state-dir"]`. Without
+            it, the state is in Flower's context only.
+        mods: Flower's, around the training, such as LocalDpMod. They see messages as in Flower's own apps: the trained
+            parameters in "arrays", "config" and "metrics". The model that they return is the one that is sent and that
+            the control variables follow.
     """
     app, mods = ClientApp(), tuple(mods)
 
     def folder(context: Context) -> Folder:
         return state_dir(context) if callable(state_dir) else state_dir
 
-    def answer(message: Message, context: Context, work: Callable[..., Message]) -> Message:
-        header_of(message, SERVER)
+    def answer(message: Message, context: Context, handle: Callable[..., Message]) -> Message:
+        read_header(message, SERVER)
         try:
-            return work(message, context)
-        except ValueError as error:  # what a user can mend travels to the server as a sentence
-            return reply_to(message, **{HEADER: header(fault=str(error), crashed=isinstance(error, Crashed))})
+            return handle(message, context)
+        except ValueError as error:  # an error that the user can correct is sent to the server as text
+            return _reply(message, fault=str(error), crashed=isinstance(error, Crashed))
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
@@ -91,73 +90,72 @@ def client_app(
 
 
 def _query(message: Message, context: Context, setup: Setup) -> Message:
-    said = {"partition": _partition(context)}
-    if header_of(message, SERVER).get("count"):
-        found = _task(setup, context, _config(message, "count")).metrics.get(NUM_EXAMPLES)
-        if found is None:
+    header: dict[str, Any] = {"partition": _partition(context)}
+    if read_header(message, SERVER).get("count"):
+        examples = _task(setup, context, _config(message, "count")).metrics.get(NUM_EXAMPLES)
+        if examples is None:
             raise ValueError(
                 f'weights="num_examples" needs each client\'s number: give Task metrics={{"{NUM_EXAMPLES}": …}}.'
             )
-        said["examples"] = check_count(found, NUM_EXAMPLES)
-    return reply_to(message, **{HEADER: header(**said)})
+        header["examples"] = check_count(examples, NUM_EXAMPLES)
+    return _reply(message, **header)
 
 
 def _train(message: Message, context: Context, setup: Setup, state_dir: Folder, mods: tuple[Mod, ...]) -> Message:
-    told, partition = header_of(message, SERVER), _partition(context)
-    algorithm, r, view = from_text(told["algorithm"]), int(told["round"]), view_of(message.content)
-    memory = Memory(context.state, algorithm, view, str(told["model"]), partition, state_dir)
-    rest = Rest(context.state, partition, state_dir)
-    untrained = rest.whole(message.content, str(told["rest"]))
-    if not memory.recall(str(told["accepted"]), view_of(message.content, OWN)) or untrained is None:
-        return _lost(message, partition, r)
-    torch.manual_seed(int(np.random.SeedSequence([told["seed"], partition, r]).generate_state(1)[0]))
+    header, partition = read_header(message, SERVER), _partition(context)
+    algorithm, r, view = from_json(header["algorithm"]), int(header["round"]), view_from_records(message.content)
+    state = ClientState(context.state, algorithm, view, str(header["model"]), partition, state_dir)
+    stored = UntrainedArrays(context.state, partition, state_dir)
+    untrained = stored.complete(message.content, str(header[UNTRAINED]))
+    server_copy = view_from_records(message.content, CLIENT_STATE)
+    if not state.restore(str(header["accepted"]), server_copy) or untrained is None:
+        return _reply(message, lost=True, partition=partition, round=r)
+    torch.manual_seed(int(np.random.SeedSequence([header["seed"], partition, r]).generate_state(1)[0]))
     config = _config(message, "train")
-    sent = {**untrained, **view["x"]}
-    worker = Worker(_task(setup, context, config), algorithm, sent, told.get("scale"))
-    worker.begin(memory)
-    found = _worked(message, context, worker, config, mods)
+    received = {**untrained, **view["x"]}
+    training = LocalTraining(_task(setup, context, config), algorithm, received, header.get("scale"))
+    training.set_state(state)
+    found = _train_with_mods(message, context, training, config, mods)
     if isinstance(found, Message):
         return found
     reply, metrics = found
-    check_reply(reply, {**sent, **{other: sent[name] for other, name in worker.tied.items()}})
-    memory.keep(reply, r, float(told["participation"]))
+    check_reply(reply, {**received, **{other: received[name] for other, name in training.tied.items()}})
+    state.store(reply, r, float(header["participation"]))
     tied = [f"{other}={name}" for other, name in reply.tied.items()]
-    held = rest.keep(worker.untrained, str(told["rest"]))
-    records = {END: to_record(reply.end), BUFFERS: to_record(reply.buffers)}
+    untrained_digest = stored.store(training.untrained, str(header[UNTRAINED]))
+    records: dict[str, Any] = {END: to_record(reply.end), BUFFERS: to_record(reply.buffers), METRICS: metrics}
+    records[LR_SUM] = MetricRecord(dict(reply.lr_sum))
     if reply.direction is not None:
         records[DIRECTION] = to_record(reply.direction)
-    return reply_to(
-        message,
-        **records,
-        **{TRAVELLED: MetricRecord(dict(reply.travelled)), METRICS: metrics},
-        **{HEADER: header(partition=partition, round=r, tied=tied, rest=held)},
-    )
+    return _reply(message, records, partition=partition, round=r, tied=tied, **{UNTRAINED: untrained_digest})
 
 
-def _worked(
-    message: Message, context: Context, worker: Worker, config: dict[str, Any], mods: tuple[Mod, ...]
+def _train_with_mods(
+    message: Message, context: Context, training: LocalTraining, config: dict[str, Any], mods: tuple[Mod, ...]
 ) -> tuple[Reply, MetricRecord] | Message:
-    """The local steps with the mods around them: what is said in the end. A message, if a mod refused."""
+    """The local steps with the mods around them: the reply and its metrics, or a mod's error message."""
     made: list[Reply] = []
-    down = {ARRAYS: to_record({name: worker.sent[name] for name in worker.trained}), CONFIG: ConfigRecord(config)}
+    trained = to_record({name: training.received[name] for name in training.trained})
+    request = {ARRAYS: trained, CONFIG: ConfigRecord(config)}
 
-    def work(plain: Message, context: Context) -> Message:
-        if any(plain.content.get(name) != record for name, record in down.items()):
+    def train(plain: Message, context: Context) -> Message:
+        if any(plain.content.get(name) != record for name, record in request.items()):
             raise ValueError(
-                "a mod changed what came down, which a method that tracks gradients cannot follow: leave it out."
+                "a mod changed the model or the config that the server sent, which a method that tracks gradients "
+                "cannot follow: leave it out."
             )
-        reply, loss = worker.work()
+        reply, loss = training.run()
         made.append(reply)
-        metrics = MetricRecord({**worker.task.metrics, "loss": loss, "steps": worker.taken})
+        metrics = MetricRecord({**training.task.metrics, "loss": loss, "steps": training.steps_done})
         return Message(RecordDict({ARRAYS: to_record(reply.end), METRICS: metrics}), reply_to=plain)
 
-    def around(inner: ClientAppCallable, mod: Mod) -> ClientAppCallable:
+    def wrap(inner: ClientAppCallable, mod: Mod) -> ClientAppCallable:
         return lambda message, context: mod(message, context, inner)
 
-    call: ClientAppCallable = work
+    call: ClientAppCallable = train
     for mod in reversed(mods):
-        call = around(call, mod)
-    plain: Any = Message(content=RecordDict(down), metadata=message.metadata)  # pyright: ignore[reportCallIssue]
+        call = wrap(call, mod)
+    plain: Any = Message(content=RecordDict(request), metadata=message.metadata)  # pyright: ignore[reportCallIssue]
     out = call(plain, context)
     if out.has_error():
         return out
@@ -168,30 +166,31 @@ def _worked(
     if end.keys() != reply.end.keys():
         raise ValueError("a mod changed the names of the model's arrays: leave them as they are.")
     if any(differs(end[name], reply.end[name]) for name in end):
-        beside = "the direction of an optimiser other than plain SGD" if reply.direction else ""
-        beside = beside or (f"{min(reply.buffers)}, a buffer that training changes," if reply.buffers else "")
-        if beside:
+        unchanged = "the direction of an optimiser other than plain SGD" if reply.direction else ""
+        unchanged = unchanged or (f"{min(reply.buffers)}, a buffer that training changes," if reply.buffers else "")
+        if unchanged:
             raise ValueError(
-                f"a mod changed the model that goes up, and {beside} would go beside it unchanged: use SGD without "
+                f"a mod changed the model of the reply, and {unchanged} would be sent unchanged: use SGD without "
                 "momentum, and a model without BatchNorm."
             )
     return replace(reply, end={name: end[name] for name in reply.end}), metrics
 
 
 def _evaluate(message: Message, context: Context, setup: Setup, state_dir: Folder) -> Message:
-    told, partition = header_of(message, SERVER), _partition(context)
-    rest = Rest(context.state, partition, state_dir)
-    untrained = rest.whole(message.content, str(told["rest"]))
+    header, partition = read_header(message, SERVER), _partition(context)
+    stored = UntrainedArrays(context.state, partition, state_dir)
+    untrained = stored.complete(message.content, str(header[UNTRAINED]))
+    reply_header: dict[str, Any] = {"partition": partition, "round": header["round"]}
     if untrained is None:
-        return _lost(message, partition, int(told["round"]))
+        return _reply(message, lost=True, **reply_header)
     task = _task(setup, context, _config(message, "evaluate"))
-    found = evaluate(task, {**untrained, **view_of(message.content)["x"]})
-    said = header(partition=partition, round=told["round"], rest=rest.keep(untrained, str(told["rest"])))
-    return reply_to(message, **{METRICS: MetricRecord({**task.metrics, **found}), HEADER: said})
+    found = evaluate(task, {**untrained, **view_from_records(message.content)["x"]})
+    reply_header[UNTRAINED] = stored.store(untrained, str(header[UNTRAINED]))
+    return _reply(message, {METRICS: MetricRecord({**task.metrics, **found})}, **reply_header)
 
 
-def _lost(message: Message, partition: int, r: int) -> Message:
-    return reply_to(message, **{HEADER: header(lost=True, partition=partition, round=r)})
+def _reply(message: Message, records: dict[str, Any] | None = None, **header: Any) -> Message:
+    return Message(RecordDict({**(records or {}), HEADER: ConfigRecord(header)}), reply_to=message)
 
 
 def _task(setup: Setup, context: Context, config: dict[str, Any]) -> Task:

@@ -29,7 +29,7 @@ def rows(partition: int) -> torch.Tensor:
     return torch.tensor(0.3 * centre + own.normal(size=(SAMPLES, P)), dtype=torch.float32)
 
 
-def setup(context, told) -> Task:
+def setup(context, config) -> Task:
     partition = int(context.node_config["partition-id"])
     model, mine = Linear(context.run_config["wide"]), rows(partition)
     target = partition + torch.linspace(0, 1, len(model.wide))  # no two the same: Flower sends equal pieces once

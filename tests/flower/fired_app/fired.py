@@ -48,7 +48,7 @@ def loss(model, batch):
     return 0.5 * (curve * (torch.cat([model.u.reshape(-1), model.v]) - centre).square()).sum()
 
 
-def setup(context: Context, told) -> Task:
+def setup(context: Context, config) -> Task:
     """The client's part. stgt seeds torch by seed, partition and round before it calls this."""
     partition = int(context.node_config["partition-id"])
     curve, centre = torch.tensor(CURVES[partition]), torch.tensor(CENTRES[partition])
@@ -86,22 +86,22 @@ def answer(message: Message, context: Context) -> Message:
 
 @client.train()
 def train(message: Message, context: Context) -> Message:
-    """What stgt's client does; or a fault, of which a file tells before it is made."""
-    told, partition = message.content["config"], int(context.node_config["partition-id"])
+    """What stgt's client does; or a fault, which a file records before it is made."""
+    config, partition = message.content["config"], int(context.node_config["partition-id"])
     reply = client_app(setup, state_dir=context.node_config.get("state-dir"))(message, context)
-    kind, way = fault_of(told.get("fire", 0), told["server-round"], partition)
+    kind, way = fault_of(config.get("fire", 0), config["server-round"], partition)
     if not kind or (way and not is_whole(reply.content)):
         return reply
     if kind == "harmless":
         return Message(RecordDict(HARMLESS[way](dict(reply.content))), reply_to=message)
-    path = Path(context.run_config["out"]) / f"fault-{told['server-round']}-{partition}.txt"
+    path = Path(context.run_config["out"]) / f"fault-{config['server-round']}-{partition}.txt"
     write_text(path, f"{kind} {way}".strip())
     if kind == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "raise":
         raise RuntimeError("a fault that was drawn")
     if kind == "sleep":
-        time.sleep(told["timeout"] + 1.0)
+        time.sleep(config["timeout"] + 1.0)
         return reply
     return Message(RecordDict(SPOILS[way](dict(reply.content))), reply_to=message)
 
@@ -118,11 +118,12 @@ def strategy(seed: int, method=METHOD, rounds: int = 30, **options) -> Strategy:
 
 def conserved(made: Strategy) -> float:
     """max |Σ_i conserved_i|, of the server's state and its copies of what each client keeps."""
-    ledger, method, total = made.ledger, made.algorithm, {}
-    for worker in range(made.topology.n):
-        view, own = ledger.views[ledger.at[worker]], ledger.own.get(worker, {})
+    server_state, method, total = made.server_state, made.algorithm, {}
+    for client in range(made.topology.n):
+        view = server_state.views[server_state.view_round[client]]
+        client_state = server_state.client_states.get(client, {})
         for name, x in view["x"].items():
-            known = {field: one[name] for field, one in {**view, **own}.items()}
+            known = {field: one[name] for field, one in {**view, **client_state}.items()}
             state = {field: known.get(field, 0.0 * x) for field in method.state_fields}
             total[name] = total.get(name, 0.0) + method.conserved(state, made.topology.participation)
     return max(float(np.abs(value).max()) for value in total.values())
@@ -135,17 +136,17 @@ def main(grid, context) -> None:
     config = context.run_config
     out, stops = Path(config["out"]), config["stops"].split()
 
-    def telling(name: str):
-        def tell(done: int, arrays: ArrayRecord) -> None:
+    def recording(name: str):
+        def record(done: int, arrays: ArrayRecord) -> None:
             write_text(out / f"{name}-{done}.txt", "")
             until = time.monotonic() + CALM
             while f"{name}-{done}" in stops and not (out / f"go-{name}-{done}").exists() and time.monotonic() < until:
                 time.sleep(0.2)
 
-        return tell
+        return record
 
     everybody = strategy(0, min_clients=CLIENTS)
-    calm = everybody.start(grid, Point(), num_rounds=2, timeout=CALM, evaluate_fn=telling("calm"))
+    calm = everybody.start(grid, Point(), num_rounds=2, timeout=CALM, evaluate_fn=recording("calm"))
     timeout = float(np.clip(2 * calm.history[-1].seconds, *TIMEOUTS))
     made = strategy(0, rounds=config["rounds"])
     result = made.start(
@@ -154,7 +155,7 @@ def main(grid, context) -> None:
         num_rounds=config["rounds"],
         timeout=timeout,
         train_config=ConfigRecord({"fire": config["fire"], "timeout": timeout}),
-        evaluate_fn=telling("round"),
+        evaluate_fn=recording("round"),
     )
     found = {
         "timeout": timeout,

@@ -1,5 +1,5 @@
 """Ways to spoil a right reply of a client to a round: records that are missing or of another kind, arrays that are not
-what they say, headers that lie.
+what they claim, headers that are wrong.
 
 Each is a function of the reply's records by name, and returns others. SPOILS cannot be taken in; HARMLESS can.
 """
@@ -18,7 +18,7 @@ KINDS = {
     "end": ArrayRecord,
     "buffers": ArrayRecord,
     "direction": ArrayRecord,
-    "travelled": MetricRecord,
+    "lr_sum": MetricRecord,
     "metrics": MetricRecord,
     "stgt": ConfigRecord,
 }
@@ -47,13 +47,13 @@ def changed(name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Sp
     return lambda records: {**records, name: KINDS[name](change(dict(records[name])))}
 
 
-def told(**values: Any) -> Spoil:
+def header(**values: Any) -> Spoil:
     """Another header; None takes an entry out."""
-    return changed("stgt", lambda said: {key: value for key, value in (said | values).items() if value is not None})
+    return changed("stgt", lambda header: {key: value for key, value in (header | values).items() if value is not None})
 
 
 def stepsizes(value: Any) -> Spoil:
-    return changed("travelled", lambda numbers: dict.fromkeys(numbers, value))
+    return changed("lr_sum", lambda numbers: dict.fromkeys(numbers, value))
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ SPOILS: dict[str, Spoil] = {
     ),
     "a buffer is not the model's": replaced("buffers", ArrayRecord({UNKNOWN: Array(np.zeros(2))})),
     "a parameter is a buffer": lambda records: {**records, "buffers": records["end"]},
-    "no stepsize": changed("travelled", lacking_one),
-    "a stepsize of another name": changed("travelled", lambda numbers: {UNKNOWN: 0.1}),
+    "no stepsize": changed("lr_sum", lacking_one),
+    "a stepsize of another name": changed("lr_sum", lambda numbers: {UNKNOWN: 0.1}),
     "a stepsize of 0": stepsizes(0),
     "a negative stepsize": stepsizes(-0.1),
     "a stepsize that is NaN": stepsizes(np.nan),
@@ -181,43 +181,43 @@ SPOILS: dict[str, Spoil] = {
     "a stepsize next to 0": lambda records: stepsizes(5e-324)(without("direction")(records)),
     "a list of stepsizes": stepsizes([0.1, 0.1]),
     "an empty list of stepsizes": stepsizes([]),
-    "no partition": told(partition=None),
-    "another partition": told(partition=10**6),
-    "a negative partition": told(partition=-1),
-    "a partition in words": told(partition="0"),
-    "a list of partitions": told(partition=[0, 1]),
-    "no round": told(round=None),
-    "an earlier round": changed("stgt", lambda said: {**said, "round": said["round"] - 1}),
-    "a later round": changed("stgt", lambda said: {**said, "round": said["round"] + 1}),
-    "a round in words": changed("stgt", lambda said: {**said, "round": str(said["round"])}),
-    "a round in bytes": told(round=b"\x00\xff"),
-    "nothing said of ties": told(tied=None),
-    "ties in one word": told(tied="a=b"),
-    "ties in numbers": told(tied=[1, 2]),
-    "ties in bytes": told(tied=[b"a=b"]),
-    "ties without a second name": told(tied=["a"]),
-    "ties of nothing": told(tied=[f"{UNKNOWN}={UNKNOWN}.too"]),
-    "a tie of nothing to a parameter": lambda records: told(tied=[f"{UNKNOWN}={min(records['end'])}"])(records),
-    "a tie of a parameter to itself": lambda records: told(tied=[f"{min(records['end'])}={min(records['end'])}"])(
+    "no partition": header(partition=None),
+    "another partition": header(partition=10**6),
+    "a negative partition": header(partition=-1),
+    "a partition in words": header(partition="0"),
+    "a list of partitions": header(partition=[0, 1]),
+    "no round": header(round=None),
+    "an earlier round": changed("stgt", lambda header: {**header, "round": header["round"] - 1}),
+    "a later round": changed("stgt", lambda header: {**header, "round": header["round"] + 1}),
+    "a round in words": changed("stgt", lambda header: {**header, "round": str(header["round"])}),
+    "a round in bytes": header(round=b"\x00\xff"),
+    "nothing header of ties": header(tied=None),
+    "ties in one word": header(tied="a=b"),
+    "ties in numbers": header(tied=[1, 2]),
+    "ties in bytes": header(tied=[b"a=b"]),
+    "ties without a second name": header(tied=["a"]),
+    "ties of nothing": header(tied=[f"{UNKNOWN}={UNKNOWN}.too"]),
+    "a tie of nothing to a parameter": lambda records: header(tied=[f"{UNKNOWN}={min(records['end'])}"])(records),
+    "a tie of a parameter to itself": lambda records: header(tied=[f"{min(records['end'])}={min(records['end'])}"])(
         records
     ),
-    "a fault in bytes": told(fault=b"\xff"),
+    "a fault in bytes": header(fault=b"\xff"),
 }  # fmt: skip
 
 HARMLESS: dict[str, Spoil] = {
     "a record more": replaced("of my own", ConfigRecord({"a": 1})),
-    "an array more": replaced("rest", ArrayRecord({UNKNOWN: Array(np.zeros(2))})),
-    "more in the header": told(version="99", lost=False, crashed=True),
-    "rest in numbers": told(rest=3),
-    "no rest": told(rest=None),
-    "rest in bytes": told(rest=b"\xff"),
+    "an array more": replaced("untrained", ArrayRecord({UNKNOWN: Array(np.zeros(2))})),
+    "more in the header": header(version="99", lost=False, crashed=True),
+    "a digest in numbers": header(untrained=3),
+    "no digest": header(untrained=None),
+    "a digest in bytes": header(untrained=b"\xff"),
     "no metrics": replaced("metrics", MetricRecord()),
     "a loss that is NaN": replaced("metrics", MetricRecord({"loss": np.nan, "steps": 1})),
     "an infinite loss": replaced("metrics", MetricRecord({"loss": np.inf, "num-examples": np.inf})),
     "a loss of minus infinity": replaced("metrics", MetricRecord({"loss": -np.inf, "num-examples": -1})),
     "lists of losses": replaced("metrics", MetricRecord({"loss": [1.0, 2.0], "steps": []})),
     "a large whole number": replaced("metrics", MetricRecord({"loss": 2**63 - 1, "num-examples": 0})),
-    "a stepsize more": changed("travelled", lambda numbers: {**numbers, UNKNOWN: -1.0}),
+    "a stepsize more": changed("lr_sum", lambda numbers: {**numbers, UNKNOWN: -1.0}),
     "another order in memory": changed(
         "end", lambda arrays: {name: Array(np.asfortranarray(one.numpy())) for name, one in arrays.items()}
     ),

@@ -1,0 +1,301 @@
+"""What a client keeps from one round to the next: its fields of the method's state, and the arrays it does not train.
+
+Both live in Flower's context and, on request, in files of safetensors, which can execute nothing when they are loaded.
+
+The server computes the same fields from the replies that it accepted, to the last bit, and so has a copy of them. Where
+the model is at the server (Scaffold), a client's fields follow from its round alone. Where each client has its own
+model (ST-GT), they also need what was mixed, which the client receives with its next message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from logging import WARNING
+from pathlib import Path
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.common.logger import log
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from stgt._internal.files import write_atomically
+from stgt.algorithms import Algorithm, Local
+from stgt.algorithms.calls import begin, hear, readable
+from stgt.algorithms.declare import VECTORS
+from stgt.flower.methods import client_fields, server_only_fields, to_json
+from stgt.flower.protocol import (
+    QUIET,
+    UNTRAINED,
+    Arrays,
+    Reply,
+    View,
+    digest,
+    flatten,
+    from_record,
+    to_record,
+    unflatten,
+    view_from_records,
+    view_to_records,
+)
+
+NO_REPLY = ""  # in the place of a hash: no reply was accepted yet
+BEFORE, PENDING, STATE_NOTE = "stgt.before.", "stgt.pending.", "stgt.client_state"
+UNTRAINED_RECORD, UNTRAINED_NOTE = f"stgt.{UNTRAINED}", f"stgt.{UNTRAINED}.note"
+FILE_NOTE = "note"
+
+
+# -- one round of one parameter ----------------------------------------------------------------------------------------
+
+
+class NotReceived:
+    """Stands for a mixed value that a client has not received when its round ends, and for any result that uses it."""
+
+    __array_ufunc__ = None  # NumPy leaves the arithmetic to this class
+
+    def _itself(self, *_: object) -> NotReceived:
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _itself
+    __pow__ = __lt__ = __gt__ = __le__ = __ge__ = _itself
+
+
+def state_from_view(algorithm: Algorithm, view: View, name: str) -> Arrays:
+    """The state of one parameter as the view has it; fields that the view lacks have their initial value."""
+    initial = begin(algorithm, view["x"][name])
+    return initial | {field: view[field][name] for field in initial if field in view}
+
+
+def next_client_state(
+    algorithm: Algorithm, state: Mapping[str, np.ndarray], local: Local, mixed: Mapping[str, np.ndarray] | None
+) -> Arrays:
+    """A client's fields of one parameter after its round; `mixed` is needed where the model is not at the server."""
+    if algorithm.held:  # the client has gone when the mixture is there, so its fields cannot depend on it
+        unknown = {field: NotReceived() for field in server_only_fields(algorithm)}
+        pending = {sent.name: NotReceived() for sent in algorithm.exchanges}
+        after = hear(algorithm, readable(algorithm, {**state, **unknown}), local, pending)
+    else:
+        after = hear(algorithm, readable(algorithm, state), local, mixed or {})
+    found = {field: after[field] for field in client_fields(algorithm)}
+    if any(isinstance(value, NotReceived) for value in found.values()):
+        raise ValueError(
+            f"{algorithm.label} computes a client's field from what was mixed, which a client does not receive in the "
+            "same round when the model is at the server: keep the field at the server, or compute it from the client's "
+            "own round."
+        )
+    return found
+
+
+# -- the client's fields -----------------------------------------------------------------------------------------------
+
+
+class ClientState:
+    """A client's fields before its last round, and what is needed to compute them after it.
+
+    A round's change is pending until the server confirms that it accepted the reply. It does so with its next message,
+    which has the hash of the last accepted reply. So a reply that was lost, late or refused changes nothing. A client
+    whose context is gone, or that gets an old message after a newer one, finds neither hash. It reports that, and the
+    server sends its copy of the client's fields.
+
+    Args:
+        records: of Flower's context.
+        algorithm: the method.
+        view: what the server sent.
+        model: the fingerprint of the server's model.
+        partition: the client's number.
+        state_dir: folder for a copy on disk.
+    """
+
+    def __init__(
+        self,
+        records: RecordDict,
+        algorithm: Algorithm,
+        view: View,
+        model: str,
+        partition: int,
+        state_dir: Path | str | None,
+    ):
+        self.records, self.algorithm, self.view = records, algorithm, view
+        self.fields = client_fields(algorithm)
+        self.run = {"model": model, "algorithm": to_json(algorithm)}
+        self.path = None if state_dir is None else Path(state_dir) / f"partition-{partition}.safetensors"
+        self.state: View = {}
+        self.accepted = NO_REPLY
+
+    def restore(self, accepted: str, server_copy: View) -> bool:
+        """Brings the fields to where the server has them; False if they are lost.
+
+        Args:
+            accepted: the hash of this client's last accepted reply.
+            server_copy: the server's copy of them, if it sent that.
+        """
+        self.accepted = accepted
+        if not self.fields or accepted == NO_REPLY:
+            return True
+        if server_copy:
+            self.state = server_copy
+            return True
+        if self._restore_from_context():
+            return True
+        return self.path is not None and self._read_file(self.path) and self._restore_from_context()
+
+    def _restore_from_context(self) -> bool:
+        note = self.records.config_records.get(STATE_NOTE)
+        if note is None:
+            return False
+        for key, value in self.run.items():
+            if note[key] != value:
+                raise ValueError(
+                    f"the client has the state of another {key}: start a new run, and use another state_dir."
+                )
+        if self.accepted not in (note["before"], note["pending"]):
+            return False
+        self.state = view_from_records(self.records, BEFORE)
+        if note["pending"] == self.accepted:
+            self.state = self._after_round(view_from_records(self.records, PENDING))
+        return True
+
+    @QUIET
+    def store(self, reply: Reply, r: int, participation: float) -> None:
+        """Stores the fields that this round began with, and what is needed to compute those after it."""
+        if not self.fields:
+            return
+        stored: View = {}
+        algorithm = self.algorithm
+        for name in reply.end:
+            state = self.of_parameter(name)
+            local = reply.local(algorithm, state["x"], name, r, participation)
+            if algorithm.held:
+                later = next_client_state(algorithm, state, local, None)
+            else:  # the result depends on the mixture
+                later = {part: np.asarray(getattr(local, part)) for part in sorted(algorithm.reads)}
+            for field, value in later.items():
+                stored.setdefault(PENDING + field, {})[name] = value
+            for field in self.fields:
+                stored.setdefault(BEFORE + field, {})[name] = state[field]
+        note = {**self.run, "before": self.accepted, "pending": reply.chained_hash(self.accepted, r)}
+        self.records.update({**view_to_records(stored, ""), STATE_NOTE: ConfigRecord({**note})})
+        if self.path is not None:
+            save_arrays(self.path, flatten(stored), json.dumps(note))
+
+    def of_parameter(self, name: str) -> Arrays:
+        """One parameter's whole state when the round begins."""
+        client_state = {field: arrays[name] for field, arrays in self.state.items()}
+        return state_from_view(self.algorithm, self.view, name) | client_state
+
+    def _after_round(self, pending: View) -> View:
+        """The fields after the round whose reply was accepted."""
+        if self.algorithm.held:
+            return pending
+        after: View = {field: {} for field in self.fields}
+        for name in self.state[self.fields[0]]:
+            state = {field: arrays[name] for field, arrays in self.state.items()}
+            mixed = {field: arrays[name] for field, arrays in self.view.items()}
+            parts = {part: arrays[name] for part, arrays in pending.items()}
+            parts = {part: array if part in VECTORS else array.item() for part, array in parts.items()}
+            state |= {"x": parts["start"]} if "start" in parts else {}
+            local = Local(self.algorithm.label, self.algorithm.reads, **parts)
+            for field, value in next_client_state(self.algorithm, state, local, mixed).items():
+                after[field][name] = value
+        return after
+
+    def _read_file(self, path: Path) -> bool:
+        """Brings the file's content into the context; False if it is missing or damaged."""
+        found = read_or_warn(path)
+        if found is None:
+            return False
+        arrays, note = found
+        self.records.update({**view_to_records(unflatten(arrays), ""), STATE_NOTE: ConfigRecord(json.loads(note))})
+        return True
+
+
+# -- the arrays that are not trained -----------------------------------------------------------------------------------
+
+
+class UntrainedArrays:
+    """Buffers and frozen parameters. They are sent when they have changed, and the client keeps them between rounds.
+
+    Args:
+        records: of Flower's context.
+        partition: the client's number.
+        state_dir: folder for a copy on disk.
+    """
+
+    def __init__(self, records: RecordDict, partition: int, state_dir: Path | str | None):
+        self.records = records
+        self.path = None if state_dir is None else Path(state_dir) / f"partition-{partition}.{UNTRAINED}.safetensors"
+
+    def complete(self, content: RecordDict, wanted: str) -> Arrays | None:
+        """All of them: those that were sent and those that are stored; None if these are not what the server has.
+
+        Args:
+            content: of the server's message.
+            wanted: the digest of all of them; "" if there are none, or if they came with the model.
+        """
+        if not wanted:
+            return {}
+        sent = from_record(content.array_records.get(UNTRAINED, ArrayRecord()))
+        if not sent and self._stored_digest() == wanted:
+            return self._in_context()
+        for stored in (dict, self._in_context, self._on_disk):
+            arrays = {**stored(), **sent}
+            if digest(arrays) == wanted:
+                return arrays
+        return None
+
+    def store(self, arrays: Arrays, known_digest: str) -> str:
+        """Stores all of them, so that they need not be sent again, and returns their digest.
+
+        Args:
+            arrays: all of them.
+            known_digest: their digest, or "" if it is to be computed.
+        """
+        found = known_digest or digest(arrays)
+        if arrays and found != self._stored_digest():
+            self.records[UNTRAINED_RECORD] = to_record(arrays)
+            self.records[UNTRAINED_NOTE] = ConfigRecord({"digest": found})
+            if self.path is not None:
+                save_arrays(self.path, arrays, "")
+        return found
+
+    def _stored_digest(self) -> str:
+        return str(self.records.config_records.get(UNTRAINED_NOTE, {}).get("digest", ""))
+
+    def _in_context(self) -> Arrays:
+        return from_record(self.records.array_records[UNTRAINED_RECORD]) if UNTRAINED_RECORD in self.records else {}
+
+    def _on_disk(self) -> Arrays:
+        found = None if self.path is None else read_or_warn(self.path)
+        return {} if found is None else found[0]
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def save_arrays(path: Path, arrays: Mapping[str, np.ndarray], note: str) -> Path:
+    """Writes named arrays and a note to a file: whole or not at all, durable, readable by its owner only."""
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    return write_atomically(
+        path, lambda file: save_file(contiguous, str(file), {FILE_NOTE: note}), durable=True, private=True
+    )
+
+
+def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], str]:
+    """The arrays and the note; a ValueError if the file is damaged."""
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()[FILE_NOTE]  # noqa: SIM118
+    except (OSError, SafetensorError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read ({error}): remove it to start anew, or restore a copy.") from None
+
+
+def read_or_warn(path: Path) -> tuple[dict[str, np.ndarray], str] | None:
+    """The arrays and the note; None if there is no such file or, with a warning, if it is damaged."""
+    if not path.exists():
+        return None
+    try:
+        return load_arrays(path)
+    except ValueError as error:
+        log(WARNING, "%s", error)
+        return None

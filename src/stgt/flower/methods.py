@@ -1,0 +1,129 @@
+"""Which methods run on a server with clients, the fields of their state on each side, and a method as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from stgt._internal.registry import ALGORITHMS
+from stgt.algorithms import Algorithm, Local, OuterStep
+from stgt.algorithms.calls import hear, readable, serve
+from stgt.algorithms.declare import VECTORS, Fields
+from stgt.simulator.instance import check_algorithm_object, check_fit
+from stgt.study.spec import algorithm_of
+from stgt.topology import Topology
+from stgt.topology.structure import Sampled
+
+SERVER_INPUTS = frozenset({"start", "end", "direction", "gamma", "round", "participation"})  # of a client's `Local`
+
+
+def check_supported(algorithm: Algorithm, topology: Topology) -> None:
+    """A ValueError unless the server can compute every message of the method from a client's last model alone.
+
+    The message may read what the server has of a round, and of the state x and the server's fields. x and the server's
+    fields must become what was mixed, or what the method's own `serve` computes from that. What the message reads of
+    the state is checked when it is read; the rest is declared, or tried here.
+    """
+    check_algorithm_object(algorithm, "stgt.ScaffoldPlus(tau=10)")
+    ALGORITHMS.name_of(type(algorithm))  # a client finds it by its name
+    if not isinstance(topology, Topology) or not isinstance(topology.structure, Sampled):
+        raise ValueError(f"topology={topology}: Flower has a server; give stgt.topology.server(n, sampled=s).")
+    if algorithm.gamma is not None:
+        raise ValueError(f"gamma={algorithm.gamma}: leave it out of {algorithm.label}, it is the clients' lr.")
+    if isinstance(algorithm, OuterStep) and "x" not in algorithm.held:
+        raise ValueError(
+            f"{algorithm.label}: the server makes the outer step, on one model with one "
+            f"{' and one '.join(algorithm.remembers)}, and {algorithm.inner.label} keeps a model at each client: wrap "
+            f"a method whose model is at the server, as {type(algorithm).__name__}(ScaffoldPlus(tau=20)) does, or use "
+            "DiLoCo."
+        )
+    unsupported = _unsupported(algorithm)
+    if unsupported:
+        raise ValueError(
+            f"{algorithm.label} as given needs more than one model from a client each round ({unsupported}): use "
+            "ScaffoldPlus, Scaffold (option II, no warm start), FedAvg, FedProx, FedDyn, DiLoCo, STGT, LED or "
+            "DPSGD(atc=True)."
+        )
+    check_fit(algorithm, topology)
+    if _has_server_step(algorithm):
+        _check_serve(algorithm, topology.participation)
+
+
+def _unsupported(algorithm: Algorithm) -> str:
+    """What the server cannot compute; "" if there is nothing."""
+    replaced = {sent.name for sent in algorithm.exchanges if sent.replaces}
+    found = [f"it reads {name!r} of a round" for name in sorted(algorithm.reads - SERVER_INPUTS)]
+    found += ["it needs the gradient at the start"] if algorithm.starts_warm else []
+    found += ["it communicates at random"] if algorithm.coin else []
+    found += ["it exchanges twice"] if algorithm.exchanges_again else []
+    found += ["it mixes more than once"] if algorithm.gossips > 1 else []
+    found += ["it is made of an oracle"] if algorithm.oracle is not None else []
+    replaced |= set(algorithm.held) if _has_server_step(algorithm) else set()
+    found += [f"{name} is not declared by replaces=True" for name in ("x", *algorithm.held) if name not in replaced]
+    return found[0] if found else ""
+
+
+def _has_server_step(algorithm: Algorithm) -> bool:
+    """Does the server do more with the mixed values than to store them?"""
+    return "x" in algorithm.held and type(algorithm).serve is not Algorithm.serve
+
+
+def _check_serve(algorithm: Algorithm, participation: float) -> None:
+    """A ValueError unless `serve` and `merge` give the same server fields, tried on random numbers, and the local
+    steps do not read fields that are not sent."""
+    draws = np.random.default_rng(0)
+    state = {name: draws.uniform(1, 2, 4) for name in algorithm.state_fields}
+    vectors = {name: draws.uniform(1, 2, 4) for name in VECTORS}
+    parts = {"gamma": 0.1, "round": 0, "participation": participation, **vectors}
+    local = Local(algorithm.label, algorithm.reads, **{**parts, "start": state["x"]})
+    mixed = {sent.name: draws.uniform(1, 2, 4) for sent in algorithm.exchanges}
+    merged, served = hear(algorithm, readable(algorithm, state), local, mixed), serve(algorithm, state, mixed)
+    for name in algorithm.held:
+        if not np.allclose(merged[name], served[name], rtol=1e-9, atol=0):
+            raise ValueError(
+                f"{algorithm.label}'s serve and merge make different things of {name!r}, given the same mixture: "
+                "write both alike."
+            )
+    hidden = server_only_fields(algorithm)
+    sent = {name: value for name, value in readable(algorithm, state).items() if name not in hidden}
+    algorithm.correction(
+        Fields(
+            sent,
+            algorithm.label,
+            lambda name: f"state[{name!r}] in its local steps, which the server keeps and does not send: exchange it",
+        ),
+        state["x"],
+    )
+
+
+def server_only_fields(algorithm: Algorithm) -> list[str]:
+    """The server's fields that no message contains, such as outer momentum: they are not sent."""
+    exchanged = {sent.name for sent in algorithm.exchanges}
+    return [name for name in algorithm.held if name not in exchanged]
+
+
+def client_fields(algorithm: Algorithm) -> list[str]:
+    """The fields of the state that live at a client, beside the model, which it gets from the server."""
+    return [field for field in algorithm.state_fields if field != "x" and field not in algorithm.held]
+
+
+def to_json(algorithm: Algorithm) -> str:
+    """The method's name and arguments, and the same of a method that it wraps."""
+
+    def table(one: Algorithm) -> dict[str, Any]:
+        given = {each.name: getattr(one, each.name) for each in fields(one) if each.init}
+        return {"name": ALGORITHMS.name_of(type(one)), **given}
+
+    return json.dumps(table(algorithm), sort_keys=True, default=table)
+
+
+def from_json(text: str) -> Algorithm:
+    """The method that `to_json` wrote, if this process has registered it: a server cannot name other code."""
+
+    def find(name: str, table: str) -> Any:
+        return ALGORITHMS.find(name, f"the server's {table}", installed=False)
+
+    return algorithm_of(json.loads(text), find)

@@ -1,0 +1,210 @@
+"""The clients that are connected, and the context of a run: whom the server called and what came back.
+
+Clients are identified by their partition, as Flower gives them other node ids in every run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from logging import INFO, WARNING
+from typing import Any, TypeVar
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+from stgt.flower.protocol import (
+    CONFIG,
+    HEADER,
+    NO_NODE,
+    REMEDY,
+    BadReply,
+    Crashed,
+    is_unavailable,
+    read_examples,
+    read_partition,
+)
+from stgt.flower.result import Absence
+
+Config = Callable[[int, int], Mapping[str, Any]]  # of a round and a partition
+Value = TypeVar("Value")
+
+
+class ClientRegistry:
+    """The partition of each connected node.
+
+    Args:
+        partitions: n, the number of clients in all.
+        min_clients: how many must be connected.
+        wait: seconds to wait for that many.
+        timeout: seconds to wait for a new node's partition, if less.
+        count_config: the clients' config, if they are asked for their numbers of examples.
+        need_all_examples: must the numbers of all clients be there before a round begins?
+    """
+
+    def __init__(
+        self,
+        partitions: int,
+        min_clients: int,
+        wait: float,
+        timeout: float,
+        count_config: Config | None,
+        need_all_examples: bool,
+    ):
+        self.partitions, self.min_clients, self.wait, self.count_config = partitions, min_clients, wait, count_config
+        self.need_all_examples, self.query_timeout = need_all_examples, min(wait, timeout)
+        self.examples: dict[int, int] = {}  # by partition
+        self._partition_of: dict[int, int] = {}  # by node
+        self._failures: dict[int, int] = {}  # of each unidentified node: how often it was asked in vain
+        self._calls = 0
+
+    @property
+    def missing_examples(self) -> list[int]:
+        """The partitions whose number of examples is needed and missing."""
+        return [one for one in range(self.partitions) if one not in self.examples] if self.need_all_examples else []
+
+    def connected(self, grid: Grid, r: int) -> dict[int, int]:
+        """The node of each connected partition in round r; waits until there are enough.
+
+        A node that gave no partition is asked again while there are too few without it, else after 2, 4, 8, … rounds.
+        A client's error ends the wait only before the first round, when it is likely to occur at all clients.
+        """
+        deadline = time.monotonic() + self.wait
+        self._calls += 1
+        while True:
+            nodes = set(grid.get_node_ids())
+            if not self._partition_of.keys() <= nodes:  # a partition is free again, which another node may have claimed
+                self._partition_of = {node: one for node, one in self._partition_of.items() if node in nodes}
+                self._failures = {}
+            enough = len(self._partition_of) >= self.min_clients and not self.missing_examples
+            skipped = {node for node, times in self._failures.items() if enough and self._calls % 2**times}
+            errors = self._identify(grid, nodes - set(self._partition_of) - skipped, r)
+            missing, count = self.missing_examples, len(self._partition_of)
+            if count >= self.min_clients and not missing:
+                return {partition: node for node, partition in self._partition_of.items()}
+            needed = self.partitions if missing else self.min_clients
+            hopeless = errors and len(nodes) >= needed and self._calls == 1
+            if hopeless or time.monotonic() > deadline:
+                reason = errors[0] if errors else "give --node-config 'partition-id=…' and start more SuperNodes."
+                shortage = f"{count} of at least {self.min_clients} clients are connected"
+                if missing:
+                    shortage = (
+                        f'weights="num_examples" needs the number of examples of all {self.partitions} clients before '
+                        f"the first round, and that of {', '.join(map(str, missing))} is missing"
+                    )
+                raise ValueError(f"{shortage}: {reason}")
+            log(INFO, "waiting for clients: %d of at least %d are connected", count, needed)
+            time.sleep(1.0)
+
+    def forget(self, node: int) -> None:
+        """The node is asked for its partition again before it is called."""
+        self._partition_of.pop(node, None)
+
+    def _identify(self, grid: Grid, nodes: set[int], r: int) -> list[str]:
+        """Asks new nodes for their partition and, if needed, for their number of examples. Returns the errors.
+
+        A partition belongs to the node that came first for as long as Flower counts that as connected, which is a
+        minute after its death at most. A second node that claims it is refused.
+        """
+        errors: list[str] = []
+        for message in self._query(grid, {node: RecordDict({HEADER: ConfigRecord()}) for node in nodes}):
+            node = message.metadata.src_node_id
+            try:
+                partition = read_partition(message, self.partitions)
+                holder = next((other for other, one in self._partition_of.items() if one == partition), None)
+                if holder is not None:
+                    raise BadReply(
+                        f"node {node} claims partition-id={partition}, which node {holder} has: it is refused while "
+                        "that one is connected; give each SuperNode a partition-id of its own."
+                    )
+                self._partition_of[node] = partition
+            except BadReply as error:
+                errors.append(_warn(error))
+        if self.count_config is not None:
+            identified = {node: self._partition_of[node] for node in nodes & self._partition_of.keys()}
+            errors += self._ask_examples(grid, identified, self.count_config, r)
+        self._failures |= {node: self._failures.get(node, 0) + 1 for node in nodes - set(self._partition_of)}
+        return errors
+
+    def _ask_examples(self, grid: Grid, nodes: dict[int, int], config: Config, r: int) -> list[str]:
+        """Asks nodes, whose partitions are given, for their numbers of examples; a node without one is forgotten."""
+        contents = {
+            node: RecordDict({HEADER: ConfigRecord({"count": True}), CONFIG: ConfigRecord(dict(config(r, partition)))})
+            for node, partition in nodes.items()
+        }
+        errors: list[str] = []
+        counted = set()
+        for message in self._query(grid, contents):
+            node = message.metadata.src_node_id
+            try:
+                self.examples[nodes[node]] = read_examples(message, nodes[node])
+                counted.add(node)
+            except BadReply as error:
+                errors.append(_warn(error))
+        for node in nodes.keys() - counted:
+            self.forget(node)
+        return errors
+
+    def _query(self, grid: Grid, contents: Mapping[int, RecordDict]) -> Iterable[Message]:
+        timeout = self.query_timeout
+        messages = [
+            Message(content=contents[node], message_type=MessageType.QUERY, dst_node_id=node, ttl=timeout)
+            for node in sorted(contents)
+        ]
+        return grid.send_and_receive(messages, timeout=timeout) if messages else []
+
+
+def _warn(error: BadReply) -> str:
+    text = f"{error}; {REMEDY}." if isinstance(error, Crashed) else str(error)
+    log(WARNING, "%s", text)
+    return text
+
+
+class RunContext:
+    """What the server needs from `start` to the end of a run and does not save.
+
+    Args:
+        grid: Flower's.
+        registry: the connected clients.
+        rounds: how many there are in all.
+        timeout: seconds that a client has for its reply.
+        mean_examples: the mean number of examples of all clients, which has the weight 1; 0 if it is not known yet.
+    """
+
+    def __init__(self, grid: Grid, registry: ClientRegistry, rounds: int, timeout: float, mean_examples: float):
+        self.grid, self.registry, self.rounds, self.timeout = grid, registry, rounds, timeout
+        self.mean_examples = mean_examples
+        self.config: Mapping[str, Any] = {}  # the train_config
+        self.called: dict[int, int] = {}  # the partition of each node that was sent a message
+        self.failed_rounds = 0  # rounds in a row that do not count
+        self.unevaluated_rounds = 0  # rounds in a row in which no client evaluated
+        self.round_began = 0.0  # by the clock
+        self.largest_message = 0  # bytes, of the round's messages to a client
+
+    def read_replies(
+        self, replies: Iterable[Message], read: Callable[[Message, int], Value]
+    ) -> tuple[dict[int, Value], list[Absence]]:
+        """The replies of the called clients, by partition, and the clients without a usable reply, with the reason.
+
+        Args:
+            replies: the messages that came.
+            read: reads a message of a partition, or raises a BadReply.
+        """
+        messages = {message.metadata.src_node_id: message for message in replies}
+        found: dict[int, Value] = {}
+        absent: list[Absence] = []
+        connected: set[int] | None = None
+        for node, partition in sorted(self.called.items(), key=lambda pair: pair[1]):
+            message = messages.get(node)
+            if message is None or is_unavailable(message):
+                connected = set(self.grid.get_node_ids()) if connected is None else connected
+                gone = node not in connected or (message is not None and message.error.code == NO_NODE)
+                detail = "it is no longer connected." if gone else f"no reply within {self.timeout:g} s."
+                absent.append(Absence(partition, "gone" if gone else "late", detail))
+                continue
+            try:
+                found[partition] = read(message, partition)
+            except BadReply as error:
+                absent.append(Absence(partition, error.reason, str(error)))
+        return found, absent
