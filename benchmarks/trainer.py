@@ -43,7 +43,7 @@ def wrapped(model: nn.Module, topology: stgt.topology.Topology | str) -> stgt.to
     """ST-GT with plain SGD that exchanges only when it is told to; gradients that stay."""
     fill(model)
     sgd = torch.optim.SGD(model.parameters(), lr=1e-6)
-    return stgt.torch.DistributedOptimizer(sgd, stgt.STGT(tau=1 << 40), topology, buffers="none")
+    return stgt.torch.DistributedOptimizer(sgd, stgt.STGT(tau=1 << 40), topology, model=model, buffers="none")
 
 
 def fill(model: nn.Module) -> None:

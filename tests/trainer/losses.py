@@ -61,7 +61,7 @@ def main(place: str, victim: str, event: str, folder: str, timeout: str) -> None
         init(timeout=float(timeout))
         model = torch.nn.Linear(4, 2)
         sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-        opt = DistributedOptimizer(sgd, stgt.STGT(tau=2), "complete", chunk=4)
+        opt = DistributedOptimizer(sgd, stgt.STGT(tau=2), "complete", model=model, chunk=4)
         while opt.round < 4:
             opt.zero_grad()
             model(torch.ones(1, 4)).sum().backward()

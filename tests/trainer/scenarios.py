@@ -112,7 +112,11 @@ def resumable_training(rounds: int) -> list[float]:
     rank, nodes = dist.get_rank(), dist.get_world_size()
     made, model = problem(nodes), Linear(torch.float64)
     opt = DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5), stgt.STGT(tau=3), "exponential", chunk=20
+        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5),
+        stgt.STGT(tau=3),
+        "exponential",
+        model=model,
+        chunk=20,
     )
     sampler = ClockSampler(int(made.counts[rank]), 2)
     while opt.round < rounds:

@@ -24,7 +24,7 @@ def test_buffers_are_what_cost_says(alone, name):
     algorithm, expected = METHODS[name]
     assert algorithm.cost().buffers == expected
     model = Quadratic()
-    opt = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), algorithm, "complete")
+    opt = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), algorithm, "complete", model=model)
     for block in opt.blocks:
         kept = [block.x, *block.state.values(), block.first, block.total]
         storages = {one.untyped_storage().data_ptr() for one in kept if one is not None}

@@ -96,7 +96,7 @@ def test_a_damaged_one_does_not_count_as_kept(tmp_path):
 def started(**options):
     model = Quadratic()
     base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    return model, DistributedOptimizer(base, stgt.STGT(tau=3), "complete", **options)
+    return model, DistributedOptimizer(base, stgt.STGT(tau=3), "complete", model=model, **options)
 
 
 def walk(model, opt, steps):

@@ -51,7 +51,7 @@ def made(
 ) -> tuple[Model, DistributedOptimizer]:
     model = model or Model()
     sgd = torch.optim.SGD(model.parameters(), lr=lr)
-    return model, DistributedOptimizer(sgd, algorithm or stgt.STGT(tau=2), graph, chunk=16, **options)
+    return model, DistributedOptimizer(sgd, algorithm or stgt.STGT(tau=2), graph, model=model, chunk=16, **options)
 
 
 def step(model: Model, opt: DistributedOptimizer, factor: float = 1.0) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from stgt._internal.checks import check_flag
@@ -20,6 +23,48 @@ from stgt.torch.finite import name_of
 
 if TYPE_CHECKING:
     from stgt.torch.optimizer import DistributedOptimizer
+
+REQUIRED: Any = ...  # the default of model=, which tells "left out" from None
+_ddp_models: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # each DDP made since this module was imported
+
+
+def _record_ddp(module: nn.Module, name: str, submodule: nn.Module | None) -> None:
+    if isinstance(module, DistributedDataParallel):
+        _ddp_models.add(module)
+
+
+# A wrapper leaves no trace in the model that it wraps, so each one is recorded when it registers that model.
+register_module_module_registration_hook(_record_ddp)
+
+
+def check_model(model: Any, parameters: Iterable[Tensor]) -> nn.Module | None:
+    """The model; a ValueError if it is missing, lacks some of the parameters, or is wrapped in DDP."""
+    refuse_ddp(parameters)
+    if model is REQUIRED:
+        raise ValueError(
+            "model= is missing: give the torch.nn.Module that is trained, or model=None for tensors of no module."
+        )
+    if model is None:
+        return None
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model={model!r}: give the torch.nn.Module that is trained.")
+    trained, held = ({id(parameter) for parameter in some} for some in (parameters, model.parameters()))
+    if not trained <= held:
+        raise ValueError(
+            f"{len(trained - held)} of the optimiser's {len(trained)} parameters are not in model: give the module "
+            "that holds all of them, such as torch.nn.ModuleList([encoder, decoder])."
+        )
+    return model
+
+
+def refuse_ddp(parameters: Iterable[Tensor]) -> None:
+    """A ValueError if a model with some of these parameters is wrapped in DistributedDataParallel."""
+    trained = {id(parameter) for parameter in parameters}
+    if any(id(parameter) in trained for model in _ddp_models for parameter in model.parameters()):
+        raise ValueError(
+            "the model is wrapped in DistributedDataParallel, which averages the gradients at every step: train the "
+            "plain model (model.module), the exchange is the optimiser's."
+        )
 
 
 def check_optimizer(optimizer: Any) -> None:

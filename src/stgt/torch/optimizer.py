@@ -30,7 +30,6 @@ from stgt.torch.flat import make_blocks, parts_of, wide
 from stgt.torch.group import Group, end_groups
 from stgt.torch.local import Chunk, Steps
 from stgt.torch.rates import SameRate
-from stgt.torch.root import model_of, refuse_wrapped
 from stgt.torch.routes import Schedule
 from stgt.torch.watch import LostNodeError
 from stgt.torch.world import watch
@@ -50,8 +49,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         optimizer: any torch optimiser of the model's parameters; its lr is the algorithm's gamma.
         algorithm: such as `stgt.STGT(tau=25)`, without gamma. tau may differ between nodes if it does not divide by it.
         topology: who hears whom: a `Topology` of as many nodes as there are processes, or a constructor's name.
-        model: whose buffers and frozen parameters are looked after. May be left out where the parameters are all of
-            one module that is part of no other.
+        model: the module that holds all parameters of the optimiser; its buffers and frozen parameters are shared too.
+            Required; None for tensors that belong to no module.
         buffers: "average", "local" or "none"; see `Buffers`.
         seed: of a random topology and of ProxSkip's coin; the same on all nodes.
         message_dtype: None, "float16" or "bfloat16": the precision that messages travel in.
@@ -71,7 +70,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         algorithm: Algorithm,
         topology: Topology | str,
         *,
-        model: nn.Module | None = None,
+        model: nn.Module | None = fit.REQUIRED,
         buffers: str = "average",
         seed: int = 0,
         message_dtype: str | None = None,
@@ -97,7 +96,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         super().__init__(parameters, optimizer.defaults)
         self.base = optimizer
         self.param_groups, self.state = optimizer.param_groups, optimizer.state
-        self.buffers = Buffers(model_of(parameters, model), buffers)
+        self.buffers = Buffers(fit.check_model(model, parameters), buffers)
         fit.check_tensors(self, parameters)
         self.blocks = make_blocks(self.param_groups)
         self._lengths = [len(group["params"]) for group in self.param_groups]
@@ -164,7 +163,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._steps.check_round()
             finite.guard(self)
         if self.round == 0:
-            refuse_wrapped(slot.parameter for block in self.blocks for slot in block.slots)
+            fit.refuse_ddp(slot.parameter for block in self.blocks for slot in block.slots)
         self.buffers.settle(self._agree_on_buffers)
         try:
             self._talk()
