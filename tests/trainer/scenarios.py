@@ -95,13 +95,13 @@ def train(
 def report(opt: DistributedOptimizer, model: Linear) -> dict:
     """The node's state in the order of the model's parameters."""
     found = {"x": model.vector().tolist()}
-    for field in opt.blocks[0].state:
+    for field in opt.buckets[0].state:
         if field == "x":
             continue
         values = {}
-        for block in opt.blocks:
-            for slot in block.slots:
-                view = torch.as_strided(block.state[field], slot.shape, slot.strides, slot.offset)
+        for bucket in opt.buckets:
+            for slot in bucket.slots:
+                view = torch.as_strided(bucket.state[field], slot.shape, slot.strides, slot.offset)
                 values[id(slot.parameter)] = view.reshape(-1)
         found[field] = torch.cat([values[id(one)] for one in (model.a, model.b, model.c)]).tolist()
     return {"state": found}

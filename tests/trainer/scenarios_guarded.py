@@ -62,7 +62,7 @@ def several_buffers(policy: str, rounds: int = 4):
     with opt.averaged():
         inside = {name: buffer.double().flatten().tolist() for name, buffer in model.named_buffers()}
     logging.getLogger("stgt").removeHandler(listener)
-    size = sum(block.size for block in opt.blocks)
+    size = sum(bucket.size for bucket in opt.buckets)
     return {"after": after, "inside": inside, "told": told, "bytes": opt.metrics()["bytes_sent"], "size": size}
 
 

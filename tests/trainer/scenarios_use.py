@@ -68,15 +68,15 @@ def method(name: str, tau: int) -> stgt.Algorithm:
 def gather(opt: DistributedOptimizer, field: str) -> list[float]:
     """A field of the state without the gaps between the parameters."""
     found = []
-    for block in opt.blocks:
-        for slot in block.slots:
-            value = block.x if field == "x" else block.state[field]
+    for bucket in opt.buckets:
+        for slot in bucket.slots:
+            value = bucket.x if field == "x" else bucket.state[field]
             found += torch.as_strided(value, slot.shape, slot.strides, slot.offset).reshape(-1).tolist()
     return found
 
 
 def outcome(opt: DistributedOptimizer) -> dict:
-    return {name: gather(opt, name) for name in opt.blocks[0].state}
+    return {name: gather(opt, name) for name in opt.buckets[0].state}
 
 
 def quadratic(
@@ -163,8 +163,8 @@ def precisions(dtype: str, bases: list[str], rounds: int, lr: float):
             opt.zero_grad()
             (a * x.square() / 2 - b * x).sum().backward()
             opt.step()
-        (block,) = opt.blocks
-        conserved = opt.algorithm.conserved(block.state, 1.0)[: len(a)]
+        (bucket,) = opt.buckets
+        conserved = opt.algorithm.conserved(bucket.state, 1.0)[: len(a)]
         found[f"{base} {name}"] = {"x": x.tolist(), "conserved": conserved.tolist()}
     return found
 
@@ -261,10 +261,10 @@ def measured(name: str, graph: str, base: str, rounds: int, tau: int, chunk: int
     found = opt.metrics()
     if writer is not None:
         writer.close()
-    fields = ("x", *(name for name in opt.blocks[0].state if name != "x"))
+    fields = ("x", *(name for name in opt.buckets[0].state if name != "x"))
     return {
         "metrics": found, "state": {field: gather(opt, field) for field in fields}, "gradient": gradient,
-        "active": active, "moved": moved, "sizes": [block.size for block in opt.blocks],
+        "active": active, "moved": moved, "sizes": [bucket.size for bucket in opt.buckets],
     }  # fmt: skip
 
 

@@ -17,9 +17,9 @@ from stgt._internal.checks import check_count
 from stgt.algorithms import Algorithm
 from stgt.flower.memory import Memory
 from stgt.flower.reply import Arrays, Crashed, Reply, differs
-from stgt.torch.fit import check_divided, is_plain
-from stgt.torch.flat import Block, make_blocks
-from stgt.torch.local import Steps
+from stgt.torch.buckets import Bucket, make_buckets
+from stgt.torch.local_steps import LocalSteps
+from stgt.torch.validate import check_divided, is_plain
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Worker:
         self.trained, self.tied = _trained(task)
         load(self.model, sent, self.tied, self.trained)
         self.names = {id(value): name for name, value in self.model.named_parameters()}
-        self.blocks = make_blocks(self.optimizer.param_groups)
+        self.blocks = make_buckets(self.optimizer.param_groups)
         check_divided(self.algorithm, self.optimizer)
         self.plain = is_plain(self.optimizer)
         if scale is not None and not isinstance(self.optimizer, torch.optim.SGD):
@@ -83,7 +83,7 @@ class Worker:
                 f'weights="num_examples" multiplies the loss, which {type(self.optimizer).__name__} divides out again: '
                 'use SGD, with momentum or without, or weights="equal".'
             )
-        self.steps = Steps(self.algorithm, self.blocks, self.plain)
+        self.steps = LocalSteps(self.algorithm, self.blocks, self.plain)
         self.unknown = {name: value for name, value in self._buffers().items() if name not in sent}
 
     @property
@@ -149,7 +149,7 @@ class Worker:
         for block in self.blocks:
             for name, place in self._places(block):
                 end[name] = place(block.x).detach().cpu().numpy().copy()
-                travelled[name] = block.travelled
+                travelled[name] = block.lr_sum
                 if block.total is not None:
                     direction[name] = (place(block.total) / self.taken).to(block.x.dtype).cpu().numpy()
         buffers = self._buffers()
@@ -167,7 +167,7 @@ class Worker:
         named, held = self.model.state_dict(keep_vars=True), self.model.named_buffers(remove_duplicate=False)
         return {name: value.detach().cpu().numpy().copy() for name, value in held if name in named}
 
-    def _places(self, block: Block) -> Iterable[tuple[str, Callable[[Tensor], Tensor]]]:
+    def _places(self, block: Bucket) -> Iterable[tuple[str, Callable[[Tensor], Tensor]]]:
         """The name of each parameter of a block, and how to look at its place in a flat buffer."""
         for slot in block.slots:
 
