@@ -1,6 +1,6 @@
 """Your own model over several processes: torchrun --nproc-per-node 4 examples/own_model.py
 
-Four sites hold different classes of a toy problem; each talks to its neighbours after every 10th step.
+Four sites hold different classes of a toy problem; each communicates with its neighbours after every 10th step.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """The failure detector: notices when a node is lost, or when nodes wait for one another.
 
 Each process runs two threads. The store thread publishes a status once a second (how far the training is, what it
-waits for, where in the script it stands) and reads those of the others. A node is lost if it neither makes progress nor
+waits for, at which line of the script it is) and reads those of the others. A node is lost if it neither makes progress nor
 waits for `timeout` seconds, or if its connection has closed. The node that waits for it publishes a report, which all
 others read, and all stop with the same error. A node that waits is never lost itself, however long the chain of waiting
 nodes. A cycle of nodes that wait for one another is reported at once.
@@ -371,7 +371,7 @@ class FailureDetector:
         return f"{why}; {wait.call} must be called by all nodes" if wait.kind == "barrier" else why
 
     def _publish_report(self, kind: str, rank: int, why: str) -> None:
-        """Publishes a report; the first one stands for all nodes."""
+        """Publishes a report; the first one counts for all nodes."""
         self._report = self._json.put_if_absent(REPORT_KEY, self._make_report(kind, rank, why))
 
     def _make_report(self, kind: str, rank: int, why: str) -> dict[str, Any]:
@@ -421,7 +421,7 @@ class FailureDetector:
             with suppress(Exception):
                 print(f"{PREFIX}{error}", file=sys.stderr, flush=True)
                 sys.stdout.flush()
-                get_error_handler().record_exception(error)  # where torchrun looks for the cause
+                get_error_handler().record_exception(error)  # torchrun reports it as the cause
             os._exit(EXIT_CODE)
 
     # -- what a backend's error means ----------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def guard(opt: DistributedOptimizer) -> None:
         rollback.in_a_row += 1
         if rollback.in_a_row <= PATIENCE:
             opt.rounds_skipped += 1
-            _log.warning("%s; the node takes this round back and stands still in it", place)
+            _log.warning("%s; the node undoes this round and does not move in it", place)
             return rollback.restore()
         advice = f", for {rollback.in_a_row} rounds in a row: take a smaller lr."
     else:

@@ -52,9 +52,8 @@ class LocalSteps:
     def __init__(self, algorithm: Algorithm, buckets: list[Bucket], plain: bool, guarded: bool = False):
         self.algorithm, self.buckets, self.plain, self.guarded = algorithm, buckets, plain, guarded
         reads = algorithm.reads
-        self.keeps_start = "start" in reads or (plain and "direction" in reads)
-        self.keeps_first = "first" in reads
-        self.sums = not plain and "direction" in reads
+        keeps_start = "start" in reads or (plain and "direction" in reads)
+        sums = not plain and "direction" in reads
         self.divides = not plain and "gamma" in reads
         self._scratch: dict[Any, Tensor] = {}
         self.corrected = False  # do the gradients hold the corrections now?
@@ -64,9 +63,9 @@ class LocalSteps:
             x = wide(bucket.x)  # all but the model itself is kept in float32 at least
             warm = algorithm.starts_warm  # the first gradients are not there yet
             state = dict.fromkeys(algorithm.state_fields, 0 * x) if warm else begin(algorithm, x)
-            bucket.state = _unshared({**state, "x": bucket.x.clone() if self.keeps_start else bucket.x}, bucket.x)
-            bucket.first = torch.zeros_like(bucket.x) if self.keeps_first else None
-            bucket.total = torch.zeros_like(x) if self.sums else None
+            bucket.state = _unshared({**state, "x": bucket.x.clone() if keeps_start else bucket.x}, bucket.x)
+            bucket.first = torch.zeros_like(bucket.x) if "first" in reads else None
+            bucket.total = torch.zeros_like(x) if sums else None
         self._segments = self._make_views(PIECE)
         self._joined = not plain  # is it decided how much a step works on at once?
 

@@ -1,7 +1,7 @@
 """What the processes of a run publish about themselves in torch's store, and what follows from it.
 
-A status says how far a process has come and what it waits for. The stack probe at the end finds out where in the user's
-script the training thread stands.
+A status holds how far a process has come and what it waits for. The stack probe at the end finds the line of the user's
+script that the training thread is at.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Wait:
     Attributes:
         call: as the user wrote it, for messages.
         kind: "join" connects the nodes; "barrier" needs all of them to make this call; "exchange" needs the awaited
-            node to end its round; "torch" is a collective of torch's own, of which no more can be said.
-        scope: the optimiser's number; 0 stands for none.
+            node to end its round; "torch" is any collective of torch's own.
+        scope: the optimiser's number; 0 if there is none.
         number: of the barrier.
         round: of the exchange, counted as `Status.rounds` is; of a barrier, the round in which it takes place.
         peers: the nodes whose signs of life count.
-        awaited: the node whose message is waited for, where it is known.
+        awaited: the node whose message is waited for, or None if it may be any.
         group: the process group in which it takes place.
     """
 
@@ -88,7 +88,7 @@ class Status:
     heartbeat: int = 0
     progress: int = 0
     round: int = 0
-    line: str = ""  # where in the user's script the training stands
+    line: str = ""  # of the user's script, where the training thread is
     call: str = ""  # what it waits in; the next five fields are those of that wait
     kind: str = ""
     scope: int = 0

@@ -162,7 +162,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             finite.guard(self)
         if self.round == 0:
             validate.refuse_ddp(slot.parameter for bucket in self.buckets for slot in bucket.slots)
-        self.buffers.check_constants(self._agree_on_buffers)
+        self.buffers.check_constants(lambda changed: self._group.barrier("the end of the first round", changed))
         try:
             self._exchange_messages()
         except LostNodeError:
@@ -315,9 +315,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
             else:
                 self._overlap.finish(self._payloads(), routes)
 
-    def _agree_on_buffers(self, changed: list[str]) -> list[list[str]]:
-        return self._group.barrier("the end of the first round", changed)
-
     def _open_round(self) -> None:
         self._began = time.perf_counter()
         self._group.set_round(self.round)
@@ -366,7 +363,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return self.algorithm if "gamma" in self.algorithm.reads else replace(self.algorithm, tau=1)
 
     def _signature(self) -> dict[str, Any]:
-        """What all nodes must agree on; each entry's name says what to change."""
+        """What all nodes must agree on; each entry has the name of what to change."""
         return {
             "algorithm": in_full(self._shared_algorithm),
             "topology": f"{self.topology.name}, seed {self.topology.seed}",

@@ -29,7 +29,7 @@ from stgt._internal.checks import check_number
 from stgt.torch.failure_detector import PREFIX, FailureDetector, LostNodeError
 from stgt.torch.node_status import Wait
 
-BACKEND_TIMEOUT = timedelta(days=7)  # the backend's own time-out cannot tell a lost node from a slow one
+BACKEND_TIMEOUT = timedelta(days=7)  # the backend's own time-out cannot distinguish a lost node from a slow one
 RELEASE_TIMEOUT = 1.0  # seconds after which a backend that keeps a tensor is no longer waited for
 LOOPBACK = "127.0.0.1"
 
@@ -83,7 +83,7 @@ def init(backend: str | None = None, *, timeout: float = 300.0) -> int:
 
 
 def get_detector() -> FailureDetector:
-    """The failure detector of the default process group, whoever made that; started if there is none."""
+    """The failure detector of the default process group, made by any library; started if there is none."""
     rank, nodes = dist.get_rank(), dist.get_world_size()
     if _detector is not None and not _detector.ended and _detector.nodes == nodes:
         return _detector

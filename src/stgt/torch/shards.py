@@ -44,7 +44,7 @@ class ShardStatus(NamedTuple):
 
     state: str  # "whole", "missing", "damaged" or "unreadable"
     final: bool = False  # had all nodes written, or has a file changed since? False for a write that broke off
-    nodes: int = 0  # how many wrote the checkpoint; 0 if the shard does not tell
+    nodes: int = 0  # how many wrote the checkpoint; 0 if that cannot be read
 
 
 ABSENT = ShardStatus("missing")

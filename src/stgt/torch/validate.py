@@ -24,7 +24,7 @@ from stgt.torch.overlap import Overlap
 if TYPE_CHECKING:
     from stgt.torch.optimizer import DistributedOptimizer
 
-REQUIRED: Any = ...  # the default of model=, which tells "left out" from None
+REQUIRED: Any = ...  # the default of model=, which differs from None
 _ddp_models: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # each DDP made since this module was imported
 
 
