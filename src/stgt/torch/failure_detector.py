@@ -1,9 +1,9 @@
 """The failure detector: notices when a node is lost, or when nodes wait for one another.
 
 Each process runs two threads. The store thread publishes a status once a second (how far the training is, what it
-waits for, at which line of the script it is) and reads those of the others. A node is lost if it neither makes progress nor
-waits for `timeout` seconds, or if its connection has closed. The node that waits for it publishes a report, which all
-others read, and all stop with the same error. A node that waits is never lost itself, however long the chain of waiting
+waits for, at which line of the script it is) and reads those of the others. A node is lost if it neither makes progress
+nor waits for `timeout` seconds, or if its connection has closed. The node that waits for it publishes a report, which
+all others read, and all stop with the same error. A node that waits is not lost, however long the chain of waiting
 nodes. A cycle of nodes that wait for one another is reported at once.
 
 The store may be what is lost, and a call that it does not answer never returns. So no other thread calls the store. The
