@@ -84,13 +84,13 @@ def average_state(base: torch.optim.Optimizer, names: tuple[str, ...]) -> float:
 
 def gradients_at_mean(opt: DistributedOptimizer, model: LanguageModel, batches: list[Tensor]) -> Tensor:
     """This node's gradients at the mean model, clipped as in training, a row for each batch."""
-    (block,), found = opt.blocks, []
+    (bucket,), found = opt.buckets, []
     with opt.averaged():
         for batch in batches:
             model.zero_grad()
             model.loss(batch).backward()
             clip_grad_norm_(model.parameters(), 1.0)
-            found.append(torch.cat([slot.gradient() for slot in block.slots]))
+            found.append(torch.cat([slot.gradient() for slot in bucket.slots]))
     model.zero_grad()
     return torch.stack(found)
 
@@ -100,7 +100,7 @@ def look_at_gradients(opt: DistributedOptimizer, model: LanguageModel, batches: 
 
     What the noise of the estimates adds to squared norms is taken out; c has not seen these batches.
     """
-    block, nodes = opt.blocks[0], dist.get_world_size()
+    bucket, nodes = opt.buckets[0], dist.get_world_size()
     gradients = gradients_at_mean(opt, model, batches)
     own = gradients.mean(dim=0)
     variance = (gradients - own).square().sum() / (len(batches) - 1)
@@ -110,9 +110,9 @@ def look_at_gradients(opt: DistributedOptimizer, model: LanguageModel, batches: 
     weights = torch.full((nodes,), 1 / nodes)
     weights[rank] -= 1
     apart = lacking.square().sum() - (weights.square() * variances).sum() / len(batches)
-    c = block.state.get("c", torch.zeros(block.size))
+    c = bucket.state.get("c", torch.zeros(bucket.size))
     if isinstance(opt.algorithm, OfUpdates):
-        c = torch.zeros(block.size)  # of another kind
+        c = torch.zeros(bucket.size)  # of another kind
     together, size = torch.dot(c, lacking), c.square().sum()
     mean = everybody(torch.stack([variance, apart, size, together])).mean(dim=0)
     variance, apart, size, together = mean.tolist()
@@ -147,9 +147,9 @@ def train(name: str, asked: argparse.Namespace, lr: float, seed: int, mine: Tens
     scheduler = warm_up_and_cosine(opt, asked.steps)
     sampler = ClockSampler(len(mine), BATCH, seed=seed)
     looked_at = held[:: max(1, len(held) // 128)][:128]
-    block, rounds = opt.blocks[0], asked.steps // asked.tau
+    bucket, rounds = opt.buckets[0], asked.steps // asked.tau
     looks = {max(1, rounds * part // 30) for part in (3, 10, 20, 30)}
-    start, way, before, sent = block.x.clone(), block.x.clone(), 0.0, 0.0
+    start, way, before, sent = bucket.x.clone(), bucket.x.clone(), 0.0, 0.0
 
     @torch.no_grad()
     def held_out_loss() -> float:
@@ -160,9 +160,9 @@ def train(name: str, asked: argparse.Namespace, lr: float, seed: int, mine: Tens
         model.loss(mine[sampler.at(step)]).backward()
         clip_grad_norm_(model.parameters(), 1.0)
         if isinstance(algorithm, OfUpdates) and before:  # c is of the round before, whose stepsizes may be others
-            block.x.sub_(block.state["c"], alpha=opt.param_groups[0]["lr"] / before)
+            bucket.x.sub_(bucket.state["c"], alpha=opt.param_groups[0]["lr"] / before)
         if opt.taken == asked.tau - 1:  # all but the last step, after which the models are mixed
-            way, before = start - block.x, asked.tau * opt.param_groups[0]["lr"]
+            way, before = start - bucket.x, asked.tau * opt.param_groups[0]["lr"]
         opt.step()
         scheduler.step()
         if opt.taken == 0:
@@ -170,8 +170,8 @@ def train(name: str, asked: argparse.Namespace, lr: float, seed: int, mine: Tens
             if name == "oracle":
                 seen = asked.steps + opt.round * BATCHES
                 own = gradients_at_mean(opt, model, [mine[sampler.at(seen + k)] for k in range(BATCHES)]).mean(dim=0)
-                block.state["c"].copy_(everybody(own).mean(dim=0) - own)
-            start = block.x.clone()
+                bucket.state["c"].copy_(everybody(own).mean(dim=0) - own)
+            start = bucket.x.clone()
             if opt.round in looks:
                 found = look_at_states(base, way)
                 if asked.gradients:

@@ -43,7 +43,7 @@ def wrapped(model: nn.Module, topology: stgt.topology.Topology | str) -> stgt.to
     """ST-GT with plain SGD that exchanges only when it is told to; gradients that stay."""
     fill(model)
     sgd = torch.optim.SGD(model.parameters(), lr=1e-6)
-    return stgt.torch.DistributedOptimizer(sgd, stgt.STGT(tau=1 << 40), topology, buffers="none")
+    return stgt.torch.DistributedOptimizer(sgd, stgt.STGT(tau=1 << 40), topology, model=model, buffers="none")
 
 
 def fill(model: nn.Module) -> None:
@@ -83,17 +83,17 @@ def steps(console: Console) -> None:
 def exchange_node(topology: str, repeats: int) -> dict:
     """Wall and CPU times of an exchange and of the bare transfer of its bytes, in turns."""
     opt = wrapped(equal(MODEL), topology)
-    length = sum(block.size for block in opt.blocks)
+    length = sum(bucket.size for bucket in opt.buckets)
     mine = {sent.name: torch.zeros(length) for sent in opt.algorithm.exchanges}
     routes = [opt._schedule.routes(r) for r in range(opt.topology.period or 1)]
-    places = max(len(route.hear) for one in routes for route in one.values())
-    heard = {name: [torch.zeros(length) for _ in range(places)] for name in mine}
+    places = max(len(route.receive_from) for one in routes for route in one.values())
+    received = {name: [torch.zeros(length) for _ in range(places)] for name in mine}
 
     def bare() -> None:
         operations = []
         for tag, (name, route) in enumerate(routes[opt.round % len(routes)].items()):
-            operations += [dist.P2POp(dist.isend, mine[name], peer, tag=tag) for peer in route.tell]
-            for (peer, _), buffer in zip(route.hear, heard[name], strict=False):
+            operations += [dist.P2POp(dist.isend, mine[name], peer, tag=tag) for peer in route.send_to]
+            for (peer, _), buffer in zip(route.receive_from, received[name], strict=False):
                 operations.append(dist.P2POp(dist.irecv, buffer, peer, tag=tag))
         for work in dist.batch_isend_irecv(operations):
             work.wait()

@@ -28,7 +28,8 @@ loader = DataLoader(mine, batch_sampler=ClockSampler(len(mine), batch=16))
 
 model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
 model = accelerator.prepare(model)  # to its device, which must come before DistributedOptimizer
-opt = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), stgt.STGT(tau=3), topology="complete")
+base = torch.optim.SGD(model.parameters(), lr=0.1)
+opt = DistributedOptimizer(base, algorithm=stgt.STGT(tau=3), topology="complete", model=model)
 scheduler = torch.optim.lr_scheduler.ExponentialLR(opt, 0.99)
 stepper, scheduler, loader = accelerator.prepare(opt, scheduler, loader)  # `opt` itself is what can evaluate and save
 

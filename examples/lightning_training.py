@@ -22,7 +22,7 @@ class Classifier(LightningModule):
 
     def configure_optimizers(self):  # the model is on its device by now, as it must be
         base = torch.optim.SGD(self.parameters(), lr=0.1)
-        self.opt = DistributedOptimizer(base, algorithm=stgt.STGT(tau=3), topology="complete")
+        self.opt = DistributedOptimizer(base, algorithm=stgt.STGT(tau=3), topology="complete", model=self)
         scheduler = torch.optim.lr_scheduler.ExponentialLR(self.opt, 0.99)  # Lightning wants it on what is returned
         return [self.opt], [{"scheduler": scheduler, "interval": "step"}]
 

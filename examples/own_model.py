@@ -1,6 +1,6 @@
 """Your own model over several processes: torchrun --nproc-per-node 4 examples/own_model.py
 
-Four sites hold different classes of a toy problem; each talks to its neighbours after every 10th step.
+Four sites hold different classes of a toy problem; each communicates with its neighbours after every 10th step.
 """
 
 import torch
@@ -19,7 +19,10 @@ loader = DataLoader(mine, batch_sampler=ClockSampler(len(mine), batch=32))
 
 model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
 opt = DistributedOptimizer(
-    torch.optim.SGD(model.parameters(), lr=0.1), algorithm=stgt.STGT(tau=10, beta=0.25), topology="exponential"
+    torch.optim.SGD(model.parameters(), lr=0.1),
+    algorithm=stgt.STGT(tau=10, beta=0.25),
+    topology="exponential",
+    model=model,
 )
 loss_of = torch.nn.CrossEntropyLoss()
 for x, y in opt.batches(loader, rounds=30):  # the loop does not change; every node makes 30 rounds

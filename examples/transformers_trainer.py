@@ -48,7 +48,7 @@ assert arguments.world_size == 1
 model = LlamaForCausalLM(config).to(arguments.device)  # before DistributedOptimizer
 model.should_save_on_this_rank = lambda is_main_process: is_main_process  # else only torch's rank 0 writes its weights
 base = torch.optim.AdamW(model.parameters(), lr=5e-3)
-opt = DistributedOptimizer(base, algorithm=stgt.STGT(tau=3), topology="complete")
+opt = DistributedOptimizer(base, algorithm=stgt.STGT(tau=3), topology="complete", model=model)
 trainer = Trainer(model, arguments, train_dataset=mine, eval_dataset=dataset, optimizers=(opt, None))
 trainer.train()  # the scheduler is the Trainer's own, on `opt`
 

@@ -31,6 +31,6 @@ if __name__ == "__main__":
         optimizer.zero_grad()
         (0.5 * model.x @ A @ model.x - b @ model.x).backward()
         optimizer.step()
-    c = optimizer.blocks[0].state["c"][:P]
+    c = optimizer.buckets[0].state["c"][:P]
     Path(sys.argv[2]).write_text(json.dumps({"x": model.x.tolist(), "c": c.tolist()}))
     torch.distributed.destroy_process_group()

@@ -183,24 +183,24 @@ def test_a_message_that_is_not_what_it_declares_is_not_sent_early():
     import torch
 
     from stgt.algorithms import Linear
-    from stgt.torch.early import _Late
-    from stgt.torch.flat import make_blocks
-    from stgt.torch.local import Chunk, Steps
+    from stgt.torch.buckets import make_buckets
+    from stgt.torch.local_steps import Chunk, LocalSteps
+    from stgt.torch.overlap import _DirectionHalf
 
     wrong = own(exchanges=(Sent("x", value=Linear(start=1.0)), Sent("z", value=Linear(direction=1.0))))
     for kind in (stgt.STGT, wrong):
         parameter = torch.nn.Parameter(torch.ones(5, dtype=torch.float64))
         group = {"params": [parameter], "lr": 0.1}
-        steps = Steps(kind(tau=1), make_blocks([group]), plain=True)
+        steps = LocalSteps(kind(tau=1), make_buckets([group]), plain=True)
         parameter.grad = torch.full((5,), 2.0, dtype=torch.float64)
         with torch.no_grad():
             steps.apply([group], first=True)
-        part = slice(0, steps.blocks[0].size)
-        late = _Late(Chunk(steps, 0, steps.blocks[0], part, 1, 0, 1.0, True), {})
+        part = slice(0, steps.buckets[0].size)
+        late = _DirectionHalf(Chunk(steps, 0, steps.buckets[0], part, 1, 0, 1.0, True), {})
         if kind is stgt.STGT:
             np.testing.assert_allclose(late.message()["direction"][:5], 2.0, rtol=0, atol=1e-12)
             continue
-        with pytest.raises(ValueError, match=r"^early=True: Own declares 'x' to be Linear\(.*\), and its message says"):
+        with pytest.raises(ValueError, match=r"^early=True: Own declares 'x' to be Linear\(.*\), and its message is"):
             late.message()
 
 
@@ -393,7 +393,7 @@ def test_hyper_parameters_that_jax_cannot_take():
 
 
 def test_torch_takes_registered_topologies_by_name():
-    from stgt.torch.fit import topology_of
+    from stgt.torch.validate import topology_of
 
     @stgt.register
     def two_rings(n: int) -> stgt.Topology:

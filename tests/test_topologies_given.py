@@ -16,7 +16,7 @@ from stgt import theory
 from stgt.study.spec import build_topology
 from stgt.topology import Topology, contraction, period_contraction
 from stgt.topology.structure import Cyclic, Dense, Gather
-from stgt.torch.fit import usable
+from stgt.torch.validate import usable
 
 ONE_WAY = np.array([[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]])
 BROADCAST = np.array([[1.0, 0, 0], [1, 0, 0], [1, 0, 0]])

@@ -12,7 +12,7 @@ import stgt
 from bits import assert_same_bits
 from catalogue import logistic, quadratic
 from stgt.study.spec import Named, build_algorithm
-from stgt.torch.fit import usable
+from stgt.torch.validate import usable
 
 BETA = "give a finite number above 0 and up to 1."
 WRONG = {

@@ -11,7 +11,7 @@ from task import as_tensor, images, model, parts, path
 from torch.nn.functional import cross_entropy
 
 from stgt.flower import Task, client_app
-from stgt.torch.data import drawn
+from stgt.torch.data import sample_indices
 
 
 def loss(net, batch):
@@ -31,7 +31,7 @@ def setup(context, told) -> Task:
     mine = parts(config, data, clients)[client]
 
     def batch(step: int):
-        rows = mine[drawn(config["seed"], client, step, config["batch"], len(mine))]
+        rows = mine[sample_indices(config["seed"], client, step, config["batch"], len(mine))]
         return as_tensor(data.x_train[rows], data.name), torch.from_numpy(data.y_train[rows])
 
     first = (told["server-round"] - 1) * config["tau"]

@@ -11,7 +11,7 @@ import catalogue
 import stgt
 from stgt.flower import Task, client_app
 from stgt.oracles import Minibatch
-from stgt.torch.data import drawn
+from stgt.torch.data import sample_indices
 
 CLIENTS, P, BATCH, LR = 6, 12, 2, 0.05
 
@@ -46,7 +46,7 @@ def task(partition: int, first_step: int, tau: int, dtype=torch.float64, steps=N
     def batches():
         step = first_step
         while True:
-            chosen = drawn(0, partition, step, BATCH, int(made.counts[partition]))
+            chosen = sample_indices(0, partition, step, BATCH, int(made.counts[partition]))
             yield torch.tensor(made.data["signed"][partition][chosen], dtype=dtype)  # each times its label, ±1
             step += 1
 

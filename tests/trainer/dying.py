@@ -6,12 +6,12 @@ from pathlib import Path
 
 import resumable
 
-from stgt.torch import parts
+from stgt.torch import shards
 
 
 def main(folder: str) -> None:
     if os.environ["RANK"] == "1":
-        whole = parts.save_file
+        whole = shards.save_file
 
         def half(tensors, path):
             whole(tensors, path)
@@ -21,5 +21,5 @@ def main(folder: str) -> None:
                 pass
             os.kill(os.getpid(), signal.SIGKILL)
 
-        parts.save_file = half
+        shards.save_file = half
     resumable.main(folder, "4", "20")

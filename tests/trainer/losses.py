@@ -26,8 +26,8 @@ from hosts import Hosts, hosts
 from nodes import Forker, Node, free_port, node_environment, stop
 
 import stgt
-from stgt.torch import DistributedOptimizer, LostNodeError, init, parts
-from stgt.torch.watch import SAYS
+from stgt.torch import DistributedOptimizer, LostNodeError, init, shards
+from stgt.torch.failure_detector import PREFIX
 
 NODES = 3
 LATE = 10.0  # seconds after the time-out by which all have ended
@@ -55,20 +55,20 @@ def main(place: str, victim: str, event: str, folder: str, timeout: str) -> None
             if event == "exception":
                 raise KeyError("label 7 has no image")
 
-    join, write = dist.init_process_group, parts.save_file
+    join, write = dist.init_process_group, shards.save_file
     dist.init_process_group = lambda *given, **options: (here("init"), join(*given, **options))
     try:
         init(timeout=float(timeout))
         model = torch.nn.Linear(4, 2)
         sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-        opt = DistributedOptimizer(sgd, stgt.STGT(tau=2), "complete", chunk=4)
+        opt = DistributedOptimizer(sgd, stgt.STGT(tau=2), "complete", model=model, chunk=4)
         while opt.round < 4:
             opt.zero_grad()
             model(torch.ones(1, 4)).sum().backward()
             opt.step()
             if opt.taken == 0 and opt.round == 2:
                 opt.save(Path(folder, "checkpoints"))
-                parts.save_file = lambda *given: (here("save"), write(*given))
+                shards.save_file = lambda *given: (here("save"), write(*given))
             if opt.round == 3 and opt.taken == 0:
                 opt.save(Path(folder, "checkpoints"))
             if opt.round == 3 and opt.taken == 1:
@@ -188,7 +188,7 @@ class Ends:
             yield f"does not say why: {words[-300:]}"
         if not victim and self.case.place != "init" and not re.search(r"the checkpoint of round \d in \S+ is", words):
             yield f"does not name the checkpoint to go on from: {words[-300:]}"
-        told = [line.removeprefix(SAYS) for line in node.lines if line.startswith(SAYS)]
+        told = [line.removeprefix(PREFIX) for line in node.lines if line.startswith(PREFIX)]
         if told and told[0] not in json.loads(self.error_file(rank).read_text())["message"]["message"]:
             yield "was ended and does not say so in its error file"
 

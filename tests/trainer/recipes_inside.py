@@ -43,7 +43,7 @@ def lightning(rank: int, nodes: int) -> dict:
 
         def configure_optimizers(self):
             self.opt = DistributedOptimizer(
-                torch.optim.SGD(self.parameters(), lr=0.1), stgt.STGT(tau=3), topology="complete"
+                torch.optim.SGD(self.parameters(), lr=0.1), stgt.STGT(tau=3), topology="complete", model=self
             )
             return self.opt
 
@@ -83,7 +83,8 @@ def accelerate(rank: int, nodes: int) -> dict:
 
     accelerator = Accelerator(cpu=True)  # makes the process group, if there is none
     model = accelerator.prepare_model(model, evaluation_mode=True)  # its device and precision, and no DDP
-    opt = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), stgt.STGT(tau=3), topology="complete")
+    base = torch.optim.SGD(model.parameters(), lr=0.1)
+    opt = DistributedOptimizer(base, stgt.STGT(tau=3), topology="complete", model=model)
     stepper = accelerator.prepare_optimizer(opt)
     # Neither the loader nor a scheduler is prepared: one would be split again, the other step once for each process.
     for x, y in opt.batches(loader, rounds=10):
@@ -115,7 +116,8 @@ def trainer(rank: int, nodes: int) -> dict:
         def create_optimizer(self, model=None):  # the Trainer has moved the model to its device by now
             if self.optimizer is None:
                 base = torch.optim.SGD(self.model.parameters(), lr=self.args.learning_rate)
-                self.opt = self.optimizer = DistributedOptimizer(base, stgt.STGT(tau=3), topology="complete")
+                self.opt = DistributedOptimizer(base, stgt.STGT(tau=3), topology="complete", model=self.model)
+                self.optimizer = self.opt
             return self.optimizer
 
     arguments = TrainingArguments(

@@ -30,7 +30,11 @@ def train(rank: int, folder: Path, rounds: int, stall: tuple[int, ...]) -> None:
     made = scenarios.problem(nodes)
     model = scenarios.Linear(torch.float64)
     opt = DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5), stgt.STGT(tau=3), "exponential", chunk=20
+        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5),
+        stgt.STGT(tau=3),
+        "exponential",
+        model=model,
+        chunk=20,
     )
     opt.load(folder / "checkpoints")
     sampler, said = ClockSampler(int(made.counts[rank]), 2), -1

@@ -95,13 +95,13 @@ def train(
 def report(opt: DistributedOptimizer, model: Linear) -> dict:
     """The node's state in the order of the model's parameters."""
     found = {"x": model.vector().tolist()}
-    for field in opt.blocks[0].state:
+    for field in opt.buckets[0].state:
         if field == "x":
             continue
         values = {}
-        for block in opt.blocks:
-            for slot in block.slots:
-                view = torch.as_strided(block.state[field], slot.shape, slot.strides, slot.offset)
+        for bucket in opt.buckets:
+            for slot in bucket.slots:
+                view = torch.as_strided(bucket.state[field], slot.shape, slot.strides, slot.offset)
                 values[id(slot.parameter)] = view.reshape(-1)
         found[field] = torch.cat([values[id(one)] for one in (model.a, model.b, model.c)]).tolist()
     return {"state": found}
@@ -112,7 +112,11 @@ def resumable_training(rounds: int) -> list[float]:
     rank, nodes = dist.get_rank(), dist.get_world_size()
     made, model = problem(nodes), Linear(torch.float64)
     opt = DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5), stgt.STGT(tau=3), "exponential", chunk=20
+        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5),
+        stgt.STGT(tau=3),
+        "exponential",
+        model=model,
+        chunk=20,
     )
     sampler = ClockSampler(int(made.counts[rank]), 2)
     while opt.round < rounds:

@@ -79,7 +79,7 @@ def failing_save(folder: str, node: int, how: str, base: str = "adamw"):
         _walk(made, opt, 2)
         if mine:
             entries = opt.base.state[made.u]
-            where = {"x": opt.blocks[0].x, "c": opt.blocks[0].state.get("c"), "moment": entries.get("exp_avg")}[how]
+            where = {"x": opt.buckets[0].x, "c": opt.buckets[0].state.get("c"), "moment": entries.get("exp_avg")}[how]
             where.view(-1)[1] = math.nan if how == "c" else math.inf
     try:
         opt.save(folder, extra="second")

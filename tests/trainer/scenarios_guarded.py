@@ -16,8 +16,8 @@ def skipping(name: str, graph: str, base: str, rounds: int, skipped: list[list[i
     rank, nodes = dist.get_rank(), dist.get_world_size()
     model = Quadratic()
     opt = DistributedOptimizer(
-        base_of(base, model.parameters(), 0.1), method(name, tau), topology(graph, nodes), chunk=4,
-        on_nonfinite="skip", **options,
+        base_of(base, model.parameters(), 0.1), method(name, tau), topology(graph, nodes), model=model,
+        chunk=4, on_nonfinite="skip", **options,
     )  # fmt: skip
     while opt.round < rounds:
         opt.zero_grad()
@@ -46,8 +46,9 @@ def several_buffers(policy: str, rounds: int = 4):
     model = Attention()
     listener, told = _listener()
     opt = DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.01), stgt.STGT(tau=2), topology("static", nodes), buffers=policy
-    )
+        torch.optim.SGD(model.parameters(), lr=0.01), stgt.STGT(tau=2), topology("static", nodes), model=model,
+        buffers=policy,
+    )  # fmt: skip
     after = []
     while opt.round < rounds:
         opt.zero_grad()
@@ -61,7 +62,7 @@ def several_buffers(policy: str, rounds: int = 4):
     with opt.averaged():
         inside = {name: buffer.double().flatten().tolist() for name, buffer in model.named_buffers()}
     logging.getLogger("stgt").removeHandler(listener)
-    size = sum(block.size for block in opt.blocks)
+    size = sum(bucket.size for bucket in opt.buckets)
     return {"after": after, "inside": inside, "told": told, "bytes": opt.metrics()["bytes_sent"], "size": size}
 
 
@@ -69,7 +70,8 @@ def measured_after(what: str):
     """Metrics after the gradients of the last step were zeroed, on one node."""
     rank, nodes = dist.get_rank(), dist.get_world_size()
     model = Quadratic()
-    opt = DistributedOptimizer(base_of("sgd", model.parameters(), 0.1), stgt.STGT(tau=2), topology("static", nodes))
+    sgd, graph = base_of("sgd", model.parameters(), 0.1), topology("static", nodes)
+    opt = DistributedOptimizer(sgd, stgt.STGT(tau=2), graph, model=model)
     for _ in range(4):
         opt.zero_grad()
         loss_of(model, rank).backward()
@@ -85,9 +87,8 @@ def measured_after(what: str):
 def ended_after_zero_grad():
     rank, nodes = dist.get_rank(), dist.get_world_size()
     model = Quadratic()
-    opt = DistributedOptimizer(
-        base_of("sgd", model.parameters(), 0.1), stgt.FlexGT(tau=9, snapshot="last"), topology("static", nodes)
-    )
+    sgd, graph = base_of("sgd", model.parameters(), 0.1), topology("static", nodes)
+    opt = DistributedOptimizer(sgd, stgt.FlexGT(tau=9, snapshot="last"), graph, model=model)
     loss_of(model, rank).backward()
     opt.step()
     opt.zero_grad()
@@ -97,7 +98,7 @@ def ended_after_zero_grad():
 def states_in_words():
     """What is logged where a node asks for its state_dict twice."""
     model = Quadratic()
-    opt = DistributedOptimizer(base_of("sgd", model.parameters(), 0.1), stgt.STGT(tau=2), "complete")
+    opt = DistributedOptimizer(base_of("sgd", model.parameters(), 0.1), stgt.STGT(tau=2), "complete", model=model)
     listener, told = _listener()
     for _ in range(2):
         opt.state_dict()

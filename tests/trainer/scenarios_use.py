@@ -68,15 +68,15 @@ def method(name: str, tau: int) -> stgt.Algorithm:
 def gather(opt: DistributedOptimizer, field: str) -> list[float]:
     """A field of the state without the gaps between the parameters."""
     found = []
-    for block in opt.blocks:
-        for slot in block.slots:
-            value = block.x if field == "x" else block.state[field]
+    for bucket in opt.buckets:
+        for slot in bucket.slots:
+            value = bucket.x if field == "x" else bucket.state[field]
             found += torch.as_strided(value, slot.shape, slot.strides, slot.offset).reshape(-1).tolist()
     return found
 
 
 def outcome(opt: DistributedOptimizer) -> dict:
-    return {name: gather(opt, name) for name in opt.blocks[0].state}
+    return {name: gather(opt, name) for name in opt.buckets[0].state}
 
 
 def quadratic(
@@ -104,7 +104,7 @@ def quadratic(
     if rates is not None:
         parameters = [{"params": [model.u], "lr": rates[0]}, {"params": [model.v], "lr": rates[1]}]
     inner = base_of(base, parameters, lr)
-    opt = DistributedOptimizer(inner, method(name, tau), topology(graph, nodes), chunk=4, **options)
+    opt = DistributedOptimizer(inner, method(name, tau), topology(graph, nodes), model=model, chunk=4, **options)
     decays = None
     if scheduler:
         decays = torch.optim.lr_scheduler.ExponentialLR({"wrapper": opt, "base": inner}[scheduler], 0.9)
@@ -153,7 +153,9 @@ def precisions(dtype: str, bases: list[str], rounds: int, lr: float):
     for base, name in itertools.product(bases, METHODS):
         x = torch.nn.Parameter(torch.zeros_like(a))
         try:
-            opt = DistributedOptimizer(base_of(base, [x], lr), METHODS[name], topology("static", nodes), chunk=32)
+            opt = DistributedOptimizer(
+                base_of(base, [x], lr), METHODS[name], topology("static", nodes), model=None, chunk=32
+            )
         except ValueError as error:
             found[f"{base} {name}"] = str(error)
             continue
@@ -161,8 +163,8 @@ def precisions(dtype: str, bases: list[str], rounds: int, lr: float):
             opt.zero_grad()
             (a * x.square() / 2 - b * x).sum().backward()
             opt.step()
-        (block,) = opt.blocks
-        conserved = opt.algorithm.conserved(block.state, 1.0)[: len(a)]
+        (bucket,) = opt.buckets
+        conserved = opt.algorithm.conserved(bucket.state, 1.0)[: len(a)]
         found[f"{base} {name}"] = {"x": x.tolist(), "conserved": conserved.tolist()}
     return found
 
@@ -204,13 +206,13 @@ def odd(channels_last: bool, base: str, rounds: int = 4):
     return {"values": values, "layouts": layouts, "tied": model.two.weight is model.one.weight}
 
 
-def batch_norm(policy: str, graph: str = "static", given: bool = False, **options):
+def batch_norm(policy: str, graph: str = "static", **options):
     """Rounds of a model with BatchNorm whose inputs are constant at each node: what its buffers become."""
     rank, nodes = dist.get_rank(), dist.get_world_size()
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(2, dtype=torch.float64), torch.nn.Linear(2, 1).double())
     opt = DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.01), stgt.STGT(tau=2), topology(graph, nodes), buffers=policy,
-        **({"model": model} if given else {}), **options,
+        torch.optim.SGD(model.parameters(), lr=0.01), stgt.STGT(tau=2), topology(graph, nodes), model=model,
+        buffers=policy, **options,
     )  # fmt: skip
     inputs = torch.full((4, 2), float(rank) * 100.0, dtype=torch.float64)
     after = []
@@ -239,7 +241,12 @@ def measured(name: str, graph: str, base: str, rounds: int, tau: int, chunk: int
 
         options["logger"] = writer = SummaryWriter(f"{folder}/{rank}")
     opt = DistributedOptimizer(
-        base_of(base, model.parameters(), 0.1), method(name, tau), topology(graph, nodes), chunk=chunk, **options
+        base_of(base, model.parameters(), 0.1),
+        method(name, tau),
+        topology(graph, nodes),
+        model=model,
+        chunk=chunk,
+        **options,
     )
     active, moved = [], []
     while opt.round < rounds:
@@ -254,16 +261,17 @@ def measured(name: str, graph: str, base: str, rounds: int, tau: int, chunk: int
     found = opt.metrics()
     if writer is not None:
         writer.close()
-    fields = ("x", *(name for name in opt.blocks[0].state if name != "x"))
+    fields = ("x", *(name for name in opt.buckets[0].state if name != "x"))
     return {
         "metrics": found, "state": {field: gather(opt, field) for field in fields}, "gradient": gradient,
-        "active": active, "moved": moved, "sizes": [block.size for block in opt.blocks],
+        "active": active, "moved": moved, "sizes": [bucket.size for bucket in opt.buckets],
     }  # fmt: skip
 
 
 def summed(times: int):
     """How many more hold on to a tensor after a sum over all nodes than before, at most."""
-    opt = DistributedOptimizer(base_of("sgd", Quadratic().parameters(), 0.1), stgt.STGT(tau=1), "complete")
+    model = Quadratic()
+    opt = DistributedOptimizer(base_of("sgd", model.parameters(), 0.1), stgt.STGT(tau=1), "complete", model=model)
     most = 0
     for _ in range(times):
         value = torch.zeros(4)
@@ -277,7 +285,8 @@ def ended_by_hand(counts: list[int], rounds: int):
     """Rounds that each node ends with opt.end_round() after its own number of steps, from loaders that run out."""
     rank, nodes = dist.get_rank(), dist.get_world_size()
     model = Quadratic()
-    opt = DistributedOptimizer(base_of("sgd", model.parameters(), 0.1), stgt.STGT(tau=100), topology("static", nodes))
+    sgd, graph = base_of("sgd", model.parameters(), 0.1), topology("static", nodes)
+    opt = DistributedOptimizer(sgd, stgt.STGT(tau=100), graph, model=model)
     seen = []
     for batch in opt.batches(list(range(1 + rank % 3)), rounds):
         seen.append(batch)
@@ -293,7 +302,8 @@ def epochs(lengths: list[int], tau: int | list[int], count: int = 2, skipped: in
     """Epochs of loaders of these lengths, with a call of all nodes after each; node `skipped` skips its second step."""
     rank, nodes = dist.get_rank(), dist.get_world_size()
     model, tau = Quadratic(), tau if isinstance(tau, int) else tau[rank]
-    opt = DistributedOptimizer(base_of("sgd", model.parameters(), 0.1), stgt.STGT(tau=tau), topology("static", nodes))
+    sgd, graph = base_of("sgd", model.parameters(), 0.1), topology("static", nodes)
+    opt = DistributedOptimizer(sgd, stgt.STGT(tau=tau), graph, model=model)
     seen = []
     for _ in range(count):
         for batch in opt.batches(range(lengths[rank])):
@@ -344,7 +354,7 @@ def _started(base: str, name="STGT", tau: int | list[int] = 3, graph="static", m
     tau = tau if isinstance(tau, int) else tau[dist.get_rank()]
     graph = topology(graph, dist.get_world_size())
     inner = base_of(base, made.parameters(), 0.1)
-    return made, DistributedOptimizer(inner, method(name, tau), graph, chunk=16, name=called, **options)
+    return made, DistributedOptimizer(inner, method(name, tau), graph, model=made, chunk=16, name=called, **options)
 
 
 def _walk(made, opt: DistributedOptimizer, steps: int) -> None:
@@ -374,8 +384,8 @@ def mistake(kind: str):
     model = Quadratic()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def wrap(base=sgd, algorithm=None, graph="exponential", **options):
-        return DistributedOptimizer(base, algorithm or stgt.STGT(tau=2), graph, **options)
+    def wrap(base=sgd, algorithm=None, graph="exponential", model=model, **options):
+        return DistributedOptimizer(base, algorithm or stgt.STGT(tau=2), graph, model=model, **options)
 
     def step(opt):
         opt.zero_grad()
@@ -384,7 +394,7 @@ def mistake(kind: str):
 
     def embed():
         table = torch.nn.Embedding(4, 3, sparse=True)
-        opt = wrap(torch.optim.SGD(table.parameters(), lr=0.1))
+        opt = wrap(torch.optim.SGD(table.parameters(), lr=0.1), model=table)
         table(torch.tensor([1])).sum().backward()
         opt.step()
 
@@ -421,8 +431,8 @@ def mistake(kind: str):
         "dtype": lambda: wrap(message_dtype="int8"),
         "buffers": lambda: wrap(buffers="mean"),
         "sparse": embed,
-        "integers": lambda: wrap(torch.optim.SGD([torch.zeros(3, dtype=torch.complex64)], lr=0.1)),
-        "model differs": lambda: wrap(torch.optim.SGD(list(model.parameters())[odd_one:], lr=0.1), model=model),
+        "integers": lambda: wrap(torch.optim.SGD([torch.zeros(3, dtype=torch.complex64)], lr=0.1), model=None),
+        "model differs": lambda: wrap(torch.optim.SGD(list(model.parameters())[odd_one:], lr=0.1)),
         "algorithm differs": lambda: wrap(algorithm=stgt.DPSGD(tau=2) if odd_one else None),
         "topology differs": lambda: wrap(graph="ring" if odd_one else "exponential"),
         "weights differ": lambda: wrap(graph=stgt.topology.from_matrix(W.T if odd_one else W)),
@@ -460,7 +470,7 @@ def warm(name: str, rounds: int, decay: float):
         model.v += 1.0  # a start at which weight decay counts
     graph = topology("server" if name == "Scaffold" else "static", nodes)
     base = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=decay)
-    opt = DistributedOptimizer(base, getattr(stgt, name)(tau=2, warm_start=True), graph)
+    opt = DistributedOptimizer(base, getattr(stgt, name)(tau=2, warm_start=True), graph, model=model)
     loss_of(model, rank).backward()
     opt.warm_start()
     while opt.round < rounds:

@@ -20,8 +20,8 @@ from nodes import HERE, Node, free_port, node_environment, python_environment, s
 from safetensors.numpy import load_file
 from torch.distributed import HashStore
 
-from stgt.torch import watch
-from stgt.torch.notes import Notes
+from stgt.torch import failure_detector
+from stgt.torch.node_status import JsonStore
 
 ROUNDS = 14
 
@@ -36,13 +36,13 @@ def finals(folder: Path, nodes: int) -> np.ndarray:
     return np.stack([load_file(folder / f"final-{rank}.safetensors")["x"] for rank in range(nodes)])
 
 
-class SlowNotes(Notes):
-    """Notes that take half a second to write once the first is there, and say so."""
+class SlowStore(JsonStore):
+    """A store that takes half a second to write once the first status is there, and sets an event."""
 
     asked = threading.Event()
 
     def put(self, key: str, value: Any) -> None:
-        if value["beat"]:
+        if value["heartbeat"]:
             self.asked.set()
             time.sleep(0.5)
         super().put(key, value)
@@ -50,14 +50,14 @@ class SlowNotes(Notes):
 
 def test_no_heartbeat_is_under_way_when_a_process_has_left(monkeypatch):
     # Back from the store's own code while the interpreter shuts down, the thread aborted a run that had gone well.
-    monkeypatch.setattr(watch, "HEARTBEAT_INTERVAL", 0.2)
-    monkeypatch.setattr(watch, "Notes", SlowNotes)
-    made = watch.Watch(0, 2, 30.0)
+    monkeypatch.setattr(failure_detector, "HEARTBEAT_INTERVAL", 0.2)
+    monkeypatch.setattr(failure_detector, "JsonStore", SlowStore)
+    made = failure_detector.FailureDetector(0, 2, 30.0)
     store = made.open(lambda: (HashStore(), False))
-    assert SlowNotes.asked.wait(10)
+    assert SlowStore.asked.wait(10)
     made.leave()
     assert not any(thread.is_alive() for thread in made._threads)
-    assert json.loads(store.get("watch/status/0"))["left"]
+    assert json.loads(store.get("failure_detector/status/0"))["left"]
 
 
 def check(ends: list[losses.Ends]) -> None:

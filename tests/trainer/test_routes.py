@@ -8,30 +8,30 @@ from hypothesis import strategies as st
 
 import stgt
 from stgt.torch.exchange import _pushed
-from stgt.torch.routes import Schedule, push_route, route
+from stgt.torch.routes import RouteSchedule, push_route, route
 
 
 def exchange(W: np.ndarray, messages: np.ndarray, chunk: int, hears: np.ndarray | None) -> dict[int, np.ndarray]:
     """What every node has in the end, if each does what its route says and hears only what it is sent."""
     n = len(W)
     routes = [route(W, node, hears) for node in range(n)]
-    sent = {(node, peer): messages[node] for node in range(n) for peer in routes[node].tell}
+    sent = {(node, peer): messages[node] for node in range(n) for peer in routes[node].send_to}
     found = {}
     for node, one in enumerate(routes):
         if hears is not None and not hears[node]:
-            assert not one.hear
-            assert one.takes is None
+            assert not one.receive_from
+            assert one.own_mean is None
             continue
-        if one.takes is not None:
-            mean = one.takes
+        if one.own_mean is not None:
+            mean = one.own_mean
             # The owner and all members know of the mean, or nobody would send.
-            assert all(mean in routes[member].joins for member in (*mean.members, *mean.hearers))
+            assert all(mean in routes[member].means for member in (*mean.members, *mean.receivers))
             assert mean.owner(chunk) in mean.members
-            assert node in mean.hearers
+            assert node in mean.receivers
             found[node] = np.mean([messages[member] for member in mean.members], axis=0)
             continue
-        own = 1.0 - sum(weight for _, weight in one.hear)
-        found[node] = own * messages[node] + sum(weight * sent.pop((peer, node)) for peer, weight in one.hear)
+        own = 1.0 - sum(weight for _, weight in one.receive_from)
+        found[node] = own * messages[node] + sum(weight * sent.pop((peer, node)) for peer, weight in one.receive_from)
     assert not sent, "a message nobody listens to"
     return found
 
@@ -76,8 +76,8 @@ def test_pairs_post_their_messages_in_one_order(W):
     routes = [route(W, node) for node in range(len(W))]
     for one in routes:
         for other in routes:
-            shared = [mean for mean in one.joins if mean in other.joins]
-            assert shared == [mean for mean in other.joins if mean in one.joins]
+            shared = [mean for mean in one.means if mean in other.means]
+            assert shared == [mean for mean in other.means if mean in one.means]
 
 
 def test_a_schedule_that_never_repeats_has_a_route_for_each_round():
@@ -85,11 +85,11 @@ def test_a_schedule_that_never_repeats_has_a_route_for_each_round():
         share = 1 / (r + 2)  # no two rounds are alike
         return np.array([[1 - share, share], [share, 1 - share]])
 
-    mine = Schedule(stgt.topology.schedule(2, growing), stgt.DPSGD(tau=1), node=0, seed=0)
+    mine = RouteSchedule(stgt.topology.schedule(2, growing), stgt.DPSGD(tau=1), node=0, seed=0)
     for r in (0, 1, 5, 2):
-        assert mine.routes(r)["x"].hear == ((1, 1 / (r + 2)),)
+        assert mine.routes(r)["x"].receive_from == ((1, 1 / (r + 2)),)
     assert mine.active(3).all()
-    assert mine.digest() == Schedule(mine.topology, mine.algorithm, node=1, seed=0).digest()
+    assert mine.digest() == RouteSchedule(mine.topology, mine.algorithm, node=1, seed=0).digest()
 
 
 @settings(max_examples=100, deadline=None)
@@ -101,11 +101,11 @@ def test_all_push_routes_together_are_the_matrix(W):
         return  # doubly stochastic: the ordinary routes
     routes = [push_route(C, node) for node in range(len(C))]
     for node, one in enumerate(routes):
-        assert set(one.tell) == {i for i, other in enumerate(routes) if node in dict(other.hear)}
-        assert [dict(routes[i].hear)[node] for i in one.tell] == list(one.gives)
-        heard = sum(weight * messages[peer] for peer, weight in one.hear)
+        assert set(one.send_to) == {i for i, other in enumerate(routes) if node in dict(other.receive_from)}
+        assert [dict(routes[i].receive_from)[node] for i in one.send_to] == list(one.send_weights)
+        heard = sum(weight * messages[peer] for peer, weight in one.receive_from)
         np.testing.assert_allclose(
-            (1 - sum(one.gives)) * messages[node] + heard, (C @ messages)[node], rtol=0, atol=1e-12
+            (1 - sum(one.send_weights)) * messages[node] + heard, (C @ messages)[node], rtol=0, atol=1e-12
         )
 
 
@@ -119,7 +119,7 @@ def test_what_is_pushed_keeps_its_sum_in_single_precision(wire):
     for _ in range(2000):
         sent = [value if wire is None else value.to(wire) for value in kept]
         kept = [
-            _pushed(kept[i], sent[i], one.gives, [(weight, sent[j]) for j, weight in one.hear])
+            _pushed(kept[i], sent[i], one.send_weights, [(weight, sent[j]) for j, weight in one.receive_from])
             for i, one in enumerate(routes)
         ]
     total = sum(value.double() for value in kept)
@@ -131,11 +131,11 @@ def test_what_is_pushed_keeps_its_sum_in_single_precision(wire):
 
 def test_means_are_used_where_they_save_something():
     complete = route(np.full((8, 8), 1 / 8), 3)
-    assert not complete.hear
-    assert not complete.tell
-    assert complete.takes.members == complete.takes.hearers == tuple(range(8))
-    assert [complete.takes.owner(chunk) for chunk in range(9)] == [0, 1, 2, 3, 4, 5, 6, 7, 0]
+    assert not complete.receive_from
+    assert not complete.send_to
+    assert complete.own_mean.members == complete.own_mean.receivers == tuple(range(8))
+    assert [complete.own_mean.owner(chunk) for chunk in range(9)] == [0, 1, 2, 3, 4, 5, 6, 7, 0]
     pair = route(np.full((2, 2), 0.5), 1)
-    assert pair.hear == ((0, 0.5),)
-    assert pair.tell == (0,)
-    assert not pair.joins
+    assert pair.receive_from == ((0, 0.5),)
+    assert pair.send_to == (0,)
+    assert not pair.means

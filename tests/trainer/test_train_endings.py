@@ -205,10 +205,10 @@ def test_torchrun_without_stgt_shows_the_lines_of_one_process(digits, tmp_path):
 def test_what_only_the_processes_find_gives_the_folder_back(digits, tmp_path, launcher):
     script, out = tmp_path / "mine.py", tmp_path / "out"
     script.write_text(
-        "import stgt.torch.fit\n"
+        "import stgt.torch.validate\n"
         "def agree(*_):\n"
         "    raise ValueError('the nodes differ: make them alike.')\n"
-        "stgt.torch.fit.agree = agree\n"
+        "stgt.torch.validate.agree = agree\n"
     )
     path = write_spec(tmp_path)
     if launcher == "torchrun":

@@ -16,7 +16,7 @@ from stgt.torch import DistributedOptimizer, init
 def test_a_world_of_one_is_gradient_descent(alone, compiled):
     model = Quadratic()
     forward = torch.compile(model, backend="aot_eager") if compiled else model
-    opt = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), stgt.STGT(tau=2), "complete")
+    opt = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), stgt.STGT(tau=2), "complete", model=model)
     for _ in range(6):
         opt.zero_grad()
         loss_of(forward, 0).backward()
@@ -57,7 +57,7 @@ def test_a_world_of_one_does_what_torch_does(alone, base, method):
                 assert bool((late == 1).all())
         return [used, late], fired, grads
 
-    found = trained(lambda inner: DistributedOptimizer(inner, method, "complete"))
+    found = trained(lambda inner: DistributedOptimizer(inner, method, "complete", model=None))
     torch.testing.assert_close(found, trained(lambda inner: inner), rtol=1e-12, atol=1e-12)
 
 
@@ -66,7 +66,7 @@ def test_tensors_without_values_are_refused_by_name(alone):
     fully_shard(sharded, mesh=init_device_mesh("cpu", (1,)))
     for model, said in ((sharded, "^weight is a DTensor, of which"), (empty, "^weight is on the meta device and has")):
         with pytest.raises(ValueError, match=said):
-            DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), stgt.STGT(tau=2), "complete")
+            DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), stgt.STGT(tau=2), "complete", model=model)
 
 
 class Quantised(torch.optim.SGD):
@@ -87,7 +87,8 @@ class Quantised(torch.optim.SGD):
 
 def test_a_checkpoint_holds_any_state_of_the_optimiser_inside(alone, tmp_path):
     def made():
-        return DistributedOptimizer(Quantised([torch.nn.Parameter(torch.ones(3))], lr=0.1), stgt.STGT(), "complete")
+        base = Quantised([torch.nn.Parameter(torch.ones(3))], lr=0.1)
+        return DistributedOptimizer(base, stgt.STGT(), "complete", model=None)
 
     opt = made()
     opt.step()

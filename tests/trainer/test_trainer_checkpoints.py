@@ -6,7 +6,7 @@ import re
 import pytest
 from literal import NODES
 
-from stgt.torch.parts import sealed, unsealed
+from stgt.torch.shards import seal, unseal
 
 
 def same_steps(count: int) -> list[int]:
@@ -119,8 +119,8 @@ def test_a_checkpoint_of_another_number_of_nodes(world, tmp_path, parts):
     arguments = {"folder": str(tmp_path), "base": "sgd"}
     world.run("stopping", steps=same_steps(3), save=True, **arguments)
     for path in tmp_path.rglob("*.json"):
-        about = unsealed(path.read_bytes())
-        path.write_bytes(sealed(about | {"nodes": 4 if parts == 4 else 16}))
+        about = unseal(path.read_bytes())
+        path.write_bytes(seal(about | {"nodes": 4 if parts == 4 else 16}))
         if about["node"] >= parts:
             path.unlink()
     for answer in world.ask("stopping", steps=same_steps(0), load=True, **arguments):

@@ -118,8 +118,9 @@ def test_every_algorithm_is_compared_or_refused(alone):
     compared = {name for name, _ in CASES + BEYOND} | {"KGT-warm", "Scaffold-warm"}
     words = {"FlexGT-gossips": "mixes 2 times a round: the trainer mixes once"}
     for name, algorithm in catalogue.instances().items():
-        base = torch.optim.SGD(scenarios.Linear(torch.float64).parameters(), lr=LR)
+        model = scenarios.Linear(torch.float64)
+        base = torch.optim.SGD(model.parameters(), lr=LR)
         said = words.get(name, "takes gradients that a training loop does not have")
         refused = pytest.raises(ValueError, match=said)
         with nullcontext() if name in compared else refused:
-            DistributedOptimizer(base, replace(algorithm, gamma=None), "complete")
+            DistributedOptimizer(base, replace(algorithm, gamma=None), "complete", model=model)

@@ -74,7 +74,7 @@ def test_what_is_finite(dtype):
 @pytest.mark.parametrize("call", ["averaged", "evaluate", "metrics"])
 def test_no_average_of_what_is_not_finite(alone, call):
     model = Quadratic()
-    opt = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), stgt.STGT(tau=2), "complete")
+    opt = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), stgt.STGT(tau=2), "complete", model=model)
     with torch.no_grad():
         model.v[1] = math.nan
     with pytest.raises(NonFiniteError, match=r"^rank 0: v is not finite \(NaN\)"):
@@ -85,7 +85,7 @@ def test_no_average_of_what_is_not_finite(alone, call):
 
 def test_a_collective_that_fails_gives_the_model_back(alone, monkeypatch):
     model = Quadratic()
-    opt = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), stgt.STGT(tau=2), "complete")
+    opt = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), stgt.STGT(tau=2), "complete", model=model)
     with torch.no_grad():
         model.v += 1.0
     before = model().detach().clone()
@@ -155,7 +155,7 @@ def wrap(parameters, **options) -> DistributedOptimizer:
 def test_a_head_alone_needs_its_model(alone):
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
     with pytest.raises(
-        ValueError, match=r"^the optimiser's 2 parameters are not all of one module \(Sequential\): give"
+        ValueError, match=r"^model= is missing: give the torch\.nn\.Module that is trained, or model=None"
     ):
         wrap(model[2].parameters())
     opt = wrap(model[2].parameters(), model=model)
@@ -166,33 +166,30 @@ def test_a_head_alone_needs_its_model(alone):
 def test_two_modules_need_one_around_them(alone):
     one, two = torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)
     both = [*one.parameters(), *two.parameters()]
-    with pytest.raises(ValueError, match=r"4 parameters are not all of one module \(Linear and Linear\)"):
-        wrap(both)
     with pytest.raises(ValueError, match=r"^2 of the optimiser's 4 parameters are not in model"):
         wrap(both, model=one)
     assert len(wrap(both, model=torch.nn.ModuleList([one, two]))._frozen()) == 0
 
 
-def test_a_wrapper_that_holds_the_same_is_no_doubt(alone):
-    model = torch.nn.Linear(3, 3)
-    around = torch.nn.Sequential(model)
-    assert wrap(model.parameters()).buffers.model is around
+def test_loose_tensors_belong_to_no_model(alone):
     loose = [torch.nn.Parameter(torch.zeros(3))]
-    assert wrap(loose).buffers.model is None
+    assert wrap(loose, model=None).buffers.model is None
+    with pytest.raises(ValueError, match=r"^model='weights': give the torch\.nn\.Module that is trained"):
+        wrap(loose, model="weights")
 
 
 def test_data_parallel_is_noticed(alone):
     model = Quadratic()
     wrapped = DistributedDataParallel(model)
     with pytest.raises(ValueError, match=r"^the model is wrapped in DistributedDataParallel"):
-        wrap(model.parameters())
+        wrap(model.parameters(), model=model)
     with pytest.raises(ValueError, match=r"^the model is wrapped in DistributedDataParallel"):
         wrap(wrapped.parameters(), model=model)
 
 
 def test_data_parallel_is_noticed_later(alone):
     model = Quadratic()
-    opt = wrap(model.parameters())
+    opt = wrap(model.parameters(), model=model)
     wrapped = DistributedDataParallel(model)
     loss_of(wrapped.module, 0).backward()
     with pytest.raises(ValueError, match=r"^the model is wrapped in DistributedDataParallel"):

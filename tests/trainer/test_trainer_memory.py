@@ -24,9 +24,9 @@ def test_buffers_are_what_cost_says(alone, name):
     algorithm, expected = METHODS[name]
     assert algorithm.cost().buffers == expected
     model = Quadratic()
-    opt = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), algorithm, "complete")
-    for block in opt.blocks:
-        kept = [block.x, *block.state.values(), block.first, block.total]
+    opt = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), algorithm, "complete", model=model)
+    for bucket in opt.buckets:
+        kept = [bucket.x, *bucket.state.values(), bucket.first, bucket.total]
         storages = {one.untyped_storage().data_ptr() for one in kept if one is not None}
         assert len(storages) + 1 == expected
-        assert ("start" in algorithm.reads or "direction" in algorithm.reads) == (block.state["x"] is not block.x)
+        assert ("start" in algorithm.reads or "direction" in algorithm.reads) == (bucket.state["x"] is not bucket.x)

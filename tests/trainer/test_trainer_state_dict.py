@@ -39,7 +39,7 @@ WRONG = {
     "nodes": "the state_dict was written by 4 nodes, but 8 run: start as many.",
     "rank": "the state_dict was written by rank {other}, and this is rank {rank}: give each node its own.",
     "lacking": "the state_dict lacks some of the algorithm's buffers: give what opt.state_dict() returned.",
-    "format": "the state_dict has format 7, and this stgt reads 1: use a newer stgt.",
+    "format": "the state_dict has format 7, and this stgt reads 1: use the stgt that wrote it.",
     "plain": "the state_dict has no 'stgt' entry, as that of a plain torch optimiser, and 4 steps are made: load it "
     "before the first step, or give what opt.state_dict() returned.",
 }
@@ -63,5 +63,5 @@ def test_a_state_dict_is_said_to_be_one_nodes_alone(world):
     first, *others = world.run("states_in_words")
     assert others == [[]] * (NODES - 1)
     (words,) = first
-    assert "rank 0's part of the state alone" in words
+    assert "rank 0's share of the state alone" in words
     assert "opt.save(folder)" in words

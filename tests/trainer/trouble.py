@@ -15,15 +15,15 @@ import torch
 import torch.distributed as dist
 
 import stgt
-from stgt.torch import DistributedOptimizer, LostNodeError, init, watch, world
+from stgt.torch import DistributedOptimizer, LostNodeError, failure_detector, init, process_group
 
 FOREIGN = ("foreign_killed", "foreign_fails", "foreign_hangs", "foreign_slow_end")
 
 
 def main(way: str, folder: str, timeout: str) -> None:
     torch.set_num_threads(1)
-    watch.HEARTBEAT_INTERVAL = 0.2
-    watch.GRACE, watch.FAREWELL = 3.0, 0.6
+    failure_detector.HEARTBEAT_INTERVAL = 0.2
+    failure_detector.ABORT_GRACE, failure_detector.EXIT_GRACE = 3.0, 0.6
     if way in FOREIGN:
         from datetime import timedelta
 
@@ -51,7 +51,7 @@ def made(
 ) -> tuple[Model, DistributedOptimizer]:
     model = model or Model()
     sgd = torch.optim.SGD(model.parameters(), lr=lr)
-    return model, DistributedOptimizer(sgd, algorithm or stgt.STGT(tau=2), graph, chunk=16, **options)
+    return model, DistributedOptimizer(sgd, algorithm or stgt.STGT(tau=2), graph, model=model, chunk=16, **options)
 
 
 def step(model: Model, opt: DistributedOptimizer, factor: float = 1.0) -> None:
@@ -208,7 +208,7 @@ def killed_in_a_sum(rank: int, folder: Path) -> None:
     rounds(*made(), 1)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    world.all_reduce(torch.ones(1))
+    process_group.all_reduce(torch.ones(1))
 
 
 # -- errors of one node's own ----------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def slow_end(rank: int, folder: Path) -> None:
     model, opt = made()
     rounds(model, opt, 1)
     if rank == 1:
-        time.sleep(3 * watch.FAREWELL)
+        time.sleep(3 * failure_detector.EXIT_GRACE)
     step(model, opt)
 
 
@@ -301,7 +301,7 @@ def back_to_a_checkpoint(rank: int, folder: Path) -> None:
         time.sleep(1.0)
     rounds(model, opt, 1)
     if rank == 1:
-        opt._watch._speak_and_look = lambda: None
+        opt._detector._publish_and_check = lambda: None
     opt.load(folder / "checkpoints")
     if rank == 1:
         time.sleep(1.0)

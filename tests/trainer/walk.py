@@ -11,15 +11,15 @@ import torch
 from scenarios_use import Quadratic, loss_of
 
 import stgt
-from stgt.torch import DistributedOptimizer, LostNodeError, init, watch
+from stgt.torch import DistributedOptimizer, LostNodeError, failure_detector, init
 
 TAU, RATE, TIMEOUT = 3, 0.1, 4.0
 
 
 def main(folder: str, *calls: str) -> None:
     torch.set_num_threads(1)
-    watch.HEARTBEAT_INTERVAL = 0.1
-    watch.GRACE, watch.FAREWELL = 3.0, 0.6
+    failure_detector.HEARTBEAT_INTERVAL = 0.1
+    failure_detector.ABORT_GRACE, failure_detector.EXIT_GRACE = 3.0, 0.6
     rank = init(timeout=TIMEOUT)
     model = Quadratic()
     sgd = torch.optim.SGD(model.parameters(), lr=RATE)

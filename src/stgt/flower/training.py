@@ -17,9 +17,9 @@ from stgt._internal.checks import check_count
 from stgt.algorithms import Algorithm
 from stgt.flower.client_state import ClientState
 from stgt.flower.protocol import Arrays, Crashed, Reply, differs
-from stgt.torch.fit import check_divided, is_plain
-from stgt.torch.flat import Block, make_blocks
-from stgt.torch.local import Steps
+from stgt.torch.buckets import Bucket, make_buckets
+from stgt.torch.local_steps import LocalSteps
+from stgt.torch.validate import check_divided, is_plain
 
 
 @dataclass
@@ -75,7 +75,7 @@ class LocalTraining:
         self.trained, self.tied = _trained(task)
         load(self.model, received, self.tied, self.trained)
         self.names = {id(value): name for name, value in self.model.named_parameters()}
-        self.blocks = make_blocks(self.optimizer.param_groups)
+        self.blocks = make_buckets(self.optimizer.param_groups)
         check_divided(self.algorithm, self.optimizer)
         self.plain = is_plain(self.optimizer)
         if scale is not None and not isinstance(self.optimizer, torch.optim.SGD):
@@ -83,7 +83,7 @@ class LocalTraining:
                 f'weights="num_examples" multiplies the loss, which {type(self.optimizer).__name__} divides out again: '
                 'use SGD, with momentum or without, or weights="equal".'
             )
-        self.steps = Steps(self.algorithm, self.blocks, self.plain)
+        self.steps = LocalSteps(self.algorithm, self.blocks, self.plain)
         self.not_at_server = {name: value for name, value in self._buffers().items() if name not in received}
 
     @property
@@ -150,7 +150,7 @@ class LocalTraining:
         for block in self.blocks:
             for name, place in self._places(block):
                 end[name] = place(block.x).detach().cpu().numpy().copy()
-                lr_sum[name] = block.travelled
+                lr_sum[name] = block.lr_sum
                 if block.total is not None:
                     direction[name] = (place(block.total) / self.steps_done).to(block.x.dtype).cpu().numpy()
         buffers = self._buffers()
@@ -168,7 +168,7 @@ class LocalTraining:
         saved, buffers = self.model.state_dict(keep_vars=True), self.model.named_buffers(remove_duplicate=False)
         return {name: value.detach().cpu().numpy().copy() for name, value in buffers if name in saved}
 
-    def _places(self, block: Block) -> Iterable[tuple[str, Callable[[Tensor], Tensor]]]:
+    def _places(self, block: Bucket) -> Iterable[tuple[str, Callable[[Tensor], Tensor]]]:
         """The name of each parameter of a block, and the function that gives its view of a flat buffer."""
         for slot in block.slots:
 

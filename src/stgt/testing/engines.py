@@ -24,7 +24,7 @@ def torch_difference(algorithm: Algorithm, problem: Problem, topology: Topology,
         raise SkipError("PyTorch is not installed")
     if isinstance(algorithm.gamma, tuple):
         raise SkipError("a torch optimiser has one lr for all nodes")
-    from stgt.torch.fit import usable
+    from stgt.torch.validate import usable
 
     try:
         method = usable(replace(algorithm, gamma=None), topology)
@@ -39,17 +39,17 @@ def _train(method: Algorithm, gamma: float, problem: Problem, topology: Topology
     """The state of all nodes, (n, p), by the trainer's own parts; the mixing is done here."""
     import torch
 
-    from stgt.torch.flat import make_blocks
-    from stgt.torch.local import Chunk, Steps
+    from stgt.torch.buckets import make_buckets
+    from stgt.torch.local_steps import Chunk, LocalSteps
 
     n, p, tau = problem.n, problem.p, method.tau
     parameters = [torch.nn.Parameter(torch.zeros(p, dtype=torch.float64)) for _ in range(n)]
     groups = [{"params": [one], "lr": gamma, "weight_decay": 0.0} for one in parameters]
-    nodes = [Steps(method, make_blocks([group]), plain=True) for group in groups]
+    nodes = [LocalSteps(method, make_buckets([group]), plain=True) for group in groups]
     if method.starts_warm:
         gradients = torch.from_numpy(problem.gradients(np.zeros(p)))
         for i, node in enumerate(nodes):
-            block = node.blocks[0]
+            block = node.buckets[0]
             own, mean = (_padded(vector, block.size) for vector in (gradients[i], gradients.mean(dim=0)))
             for name, value in begin(method, block.x, own, mean).items():
                 if name != "x":
@@ -62,8 +62,8 @@ def _train(method: Algorithm, gamma: float, problem: Problem, topology: Topology
                     parameters[i].grad = torch.from_numpy(gradients[i].copy())
                     node.apply([groups[i]], first=t == 0)
             if not method.coin or coin(np, 0, r, method.talks, np.float64):
-                whole = slice(0, nodes[0].blocks[0].size)
-                chunks = [Chunk(node, i, node.blocks[0], whole, tau, r, 1.0, True) for i, node in enumerate(nodes)]
+                whole = slice(0, nodes[0].buckets[0].size)
+                chunks = [Chunk(node, i, node.buckets[0], whole, tau, r, 1.0, True) for i, node in enumerate(nodes)]
                 messages = [{name: value.clone() for name, value in chunk.message().items()} for chunk in chunks]
                 W, C = (torch.from_numpy(topology.matrix(r, pushed=pushed)) for pushed in (False, True))
                 for i, chunk in enumerate(chunks):
@@ -78,7 +78,7 @@ def _train(method: Algorithm, gamma: float, problem: Problem, topology: Topology
             for node in nodes:
                 node.start_round()
     names = method.state_fields
-    blocks = [node.blocks[0] for node in nodes]
+    blocks = [node.buckets[0] for node in nodes]
     kept = {name: np.stack([block.state[name][:p].numpy() for block in blocks]) for name in names if name != "x"}
     return kept | {"x": np.stack([block.x[:p].numpy() for block in blocks])}
 

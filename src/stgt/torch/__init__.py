@@ -1,4 +1,4 @@
-"""Training over processes with torch.distributed: any torch optimiser, talking every tau-th step.
+"""Training over processes with torch.distributed: any torch optimiser, with an exchange every tau-th step.
 
 from stgt.torch import DistributedOptimizer, init, node_split
 """
@@ -9,10 +9,10 @@ except ImportError as error:
     raise ImportError("stgt.torch needs PyTorch: pip install 'stgt[torch]'.") from error
 
 from stgt.torch.data import ClockSampler, node_split
+from stgt.torch.failure_detector import DeadlockError, LostNodeError
 from stgt.torch.finite import NonFiniteError
 from stgt.torch.optimizer import DistributedOptimizer
-from stgt.torch.watch import DeadlockError, LostNodeError
-from stgt.torch.world import init
+from stgt.torch.process_group import init
 
 __all__ = [
     "ClockSampler",

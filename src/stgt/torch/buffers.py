@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from stgt._internal.checks import check_choice
-from stgt.torch.flat import wide
+from stgt.torch.buckets import wide
 
 POLICIES = ("average", "local", "none")
 _log = logging.getLogger("stgt")
@@ -26,14 +26,14 @@ class Buffers:
     a normalisation's statistic, and what is not finite at the start, such as a mask with −inf.
     """
 
-    exact = True  # statistics may be larger than float16 can say
+    exact = True  # statistics may be larger than float16 can hold
 
     def __init__(self, model: nn.Module | None, policy: str):
         self.model = model
         self.policy = check_choice(policy, "buffers", POLICIES)
-        self.moving: list[str] | None = None  # the names of those that are no constants; None before that is known
-        self._first: dict[str, Tensor] | None = None  # what may be a constant, as it was at the start
-        self._still: dict[str, tuple[Tensor, int]] = {}  # by name: a constant, and its version
+        self.moving: list[str] | None = None  # names of those that are no constants; None before the start
+        self._initial: dict[str, Tensor] | None = None  # candidates for constants, as they were at the start
+        self._constants: dict[str, tuple[Tensor, int]] = {}  # constants, and torch's counter of writes to each
 
     @property
     def all(self) -> dict[str, Tensor]:
@@ -46,12 +46,12 @@ class Buffers:
 
     @property
     def shared(self) -> dict[str, Tensor]:
-        """Those in which all nodes start from rank 0's."""
+        """Those that all nodes start with from rank 0."""
         return {} if self.policy == "none" else self.floating
 
     @property
     def mixed(self) -> dict[str, Tensor]:
-        """Those whose mean over the nodes means something."""
+        """Those of which there is a mean over the nodes."""
         if self.policy == "none" or self.moving is None:
             return {}
         found = self.floating
@@ -67,7 +67,7 @@ class Buffers:
         return [self.policy, {name: list(buffer.shape) for name, buffer in self.all.items()}]
 
     def start(self) -> None:
-        """The nodes have the same ones now: looks which of them may turn out to be constants."""
+        """Called when all nodes have the same buffers: finds those that may turn out to be constants."""
         assert self.model is not None or not self.all
         modules = [] if self.model is None else list(self.model.named_modules())
         statistics = {
@@ -78,39 +78,41 @@ class Buffers:
         }
         usable = {name: buffer for name, buffer in self.shared.items() if bool(buffer.isfinite().all())}
         self.moving = [name for name in usable if name in statistics]
-        self._first = {name: buffer.clone() for name, buffer in usable.items() if name not in statistics} or None
-        self.look_away()
+        self._initial = {name: buffer.clone() for name, buffer in usable.items() if name not in statistics} or None
+        self.reset_constants()
 
     @property
     def agreed(self) -> list[str] | None:
-        """Those that the nodes have agreed on; None before the first round's end."""
-        return self.moving if self._first is None else None
+        """The names in `moving` once the nodes have agreed on them; None before the first round's end."""
+        return self.moving if self._initial is None else None
 
-    def agree_again(self, agreed: list[str] | None) -> None:
-        """A state was loaded, with what had been agreed on then."""
+    def restore(self, agreed: list[str] | None) -> None:
+        """Takes over what had been agreed on when a state was saved that is loaded now."""
         if agreed is not None:
-            self.moving, self._first = agreed, None
-        elif self._first is not None:
-            self._first = {name: self.all[name].clone() for name in self._first}
-        self.look_away()
+            self.moving, self._initial = agreed, None
+        elif self._initial is not None:
+            self._initial = {name: self.all[name].clone() for name in self._initial}
+        self.reset_constants()
 
-    def look_away(self) -> None:
-        """What was written to the constants so far is no change."""
+    def reset_constants(self) -> None:
+        """Takes the constants as they are now: earlier writes do not count as changes."""
         names = [name for name in self.shared if name not in (self.moving or ())]
-        self._still = {name: (self.all[name], self.all[name]._version) for name in names}
+        self._constants = {name: (self.all[name], self.all[name]._version) for name in names}
 
-    def settle(self, agree: Callable[[list[str]], list[list[str]]]) -> None:
-        """The first round ends: all nodes agree on what has changed at one of them. Later, says what changes since."""
-        written = [name for name, was in self._still.items() if not _untouched(self.all[name], was)]
-        if self._first is not None:
-            changed = [name for name in written if name in self._first and not self.all[name].equal(self._first[name])]
-            known = {name for names in agree(changed) for name in names} | set(self.moving or ())
-            self.moving = [name for name in self.shared if name in known]
-            self._first = None
-            self.look_away()
+    def check_constants(self, agree: Callable[[list[str]], list[list[str]]]) -> None:
+        """At the first round's end all nodes agree on what has changed at one of them; later, logs new changes."""
+        written = [name for name, was in self._constants.items() if not _untouched(self.all[name], was)]
+        if self._initial is not None:
+            changed = [
+                name for name in written if name in self._initial and not self.all[name].equal(self._initial[name])
+            ]
+            changing = {name for names in agree(changed) for name in names} | set(self.moving or ())
+            self.moving = [name for name in self.shared if name in changing]
+            self._initial = None
+            self.reset_constants()
             return
         for name in written:
-            del self._still[name]
+            del self._constants[name]
             _log.warning("buffer %s was a constant in the first round and changes now: it stays each node's own", name)
 
     def flat(self, buffers: Mapping[str, Tensor]) -> Tensor:
@@ -124,7 +126,7 @@ class Buffers:
             buffer.copy_(flat[offset : offset + buffer.numel()].view(buffer.shape))
             offset += buffer.numel()
 
-    # -- as a part of the exchange: it takes the model's way -----------------------------------------------------
+    # -- as a payload of the exchange ----------------------------------------------------------------------------
 
     def message(self) -> Mapping[str, Tensor]:
         return {"x": self.flat(self.mixed)}

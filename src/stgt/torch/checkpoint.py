@@ -1,8 +1,8 @@
-"""Checkpoints: a part for each node, complete when every node has its own, and the nodes' agreement on which to load.
+"""Checkpoints: one shard for each node, complete when every node has written its own.
 
-On loading, the nodes agree on the newest checkpoint of which all have a whole part, whether they share a folder or not.
-Each node's reading and writing is apart from the talking: what goes wrong at one of them becomes a sentence, and all
-nodes stop with it.
+On loading, the nodes agree on the newest checkpoint of which all have a whole shard, whether they share a folder or
+not. Reading and writing is separate from communication: what fails at one node becomes a sentence that all nodes
+receive, and all stop with it.
 """
 
 from __future__ import annotations
@@ -21,126 +21,128 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from stgt.torch.finite import first_nonfinite
-from stgt.torch.parts import ABSENT, FORMAT, Look, Parts, Place
-from stgt.torch.state import pack, stand, standing, unlike, unpack
+from stgt.torch.run_state import mismatch, pack, restore_run_state, run_state, unpack
+from stgt.torch.shards import ABSENT, FORMAT, Shards, ShardStatus, Version
 
 if TYPE_CHECKING:
     from stgt.torch.optimizer import DistributedOptimizer
 
-SHOWN = 3  # checkpoints that a refusal tells of
+SHOWN = 3  # checkpoints that an error names
 
 _log = logging.getLogger("stgt")
 _users: WeakValueDictionary[tuple[Path, str], DistributedOptimizer] = WeakValueDictionary()
 
 
 def check_name(name: Any) -> str:
-    """A name that can be a part of a file's."""
+    """The name, which becomes a part of file names; a ValueError if it cannot."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]*", name):
         raise ValueError(f"name={name!r}: use letters, digits, - and _ only.")
     return name
 
 
 def save(opt: DistributedOptimizer, folder: Path, extra: Any, keep: int) -> None:
-    """Writes this node's part, hears whether all have, and only then removes older ones."""
-    if opt._early is not None:
-        opt._early.pause()  # whoever stops after saving leaves nothing under way
-    parts = Parts(folder, opt.rank, opt.name)
-    problem, before = _begin(opt, parts)
-    everybody = opt._group.meet("save()", [problem, opt.steps_taken, list(before)])
-    _stop_at(problem for problem, _, _ in everybody)
-    step = max(steps for _, steps, _ in everybody)  # the most that a node has made, by which all name the checkpoint
-    tried = [attempt for _, _, places in everybody for one, attempt in places if one == step]
-    here = Place(step, max(tried, default=0) + 1)
-    problem = _write(opt, parts, here, extra)
+    """Writes this node's shard, waits until all nodes have, and only then removes older ones."""
+    if opt._overlap is not None:
+        opt._overlap.pause()  # a process may end after it has saved: no message may be on the wire then
+    shards = Shards(folder, opt.rank, opt.name)
+    problem, before = _open(opt, shards)
+    everybody = opt._group.barrier("save()", [problem, opt.steps_taken, list(before)])
+    _raise_first(problem for problem, _, _ in everybody)
+    step = max(steps for _, steps, _ in everybody)  # nodes may differ: all name the checkpoint by the most steps
+    tried = [attempt for _, _, versions in everybody for one, attempt in versions if one == step]
+    here = Version(step, max(tried, default=0) + 1)
+    problem = _write(opt, shards, here, extra)
     try:
-        _stop_at(opt._group.meet("the end of save()", problem))
+        _raise_first(opt._group.barrier("the end of save()", problem))
     except ValueError:
-        parts.remove(here)
+        shards.remove(here)
         raise
-    parts.confirm(here)
-    opt._watch.checkpoint = f"the checkpoint of round {opt.round} in {folder} is intact"
-    parts.prune(before, here, keep)
+    shards.confirm(here)
+    opt._detector.checkpoint = f"the checkpoint of round {opt.round} in {folder} is intact"
+    shards.prune(before, here, keep)
 
 
 def load(opt: DistributedOptimizer, folder: Path, start_anew: bool) -> dict[str, Any] | None:
-    """Takes over this node's part of the newest checkpoint that all nodes have whole."""
-    parts = Parts(folder, opt.rank, opt.name)
-    problem, mine = _begin(opt, parts)
-    everybody = opt._group.meet("load()", [problem, start_anew, [[*place, *look] for place, look in mine.items()]])
-    _stop_at(problem for problem, _, _ in everybody)
-    looks = [{Place(*row[:2]): Look(*row[2:]) for row in rows} for _, _, rows in everybody]
-    known = sorted({place for one in looks for place in one}, reverse=True)
-    found = {place: [one.get(place, ABSENT) for one in looks] for place in known}
-    here = next((place for place in known if _all_whole(opt, parts, place, found)), None)
+    """Takes over this node's shard of the newest checkpoint of which all nodes have a whole one."""
+    shards = Shards(folder, opt.rank, opt.name)
+    problem, mine = _open(opt, shards)
+    rows = [[*version, *status] for version, status in mine.items()]
+    everybody = opt._group.barrier("load()", [problem, start_anew, rows])
+    _raise_first(problem for problem, _, _ in everybody)
+    statuses = [{Version(*row[:2]): ShardStatus(*row[2:]) for row in rows} for _, _, rows in everybody]
+    versions = sorted({version for one in statuses for version in one}, reverse=True)
+    found = {version: [one.get(version, ABSENT) for one in statuses] for version in versions}
+    here = next((version for version in versions if _is_whole(opt, shards, version, found)), None)
     if here is None:
-        _check_nothing_lost(opt, parts, found, all(anew for _, anew, _ in everybody))
+        _check_nothing_lost(opt, shards, found, all(anew for _, anew, _ in everybody))
         return None
-    about = parts.about(here)
-    _stop_at(opt._group.meet("load()", _unfit(opt, about, folder / here.folder)))
-    skipped = _skipped(opt, folder, {place: looks for place, looks in found.items() if place > here})
-    with safe_open(str(parts.path(here, "safetensors")), framework="pt") as file, torch.no_grad():
-        names = set(file.keys())
-        for number, block in enumerate(opt.blocks):
-            for name, buffer in block.buffers.items():
-                buffer.copy_(file.get_tensor(f"block.{number}.{name}"))
+    metadata = shards.metadata(here)
+    _raise_first(opt._group.barrier("load()", _mismatch(opt, metadata, folder / here.folder)))
+    skipped = _skipped(opt, folder, {version: statuses for version, statuses in found.items() if version > here})
+    with safe_open(str(shards.path(here, "safetensors")), framework="pt") as file, torch.no_grad():
+        for number, bucket in enumerate(opt.buckets):
+            for name, buffer in bucket.tensors.items():
+                buffer.copy_(file.get_tensor(f"bucket.{number}.{name}"))
         for name, buffer in opt.buffers.all.items():
             buffer.copy_(file.get_tensor(f"buffer.{name}"))
         torch.set_rng_state(file.get_tensor("rng"))
-        _load_base(
-            opt, about["base"], {name: file.get_tensor(name) for name in names if name.startswith(("base.", "nested."))}
-        )
-    stand(opt, about)
-    parts.confirm(here)
-    opt._watch.checkpoint = f"the checkpoint of round {opt.round} in {folder} is intact"
-    return {"round": opt.round, "steps": opt.steps_taken, "extra": about["extra"], "skipped": skipped}
+        names = [name for name in set(file.keys()) if name.startswith(("base.", "nested."))]
+        _load_base(opt, metadata["base"], {name: file.get_tensor(name) for name in names})
+    restore_run_state(opt, metadata)
+    shards.confirm(here)
+    opt._detector.checkpoint = f"the checkpoint of round {opt.round} in {folder} is intact"
+    return {"round": opt.round, "steps": opt.steps_taken, "extra": metadata["extra"], "skipped": skipped}
 
 
-# -- what the nodes tell one another ---------------------------------------------------------------------------------
+# -- what all nodes do together --------------------------------------------------------------------------------------
 
 
-def _stop_at(problems: Iterable[str | None]) -> None:
+def _raise_first(problems: Iterable[str | None]) -> None:
     """All nodes stop with the first node's problem, if there is one."""
     for problem in problems:
         if problem is not None:
             raise ValueError(problem)
 
 
-def _all_whole(opt: DistributedOptimizer, parts: Parts, place: Place, found: dict[Place, list[Look]]) -> bool:
-    """Has every node its whole part, to the last byte? What else was seen of it is noted in `found`."""
-    if any(look.state != "whole" for look in found[place]):
+def _is_whole(
+    opt: DistributedOptimizer, shards: Shards, version: Version, found: dict[Version, list[ShardStatus]]
+) -> bool:
+    """Has every node a whole shard, to the last byte? Writes into `found` what the check of the bytes has shown."""
+    if any(status.state != "whole" for status in found[version]):
         return False
-    found[place] = [Look(*one) for one in opt._group.meet("load()", parts.check(place))]
-    return all(look.state == "whole" for look in found[place])
+    found[version] = [ShardStatus(*one) for one in opt._group.barrier("load()", shards.check(version))]
+    return all(status.state == "whole" for status in found[version])
 
 
 # -- what a node does by itself ----------------------------------------------------------------------------------------
 
 
-def _begin(opt: DistributedOptimizer, parts: Parts) -> tuple[str | None, dict[Place, Look]]:
-    """What this node has written before; or a sentence, if it cannot use the folder."""
-    key = parts.folder.resolve(), opt.name
+def _open(opt: DistributedOptimizer, shards: Shards) -> tuple[str | None, dict[Version, ShardStatus]]:
+    """A sentence if this node cannot use the folder, else None; and what it has written there before."""
+    key = shards.folder.resolve(), opt.name
     if _users.get(key) not in (None, opt):
-        gc.collect()  # one that nobody holds any more may be in a circle of references
+        # An optimiser that is out of use may still be alive in a cycle of references, such as that with its scheduler.
+        gc.collect()
     if _users.setdefault(key, opt) is not opt:
         return (
-            f"two optimisers of rank {opt.rank} use the checkpoint folder {parts.folder}: give each a name= of its "
+            f"two optimisers of rank {opt.rank} use the checkpoint folder {shards.folder}: give each a name= of its "
             "own, or a folder of its own."
         ), {}
     try:
-        return None, parts.looks()
+        return None, shards.statuses()
     except OSError as error:
-        return f"rank {opt.rank}: the checkpoint folder {parts.folder} cannot be read ({error.strerror}).", {}
+        return f"rank {opt.rank}: the checkpoint folder {shards.folder} cannot be read ({error.strerror}).", {}
 
 
-def _write(opt: DistributedOptimizer, parts: Parts, here: Place, extra: Any) -> str | None:
-    """Writes this node's part; None, or the sentence of what failed."""
+def _write(opt: DistributedOptimizer, shards: Shards, here: Version, extra: Any) -> str | None:
+    """Writes this node's shard; a sentence if that fails, else None."""
     try:
         tensors, values = _base_state(opt)
     except ValueError as error:
         return f"rank {opt.rank}: {error}"
-    for number, block in enumerate(opt.blocks):
-        tensors |= {f"block.{number}.{name}": value for name, value in block.buffers.items()}
-    bad = first_nonfinite((_in_words(opt, name), value) for name, value in tensors.items())
+    for number, bucket in enumerate(opt.buckets):
+        tensors |= {f"bucket.{number}.{name}": value for name, value in bucket.tensors.items()}
+    bad = first_nonfinite((_label(opt, name), value) for name, value in tensors.items())
     if bad:
         return f"rank {opt.rank}: {bad}; nothing was saved, and earlier checkpoints stay: load one, or lower lr."
     tensors |= {f"buffer.{name}": buffer.detach().contiguous() for name, buffer in opt.buffers.all.items()}
@@ -150,73 +152,73 @@ def _write(opt: DistributedOptimizer, parts: Parts, here: Place, extra: Any) -> 
     except (TypeError, ValueError) as error:
         return f"extra cannot be written as JSON ({error}): use numbers, words, lists and dicts."
     try:
-        parts.write(here, _apart(tensors), {**standing(opt), "base": values, "extra": extra})
+        shards.write(here, _unshared(tensors), {**run_state(opt), "base": values, "extra": extra})
     except (OSError, SafetensorError) as error:
         why = getattr(error, "strerror", None) or error
-        return f"rank {opt.rank}: the checkpoint folder {parts.folder} cannot be written ({why})."
+        return f"rank {opt.rank}: the checkpoint folder {shards.folder} cannot be written ({why})."
     return None
 
 
-def _in_words(opt: DistributedOptimizer, name: str) -> str:
+def _label(opt: DistributedOptimizer, name: str) -> str:
     """c of parameter group 0, exp_avg of parameter 3"""
     kind, number, field = name.split(".", 2)
-    if kind == "block":
-        return f"{field.removeprefix('state.')} of parameter group {opt.blocks[int(number)].group}"
+    if kind == "bucket":
+        return f"{field.removeprefix('state.')} of parameter group {opt.buckets[int(number)].group}"
     return f"{field} of parameter {number}"
 
 
 def _check_nothing_lost(
-    opt: DistributedOptimizer, parts: Parts, found: dict[Place, list[Look]], start_anew: bool
+    opt: DistributedOptimizer, shards: Shards, found: dict[Version, list[ShardStatus]], start_anew: bool
 ) -> None:
-    """A ValueError if there was a checkpoint; a first one that was never complete, as its writers died, is none."""
-    looks = [look for one in found.values() for look in one]
-    if start_anew or not any(look.final for look in looks):
-        others = [] if found else parts.others()
+    """A ValueError if a checkpoint was lost. One that never became complete, as its writers died, does not count."""
+    statuses = [status for one in found.values() for status in one]
+    if start_anew or not any(status.final for status in statuses):
+        others = [] if found else shards.other_names()
         if others and opt.rank == 0:
-            _log.warning("%s has %s, and nothing of this optimiser: has it another name=?", parts.folder, others[0])
+            _log.warning("%s has %s, and nothing of this optimiser: has it another name=?", shards.folder, others[0])
         return
-    for nodes in sorted({look.nodes for look in looks} - {0, opt.nodes}):
-        raise ValueError(f"{parts.folder} was written by {nodes} nodes, but {opt.nodes} run: start as many.")
-    words = [f"step {place.step} is {_states(looks)}" for place, looks in found.items()]
+    for nodes in sorted({status.nodes for status in statuses} - {0, opt.nodes}):
+        raise ValueError(f"{shards.folder} was written by {nodes} nodes, but {opt.nodes} run: start as many.")
+    words = [f"step {version.step} is {_states(statuses)}" for version, statuses in found.items()]
     raise ValueError(
-        f"{parts.folder} has no checkpoint that is whole at all nodes ({'; '.join(words[:SHOWN])}): bring the files "
+        f"{shards.folder} has no checkpoint that is whole at all nodes ({'; '.join(words[:SHOWN])}): bring the files "
         "back, or begin from the start with load(folder, start_anew=True)."
     )
 
 
-def _skipped(opt: DistributedOptimizer, folder: Path, newer: dict[Place, list[Look]]) -> list[dict[str, Any]]:
-    """The checkpoints that were passed over, newest first; rank 0 says so too."""
+def _skipped(opt: DistributedOptimizer, folder: Path, newer: dict[Version, list[ShardStatus]]) -> list[dict[str, Any]]:
+    """The newer checkpoints that are not whole, newest first; rank 0 logs them too."""
     skipped = []
-    for place, looks in newer.items():
-        lost = any(look.final for look in looks)
+    for version, statuses in newer.items():
+        lost = any(status.final for status in statuses)
         skipped += [
-            {"step": place.step, "rank": rank, "why": look.state if lost else "unfinished"}
-            for rank, look in enumerate(looks)
-            if look.state != "whole"
+            {"step": version.step, "rank": rank, "why": status.state if lost else "unfinished"}
+            for rank, status in enumerate(statuses)
+            if status.state != "whole"
         ]
         if opt.rank == 0:
-            level, why = (logging.WARNING, _states(looks)) if lost else (logging.INFO, "unfinished")
-            _log.log(level, "%s: step %d is skipped, as it is %s; an older one is loaded.", folder, place.step, why)
+            level, why = (logging.WARNING, _states(statuses)) if lost else (logging.INFO, "unfinished")
+            _log.log(level, "%s: step %d is skipped, as it is %s; an older one is loaded.", folder, version.step, why)
     return skipped
 
 
-def _states(looks: list[Look]) -> str:
+def _states(statuses: list[ShardStatus]) -> str:
     """damaged at rank 2, missing at ranks 3, 4"""
     words = []
     for state in ("damaged", "unreadable", "missing"):
-        ranks = [str(rank) for rank, look in enumerate(looks) if look.state == state]
+        ranks = [str(rank) for rank, status in enumerate(statuses) if status.state == state]
         words += [f"{state} at rank{'s' * (len(ranks) > 1)} {', '.join(ranks)}"] if ranks else []
     return ", ".join(words)
 
 
-def _unfit(opt: DistributedOptimizer, about: dict[str, Any], here: Path) -> str | None:
-    if about["format"] > FORMAT:
-        return f"{here} has format {about['format']}, and this stgt reads up to {FORMAT}: use a newer stgt."
-    return unlike(opt, about, str(here), "another checkpoint folder")
+def _mismatch(opt: DistributedOptimizer, metadata: dict[str, Any], here: Path) -> str | None:
+    if metadata["format"] != FORMAT:
+        return f"{here} has format {metadata['format']}, and this stgt reads {FORMAT}: use the stgt that wrote it."
+    return mismatch(opt, metadata, str(here), "another checkpoint folder")
 
 
 def _base_state(opt: DistributedOptimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The wrapped optimiser's state, its tensors apart from its numbers."""
+    """The wrapped optimiser's state: its tensors, and what JSON can hold."""
     state = opt.base.state_dict()
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, dict[str, Any]] = {}
@@ -250,8 +252,8 @@ def _load_base(opt: DistributedOptimizer, values: dict[str, Any], tensors: dict[
     opt.param_groups, opt.state = opt.base.param_groups, opt.base.state
 
 
-def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors that share memory with none other, as the format wants them."""
+def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors that share no memory, as safetensors requires."""
     seen: set[int] = set()
     found = {}
     for name, value in tensors.items():

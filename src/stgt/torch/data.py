@@ -59,8 +59,8 @@ def node_split(
     return Subset(dataset, parts[dist.get_rank()].tolist())
 
 
-def drawn(seed: int, node: int, step: int, count: int, below: int, stream: int = STREAM_LOCAL) -> np.ndarray:
-    """Integers in [0, below) that depend on (seed, node, step) alone: the simulator's choice of samples."""
+def sample_indices(seed: int, node: int, step: int, count: int, below: int, stream: int = STREAM_LOCAL) -> np.ndarray:
+    """Integers in [0, below) by (seed, node, step) alone, equal to the simulator's choice of samples."""
     clock = Clock(NUMPY, np.float32, seed, np.array([node]), step, stream)
     return clock.integers(count, np.array([below]))[0]
 
@@ -69,7 +69,7 @@ class ClockSampler(Sampler[list[int]]):
     """A batch sampler without end: which samples node i sees at step k depends on (seed, i, k) alone.
 
     Draws with replacement, the same ones as the simulator's. Give `start=opt.steps_taken` after loading a checkpoint,
-    and the training continues as if it had never stopped.
+    and the training continues as if it had not stopped.
     """
 
     def __init__(self, samples: int, batch: int, *, seed: int = 0, start: int = 0):
@@ -78,7 +78,7 @@ class ClockSampler(Sampler[list[int]]):
 
     def at(self, step: int) -> list[int]:
         """The batch of a step."""
-        return drawn(self.seed, dist.get_rank(), step, self.batch, self.samples).tolist()
+        return sample_indices(self.seed, dist.get_rank(), step, self.batch, self.samples).tolist()
 
     def __iter__(self) -> Iterator[list[int]]:
         step = self.start
@@ -96,13 +96,13 @@ def end_of_epoch(opt: DistributedOptimizer, loader: Any) -> tuple[int, int]:
         length = len(loader)
     except TypeError:
         length = None
-    told = opt._group.meet("batches(loader)", [length, opt.taken, opt.algorithm.tau])
-    for rank, (batches, _, _) in enumerate(told):
+    answers = opt._group.barrier("batches(loader)", [length, opt.taken, opt.algorithm.tau])
+    for rank, (batches, _, _) in enumerate(answers):
         if batches is None:
             raise ValueError(f"the loader of rank {rank} has no length: give opt.batches(loader, rounds=…).")
         if not batches:
             raise ValueError(NO_BATCHES.format(rank=rank))
-    longest = max(batches for batches, _, _ in told)
-    ends = {divmod(taken + longest, tau) for _, taken, tau in told}
+    longest = max(batches for batches, _, _ in answers)
+    ends = {divmod(taken + longest, tau) for _, taken, tau in answers}
     rounds, steps = ends.pop() if len(ends) == 1 else (max(r + (steps > 0) for r, steps in ends), 0)
     return opt.round + rounds, steps

@@ -13,54 +13,87 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from stgt.torch.buckets import slices_of
 from stgt.torch.finite import NonFiniteError, is_finite
-from stgt.torch.flat import parts_of
-from stgt.torch.group import Group
-from stgt.torch.rates import SameRate
+from stgt.torch.node_status import Wait
+from stgt.torch.process_group import NodeGroup
 from stgt.torch.routes import Mean, Route
-from stgt.torch.status import Wait
 
-AHEAD = 2  # parts that are under way while one is merged
-RING = AHEAD + 2  # parts until a buffer is used again
+IN_FLIGHT = 2  # payloads that are on the wire while one is merged
+RING = IN_FLIGHT + 2  # payloads until a buffer is used again: on the wire, arrived, and waiting for a mean
 PIECE = 1 << 16  # elements that are mixed and merged at once: they stay in the cache from one operation to the next
 
 
-class Part(Protocol):
-    """A stretch of the model: says its message, and takes the mixture of all messages in."""
+class Payload(Protocol):
+    """What travels as one message, such as a chunk of the model."""
 
-    exact: bool  # must it travel in full precision?
+    exact: bool  # must it travel in full precision, whatever the wire's is?
 
     def message(self) -> Mapping[str, Tensor]: ...
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
-        """Takes in the mixture of a piece of it; of an exact part, of all of it at once."""
+        """Takes over the mixture of a piece of it; of an exact payload, of all of it at once."""
+
+
+class LrSums:
+    """A node's sums of stepsizes, one for each bucket: they travel ahead of the model and must equal the neighbours'.
+
+    Where nodes divide what mixing took from them, h − W h, by different numbers, Σ_i c_i is 0 no longer, and the method
+    goes to a wrong point. Any number that all have is right.
+
+    Args:
+        sums: of this node.
+        rank, round: of this node, for the message.
+        why: who needs them to be the same, and what to do.
+    """
+
+    exact = True
+    ROUNDING = 1e-6  # relative; an lr that is a float32 tensor at one node only is off by less
+
+    def __init__(self, sums: Tensor, rank: int, round: int, why: str):
+        self.sums, self.rank, self.round, self.why = sums, rank, round, why
+
+    def message(self) -> Mapping[str, Tensor]:
+        return {"x": self.sums}
+
+    def compare(self, peer: int, theirs: Tensor) -> None:
+        """A ValueError if a neighbour has another sum."""
+        for mine, other in zip(self.sums.tolist(), theirs.tolist(), strict=True):
+            if abs(mine - other) > self.ROUNDING * abs(mine):
+                raise ValueError(
+                    f"the stepsizes of round {self.round} sum up to {mine:.6g} at rank {self.rank} and to {other:.6g} "
+                    f"at rank {peer}, as one has another lr or has ended the round early: {self.why}."
+                )
+
+    def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
+        """There is nothing to take over."""
 
 
 @dataclass
-class _Said:
-    """A part whose message is under way."""
+class _InFlight:
+    """A payload whose message is on the wire."""
 
     number: int
-    part: Part
+    payload: Payload
     message: Mapping[str, Tensor]
     wires: dict[str, Tensor] = field(default_factory=dict)  # what is sent of each field, in the wire's precision
-    heard: dict[str, list[tuple[float, Tensor]]] = field(default_factory=dict)
-    came: list[tuple[int, Tensor]] = field(default_factory=list)  # who has said what, of all fields
-    gives: dict[str, tuple[float, ...]] = field(default_factory=dict)  # by which those told take a pushed field
-    gathered: dict[tuple[str, Mean], list[tuple[float, Tensor]]] = field(default_factory=dict)
+    received: dict[str, list[tuple[float, Tensor]]] = field(default_factory=dict)  # by field: weights and buffers
+    arrived: list[tuple[int, Tensor]] = field(default_factory=list)  # (sender, buffer) of all fields
+    send_weights: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of a pushed field
+    gathered: dict[tuple[str, Mean], list[tuple[float, Tensor]]] = field(default_factory=dict)  # for means owned here
     means: dict[str, Tensor] = field(default_factory=dict)
-    works: list[tuple[int, Any]] = field(default_factory=list)
+    works: list[tuple[int, Any]] = field(default_factory=list)  # (peer, torch's handle) of what is not done yet
 
 
-class Exchange:
-    """Sends and hears the messages of one node. Buffers are kept and used again.
+class MessageExchange:
+    """Sends and receives the messages of one node. Buffers are kept and used again.
 
     Args:
         group: the nodes.
         wire: the dtype messages travel in; None for their own. Means come back from their owner in full.
     """
 
-    def __init__(self, group: Group, wire: torch.dtype | None = None):
+    def __init__(self, group: NodeGroup, wire: torch.dtype | None = None):
         self.group, self.wire = group, wire
         self.rank = group.rank
         self._peers: tuple[int, ...] = ()
@@ -69,30 +102,30 @@ class Exchange:
         self.seconds = 0.0
         self._pool: dict[Any, Tensor] = {}
 
-    def run(self, parts: Sequence[Part], routes: Mapping[str, Route]) -> None:
-        """Exchanges all parts; field f of every message takes route f."""
-        for _ in self.walk(parts, routes):
+    def run(self, payloads: Sequence[Payload], routes: Mapping[str, Route]) -> None:
+        """Exchanges all payloads; field f of every message takes route f."""
+        for _ in self.pipeline(payloads, routes):
             pass
 
-    def walk(self, parts: Sequence[Part], routes: Mapping[str, Route]) -> Iterator[None]:
-        """The same, part by part: yields once the first are under way, and after each, with the next under way."""
-        if not parts:
+    def pipeline(self, payloads: Sequence[Payload], routes: Mapping[str, Route]) -> Iterator[None]:
+        """The same, step by step: yields when the first payloads are on the wire, and after each that was merged."""
+        if not payloads:
             return
         peers = tuple(sorted(set().union(*(one.peers for one in routes.values())) - {self.rank}))
-        held = None
+        held = None  # a payload whose mean its owner has not sent back yet: it is merged one step later
         self._peers = peers
-        under_way = deque(self._tell(number, parts[number], routes) for number in range(min(AHEAD, len(parts))))
+        in_flight = deque(self._post_message(i, payload, routes) for i, payload in enumerate(payloads[:IN_FLIGHT]))
         yield
-        for number in range(len(parts)):
+        for number in range(len(payloads)):
             began = time.perf_counter()
             self._peers = peers
-            if number + AHEAD < len(parts):
-                under_way.append(self._tell(number + AHEAD, parts[number + AHEAD], routes))
-            now = under_way.popleft()
-            self._finish(now)
-            if isinstance(now.part, SameRate):
-                for peer, value in now.came:
-                    now.part.compare(peer, value)
+            if number + IN_FLIGHT < len(payloads):
+                in_flight.append(self._post_message(number + IN_FLIGHT, payloads[number + IN_FLIGHT], routes))
+            now = in_flight.popleft()
+            self._wait_for(now)
+            if isinstance(now.payload, LrSums):
+                for peer, value in now.arrived:
+                    now.payload.compare(peer, value)
             if number == 0:
                 self.seconds_waiting += time.perf_counter() - began
                 began = time.perf_counter()
@@ -101,80 +134,80 @@ class Exchange:
                 if one is not None:
                     self._merge(one)
             held = now if now.works else None
-            if held is not None and number + 1 == len(parts):
+            if held is not None and number + 1 == len(payloads):
                 self._merge(held)
             self.seconds += time.perf_counter() - began
             yield
 
-    def _tell(self, number: int, part: Part, routes: Mapping[str, Route]) -> _Said:
-        """Posts a part's message and the receipt of the others'."""
-        said = _Said(number, part, part.message())
+    def _post_message(self, number: int, payload: Payload, routes: Mapping[str, Route]) -> _InFlight:
+        """Posts the sends of a payload's message and the receives of the neighbours'."""
+        item = _InFlight(number, payload, payload.message())
         operations = []
-        for tag, (name, value) in enumerate(said.message.items()):
+        for tag, (name, value) in enumerate(item.message.items()):
             route = routes[name]
-            wire = value if self.wire is None or part.exact else self._rounded(value)
-            said.wires[name] = wire
-            operations += [self._send(wire, peer, 2 * tag) for peer in route.tell]
-            said.heard[name] = []
-            if route.gives is not None:
-                said.gives[name] = route.gives
-            for place, (peer, weight) in enumerate(route.hear):
+            wire = value if self.wire is None or payload.exact else self._rounded(value)
+            item.wires[name] = wire
+            operations += [self._send(wire, peer, 2 * tag) for peer in route.send_to]
+            item.received[name] = []
+            if route.send_weights is not None:
+                item.send_weights[name] = route.send_weights
+            for place, (peer, weight) in enumerate(route.receive_from):
                 buffer = self._buffer((number % RING, name, place), wire)
-                said.heard[name].append((weight, buffer))
-                said.came.append((peer, buffer))
+                item.received[name].append((weight, buffer))
+                item.arrived.append((peer, buffer))
                 operations.append(self._receive(buffer, peer, 2 * tag))
-            for which, mean in enumerate(route.joins):
+            for which, mean in enumerate(route.means):
                 if self.rank not in mean.members:
                     continue
                 owner = mean.owner(number)
                 if owner != self.rank:
                     operations.append(self._send(wire, owner, 2 * tag))
                     continue
-                said.gathered[name, mean] = []
+                item.gathered[name, mean] = []
                 for place, peer in enumerate(peer for peer in mean.members if peer != self.rank):
                     buffer = self._buffer((number % RING, name, which, place), wire)
-                    said.gathered[name, mean].append((1.0 / len(mean.members), buffer))
-                    said.came.append((peer, buffer))
+                    item.gathered[name, mean].append((1.0 / len(mean.members), buffer))
+                    item.arrived.append((peer, buffer))
                     operations.append(self._receive(buffer, peer, 2 * tag))
-        self._post(said, operations)
-        return said
+        self._post(item, operations)
+        return item
 
-    def _send_means(self, said: _Said, routes: Mapping[str, Route]) -> None:
-        """The owner of a mean sends it to those who want it."""
+    def _send_means(self, item: _InFlight, routes: Mapping[str, Route]) -> None:
+        """Posts the sends of the means that this node owns, and the receives of those that it needs."""
         operations = []
-        for tag, (name, value) in enumerate(said.message.items()):
+        for tag, (name, value) in enumerate(item.message.items()):
             route = routes[name]
-            for which, mean in enumerate(route.joins):
-                owner = mean.owner(said.number)
+            for which, mean in enumerate(route.means):
+                owner = mean.owner(item.number)
                 if owner == self.rank:
-                    wire = said.wires[name].to(value.dtype)
-                    found = _mixture(wire, wire, said.gathered[name, mean])
-                    operations += [self._send(found, peer, 2 * tag + 1) for peer in mean.hearers if peer != self.rank]
-                elif self.rank in mean.hearers:
-                    found = self._buffer((said.number % RING, name, which, "mean"), value)
+                    wire = item.wires[name].to(value.dtype)
+                    found = _mixture(wire, wire, item.gathered[name, mean])
+                    operations += [self._send(found, peer, 2 * tag + 1) for peer in mean.receivers if peer != self.rank]
+                elif self.rank in mean.receivers:
+                    found = self._buffer((item.number % RING, name, which, "mean"), value)
                     operations.append(self._receive(found, owner, 2 * tag + 1))
                 else:
                     continue
-                if mean is route.takes:
-                    said.means[name] = found
-        self._post(said, operations)
+                if mean is route.own_mean:
+                    item.means[name] = found
+        self._post(item, operations)
 
-    def _merge(self, said: _Said) -> None:
-        """Mixes what was heard and merges it, piece by piece: a piece stays in the cache from the one to the other."""
-        self._finish(said)
-        size = max(value.numel() for value in said.message.values())
-        for where in parts_of(size, size if said.part.exact else PIECE):
-            said.part.merge({name: self._mixed(said, name, where) for name in said.message}, where)
-        said.message = said.wires = said.means = {}
+    def _merge(self, item: _InFlight) -> None:
+        """Mixes what was received and merges it piece by piece, as a piece stays in the cache between the two."""
+        self._wait_for(item)
+        size = max(value.numel() for value in item.message.values())
+        for where in slices_of(size, size if item.payload.exact else PIECE):
+            item.payload.merge({name: self._mixed(item, name, where) for name in item.message}, where)
+        item.message = item.wires = item.means = {}
 
-    def _mixed(self, said: _Said, name: str, where: slice) -> Tensor:
-        own, sent = said.message[name][where], said.wires[name][where]
-        if name not in said.means:
-            heard = [(weight, buffer[where]) for weight, buffer in said.heard[name]]
-            gives = said.gives.get(name)
-            return _mixture(own, sent, heard) if gives is None else _pushed(own, sent, gives, heard)
-        mean = said.means[name][where]
-        # A mean of rounded messages: what rounding took from a node's own is put back, so that sums stay right.
+    def _mixed(self, item: _InFlight, name: str, where: slice) -> Tensor:
+        own, sent = item.message[name][where], item.wires[name][where]
+        if name not in item.means:
+            received = [(weight, buffer[where]) for weight, buffer in item.received[name]]
+            weights = item.send_weights.get(name)
+            return _mixture(own, sent, received) if weights is None else _pushed(own, sent, weights, received)
+        mean = item.means[name][where]
+        # A mean of rounded messages: a node adds back what rounding took from its own, so that sums over nodes hold.
         return mean if own.dtype == sent.dtype else own + (mean - sent)
 
     def _rounded(self, value: Tensor) -> Tensor:
@@ -182,7 +215,7 @@ class Exchange:
         if self.wire == torch.float16 and not is_finite(found):
             raise NonFiniteError(
                 f"rank {self.rank}, round {self.group.round}: a message holds {value.abs().max():.3g}, more than "
-                "float16 can say: give message_dtype='bfloat16', or leave it out."
+                "float16 can hold: give message_dtype='bfloat16', or leave it out."
             )
         return found
 
@@ -193,25 +226,25 @@ class Exchange:
     def _receive(self, buffer: Tensor, peer: int, tag: int) -> dist.P2POp:
         return dist.P2POp(dist.irecv, buffer, peer, self.group.processes, tag)
 
-    def _post(self, said: _Said, operations: list[dist.P2POp]) -> None:
+    def _post(self, item: _InFlight, operations: list[dist.P2POp]) -> None:
         if operations:
             with self._waiting():
                 works = dist.batch_isend_irecv(operations)
             # A backend that joins a batch into one piece of work returns a single handle.
             peers = [one.peer for one in operations] if len(works) == len(operations) else [-1] * len(works)
-            said.works += zip(peers, works, strict=True)
+            item.works += zip(peers, works, strict=True)
 
-    def _finish(self, said: _Said) -> None:
-        if not said.works:
+    def _wait_for(self, item: _InFlight) -> None:
+        if not item.works:
             return
         with self._waiting() as wait:
-            for peer, work in said.works:
-                wait.facing = peer if peer >= 0 else None
+            for peer, work in item.works:
+                wait.awaited = peer if peer >= 0 else None
                 work.wait()
-        said.works = []
+        item.works = []
 
     def _waiting(self) -> AbstractContextManager[Wait]:
-        return self.group.watch.waiting(self.group.exchange(self._peers))
+        return self.group.detector.waiting(self.group.exchange(self._peers))
 
     def _buffer(self, key: Any, like: Tensor) -> Tensor:
         kept = self._pool.get((key, like.dtype, like.device))
@@ -220,15 +253,15 @@ class Exchange:
         return kept[: like.numel()]
 
 
-def _mixture(own: Tensor, sent: Tensor, heard: list[tuple[float, Tensor]]) -> Tensor:
-    """w_own · own + Σ_j w_j m_j with weights that sum to one; the buffers of what was heard are written over.
+def _mixture(own: Tensor, sent: Tensor, received: list[tuple[float, Tensor]]) -> Tensor:
+    """w_own · own + Σ_j w_j m_j with weights that sum to one; the received buffers are overwritten.
 
-    Weights rounded to float32 do not quite sum to one, which would pull the sums of all nodes away round by round: each
-    node is therefore mixed in as a step from what there is towards it, so that equal messages stay what they are. Of
-    rounded messages only the differences are used, so that Σ_i c_i = 0 and the mean model survive half precision.
+    Weights rounded to float32 do not quite sum to one, and the sums over all nodes would drift round by round. So each
+    message is mixed in as a step towards it, which leaves equal messages as they are. Of rounded messages only the
+    differences are used, so that Σ_i c_i = 0 and the mean model survive half precision.
     """
-    mixed, left = own, 1.0 - sum(weight for weight, _ in heard)
-    for weight, other in heard:
+    mixed, left = own, 1.0 - sum(weight for weight, _ in received)
+    for weight, other in received:
         left += weight
         if other.dtype == own.dtype:
             mixed = torch.lerp(mixed, other, weight / left, out=other)
@@ -237,14 +270,14 @@ def _mixture(own: Tensor, sent: Tensor, heard: list[tuple[float, Tensor]]) -> Te
     return mixed
 
 
-def _pushed(own: Tensor, sent: Tensor, gives: tuple[float, ...], heard: list[tuple[float, Tensor]]) -> Tensor:
-    """own − Σ_i c_i · sent + Σ_j c_j m_j: what a node gives away is just what others hear of it.
+def _pushed(own: Tensor, sent: Tensor, send_weights: tuple[float, ...], received: list[tuple[float, Tensor]]) -> Tensor:
+    """own − Σ_i c_i · sent + Σ_j c_j m_j: what a node gives away is exactly what the others receive of it.
 
     The weights are rounded to a grid on which sums up to one are exact, so that no sum over the nodes drifts.
     """
     grid = min(torch.finfo(own.dtype).eps, torch.finfo(torch.float32).eps) / 2
-    mixed = own - sum(_on(grid, weight) for weight in gives) * sent.to(own.dtype)
-    for weight, other in heard:
+    mixed = own - sum(_on(grid, weight) for weight in send_weights) * sent.to(own.dtype)
+    for weight, other in received:
         mixed.add_(other.to(own.dtype), alpha=_on(grid, weight))
     return mixed
 

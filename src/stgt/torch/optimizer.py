@@ -21,19 +21,16 @@ from stgt._internal.randomness import coin
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import begin, divides
 from stgt.topology import Topology
-from stgt.torch import checkpoint, evaluation, finite, fit, state
+from stgt.torch import checkpoint, evaluation, finite, run_state, validate
+from stgt.torch.buckets import make_buckets, slices_of, wide
 from stgt.torch.buffers import Buffers
 from stgt.torch.data import NO_BATCHES, end_of_epoch
-from stgt.torch.early import Early
-from stgt.torch.exchange import Exchange, Part
-from stgt.torch.flat import make_blocks, parts_of, wide
-from stgt.torch.group import Group, end_groups
-from stgt.torch.local import Chunk, Steps
-from stgt.torch.rates import SameRate
-from stgt.torch.root import model_of, refuse_wrapped
-from stgt.torch.routes import Schedule
-from stgt.torch.watch import LostNodeError
-from stgt.torch.world import watch
+from stgt.torch.exchange import LrSums, MessageExchange, Payload
+from stgt.torch.failure_detector import LostNodeError
+from stgt.torch.local_steps import Chunk, LocalSteps
+from stgt.torch.overlap import Overlap
+from stgt.torch.process_group import NodeGroup, destroy_unused_groups, get_detector
+from stgt.torch.routes import RouteSchedule
 
 CHUNK = 1 << 19  # elements that travel at once
 WIRES = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -41,7 +38,7 @@ _LATER = "a parameter group cannot be added later: put all parameters into the o
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
-    """Wraps a torch optimiser: local steps as before, and a talk with the neighbours after every tau-th one.
+    """Wraps a torch optimiser: local steps as before, and an exchange with the neighbours after every tau-th one.
 
     With plain SGD (weight decay allowed) the iterates are the algorithm's, with gamma = lr. Behind momentum or AdamW
     the corrected gradients take the gradients' place, and their mean over the round is what is tracked.
@@ -49,16 +46,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
     Args:
         optimizer: any torch optimiser of the model's parameters; its lr is the algorithm's gamma.
         algorithm: such as `stgt.STGT(tau=25)`, without gamma. tau may differ between nodes if it does not divide by it.
-        topology: who hears whom: a `Topology` of as many nodes as there are processes, or a constructor's name.
-        model: whose buffers and frozen parameters are looked after. May be left out where the parameters are all of
-            one module that is part of no other.
+        topology: who sends to whom: a `Topology` of as many nodes as there are processes, or a constructor's name.
+        model: the module that holds all parameters of the optimiser; its buffers and frozen parameters are shared too.
+            Required; None for tensors that belong to no module.
         buffers: "average", "local" or "none"; see `Buffers`.
         seed: of a random topology and of ProxSkip's coin; the same on all nodes.
         message_dtype: None, "float16" or "bfloat16": the precision that messages travel in.
         on_nonfinite: what a node does at a round's end if its weights, gradients or buffers are not finite. "stop" ends
-            the training on all nodes; "skip" takes the node's round back to its start, for which it keeps a copy of
-            what it starts from, and lets it stand still in this round's exchange.
-        early: send the half of the message that is known at a round's start then, hidden behind the local steps.
+            the training on all nodes; "skip" undoes the node's round, for which it keeps a copy of what it starts
+            from, and lets it take part in the exchange as if it had not moved.
+        early: send the half of the message that is available at a round's start during the local steps.
         chunk: how many elements travel at once.
         logger: of this node, for what `metrics` finds: a TensorBoard `SummaryWriter`, a W&B run, `mlflow`, a function
             of (values, step), or a path that ends in .csv, which rank 0 alone writes.
@@ -71,7 +68,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         algorithm: Algorithm,
         topology: Topology | str,
         *,
-        model: nn.Module | None = None,
+        model: nn.Module | None = validate.REQUIRED,
         buffers: str = "average",
         seed: int = 0,
         message_dtype: str | None = None,
@@ -83,25 +80,25 @@ class DistributedOptimizer(torch.optim.Optimizer):
     ):
         if not dist.is_initialized():
             raise ValueError("there is no process group: call stgt.torch.init() before DistributedOptimizer.")
-        fit.check_optimizer(optimizer)
+        validate.check_optimizer(optimizer)
         self.rank, self.nodes = dist.get_rank(), dist.get_world_size()
-        self.topology = fit.topology_of(topology, self.nodes)
-        self.algorithm = fit.usable(algorithm, self.topology)
-        fit.check_divided(algorithm, optimizer)
+        self.topology = validate.topology_of(topology, self.nodes)
+        self.algorithm = validate.usable(algorithm, self.topology)
+        validate.check_divided(algorithm, optimizer)
         if message_dtype not in WIRES:
             check_choice(message_dtype, "message_dtype", [name for name in WIRES if name])
-        fit.check_sending(algorithm, self.topology, optimizer, message_dtype, early)
+        validate.check_sending(algorithm, self.topology, optimizer, message_dtype, early)
         seed, chunk = check_seed(seed), check_count(chunk, "chunk")
         check_choice(on_nonfinite, "on_nonfinite", finite.POLICIES)
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         super().__init__(parameters, optimizer.defaults)
         self.base = optimizer
         self.param_groups, self.state = optimizer.param_groups, optimizer.state
-        self.buffers = Buffers(model_of(parameters, model), buffers)
-        fit.check_tensors(self, parameters)
-        self.blocks = make_blocks(self.param_groups)
+        self.buffers = Buffers(validate.check_model(model, parameters), buffers)
+        validate.check_tensors(self, parameters)
+        self.buckets = make_buckets(self.param_groups)
         self._lengths = [len(group["params"]) for group in self.param_groups]
-        self._resting = [parameter for parameter in parameters if not parameter.requires_grad]
+        self._frozen_here = [parameter for parameter in parameters if not parameter.requires_grad]
         self.seed, self.name = seed, checkpoint.check_name(name)
         self.logger = None if isinstance(logger, str | Path) and self.rank else as_logger(logger)
         self.round = 0  # rounds done
@@ -111,19 +108,19 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.seconds_computing = 0.0
         self._chunk, self._message_dtype, self._sends_early = chunk, message_dtype, early
         self._divides = divides(algorithm)
-        self._told_of_state = False  # that a state_dict is one node's alone
-        self._watch = watch()
-        self._schedule = Schedule(self.topology, algorithm, self.rank, seed)
-        self._steps = Steps(algorithm, self.blocks, fit.is_plain(optimizer), guarded=on_nonfinite == "skip")
-        end_groups()
-        fit.agree(self._watch.meet(0, "DistributedOptimizer(…)", self._signature()))
-        self._group = Group(self._watch, self)
-        self._exchange = Exchange(self._group, WIRES[message_dtype])
-        self._early = Early(self._steps, self._exchange, algorithm.tau) if early else None
+        self._warned_of_state = False  # that a state_dict is of one node only
+        self._detector = get_detector()
+        self._schedule = RouteSchedule(self.topology, algorithm, self.rank, seed)
+        self._steps = LocalSteps(algorithm, self.buckets, validate.is_plain(optimizer), guarded=on_nonfinite == "skip")
+        destroy_unused_groups()
+        validate.agree(self._detector.barrier(0, "DistributedOptimizer(…)", self._signature()))
+        self._group = NodeGroup(self._detector, self)
+        self._exchange = MessageExchange(self._group, WIRES[message_dtype])
+        self._overlap = Overlap(self._steps, self._exchange, algorithm.tau) if early else None
         self._share_start()
         self._rollback = finite.Rollback(self) if on_nonfinite == "skip" else None
         self._warm = not algorithm.starts_warm
-        self.active = True  # does this node work in this round?
+        self.active = True  # does this node take part in this round?
         self._open_round()
 
     # -- training ------------------------------------------------------------------------------------------------
@@ -138,15 +135,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
             raise ValueError(
                 f"{self.algorithm.label} has warm_start=True: call opt.warm_start() after the first backward()."
             )
-        self._watch.progress(self.round)
-        self._look_after_base()
+        self._detector.progress(self.round)
+        self._check_base()
         with torch.no_grad():
             if self.active:
                 self._step_locally()
-                self._steps.note_gradients()
-                if self._early is not None:
-                    self._early.advance()
-            self.base._opt_called = True  # pyright: ignore  # where a scheduler of the base looks for its step
+                self._steps.record_gradients()
+                if self._overlap is not None:
+                    self._overlap.advance()
+            self.base._opt_called = True  # pyright: ignore  # a scheduler of the base checks it
             self.taken += 1
             self.steps_taken += 1
             if self.taken == self.algorithm.tau:
@@ -164,14 +161,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._steps.check_round()
             finite.guard(self)
         if self.round == 0:
-            refuse_wrapped(slot.parameter for block in self.blocks for slot in block.slots)
-        self.buffers.settle(self._agree_on_buffers)
+            validate.refuse_ddp(slot.parameter for bucket in self.buckets for slot in bucket.slots)
+        self.buffers.check_constants(lambda changed: self._group.barrier("the end of the first round", changed))
         try:
-            self._talk()
+            self._exchange_messages()
         except LostNodeError:
             raise
-        except BaseException as error:  # the others wait for what this node cannot send any more
-            self._watch.fail(error)
+        except BaseException as error:  # the others wait for what this node will not send
+            self._detector.fail(error)
             raise
         self._group.end_round()
         self.round += 1
@@ -184,22 +181,22 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Starts the control variables from the gradients of the last backward(); takes one global average."""
         if self._warm:
             raise ValueError(f"warm_start() means nothing to {self.algorithm.label} here: leave it out.")
-        self._group.meet("warm_start()")
-        with self._group.talking("warm_start()"):
-            for block in self.blocks:
-                decay = self.param_groups[block.group]["weight_decay"] if self._steps.plain else 0.0
-                for part in parts_of(block.size, self._chunk):
-                    gradient = block.last(part)
-                    for where, _ in block.present(part) if decay else ():
-                        gradient[where].add_(block.x[part][where], alpha=decay)
+        self._group.barrier("warm_start()")
+        with self._group.collective("warm_start()"):
+            for bucket in self.buckets:
+                decay = self.param_groups[bucket.group]["weight_decay"] if self._steps.plain else 0.0
+                for part in slices_of(bucket.size, self._chunk):
+                    gradient = bucket.last(part)
+                    for where, _ in bucket.present(part) if decay else ():
+                        gradient[where].add_(bucket.x[part][where], alpha=decay)
                     mean = self._group.sum(gradient.clone())
-                    for name, value in begin(self.algorithm, wide(block.x[part]), gradient, mean / self.nodes).items():
+                    for name, value in begin(self.algorithm, wide(bucket.x[part]), gradient, mean / self.nodes).items():
                         if name != "x":
-                            block.state[name][part] = value
+                            bucket.state[name][part] = value
         self._warm = True
 
     def batches(self, loader: Any, rounds: int | None = None) -> Iterator[Any]:
-        """Batches for an epoch: as many as the longest of the nodes' loaders has; with `rounds` until that one is done.
+        """Batches for an epoch: as many as the longest loader of all nodes has; with `rounds` until that round is done.
 
         A loader that is exhausted starts again, so that all nodes end together, whatever the sizes of their data are.
         Without `rounds` all nodes must call it at the same point.
@@ -215,7 +212,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             if empty:
                 raise ValueError(NO_BATCHES.format(rank=self.rank))
 
-    # -- looking at it -------------------------------------------------------------------------------------------
+    # -- evaluation ----------------------------------------------------------------------------------------------
 
     def averaged(self) -> AbstractContextManager[None]:
         """Inside `with opt.averaged():` the model is the average of all nodes'. All nodes must enter."""
@@ -226,7 +223,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return evaluation.evaluate(self, function)
 
     def metrics(self) -> dict[str, float]:
-        """Consensus and tracking errors, bytes sent, and where the time went. All nodes must call."""
+        """Consensus and tracking errors, bytes sent, and the seconds of each part of a round. All nodes must call."""
         return evaluation.metrics(self)
 
     # -- files ---------------------------------------------------------------------------------------------------
@@ -262,15 +259,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         With the model's, whichever is loaded first, a run goes on bit for bit. Every node has to keep its own.
         """
-        return state.state_dict(self)
+        return run_state.state_dict(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over this node's `state_dict`; before the first step also that of a plain torch optimiser."""
-        state.load_state_dict(self, state_dict)
-        self._look_after_base()
+        run_state.load_state_dict(self, state_dict)
+        self._check_base()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        if hasattr(self, "blocks"):
+        if hasattr(self, "buckets"):
             raise ValueError(_LATER)
         super().add_param_group(param_group)
 
@@ -279,22 +276,22 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _look_after_base(self) -> None:
-        """Follows the base where it has loaded a state, and notices what a step here would not do as it does."""
+    def _check_base(self) -> None:
+        """Follows the base where it has loaded a state; a ValueError if it was changed as a step here cannot follow."""
         if self.param_groups is not self.base.param_groups:
             self.param_groups, self.state = self.base.param_groups, self.base.state
         if [len(group["params"]) for group in self.param_groups] != self._lengths:
             raise ValueError(_LATER)
-        if self._steps.plain and not fit.is_plain(self.base):
+        if self._steps.plain and not validate.is_plain(self.base):
             raise ValueError("the SGD has momentum now: give it momentum before DistributedOptimizer is made.")
         if self.taken == 0:
-            for block in self.blocks:
-                block.check()
-            if any(parameter.requires_grad for parameter in self._resting):
+            for bucket in self.buckets:
+                bucket.check()
+            if any(parameter.requires_grad for parameter in self._frozen_here):
                 raise ValueError("a frozen parameter is trained now: unfreeze it before DistributedOptimizer is made.")
 
     def _step_locally(self) -> None:
-        """One local step, with the hooks of the optimiser inside where its own `step` is not called."""
+        """One local step; the hooks of the optimiser inside run even where its own `step` is not called."""
 
         def step(base: torch.optim.Optimizer) -> None:
             self._steps.apply(self.param_groups, first=self.taken == 0)
@@ -305,77 +302,74 @@ class DistributedOptimizer(torch.optim.Optimizer):
             step(self.base)
             self.base.step()
 
-    def _talk(self) -> None:
+    def _exchange_messages(self) -> None:
         """The round's exchange."""
-        if not self._talks():
+        if not self._communicates():
             if self.active:
                 self._steps.keep_end()
             return
         routes = self._schedule.routes(self.round)
-        if self.active or (self.algorithm.held and self._schedule.listens(self.round)):
-            if self._early is None:
-                self._exchange.run(self._parts(), routes)
+        if self.active or (self.algorithm.held and self._schedule.receives_server_state(self.round)):
+            if self._overlap is None:
+                self._exchange.run(self._payloads(), routes)
             else:
-                self._early.finish(self._parts(), routes)
-
-    def _agree_on_buffers(self, changed: list[str]) -> list[list[str]]:
-        return self._group.meet("the end of the first round", changed)
+                self._overlap.finish(self._payloads(), routes)
 
     def _open_round(self) -> None:
         self._began = time.perf_counter()
-        self._group.at_round(self.round)
+        self._group.set_round(self.round)
         self.active = bool(self._schedule.active(self.round)[self.rank])
         if self._rollback is not None and self.active:
             self._rollback.keep()
-        if self._early is not None and self.active:
+        if self._overlap is not None and self.active:
             routes = self._schedule.routes(self.round)
-            self._early.start(self._chunks(), routes)
+            self._overlap.start(self._chunks(), routes)
 
-    def _talks(self) -> bool:
+    def _communicates(self) -> bool:
         if not self.algorithm.coin:
             return True
         return bool(coin(np, self.seed, self.round, self.algorithm.talks, np.float64))
 
     def _chunks(self) -> list[Chunk]:
         share = self.topology.participation
-        places = [(block, part) for block in self.blocks for part in parts_of(block.size, self._chunk)]
+        places = [(bucket, part) for bucket in self.buckets for part in slices_of(bucket.size, self._chunk)]
         return [
-            Chunk(self._steps, number, block, part, self.taken, self.round, share, self.active)
-            for number, (block, part) in enumerate(places)
+            Chunk(self._steps, number, bucket, part, self.taken, self.round, share, self.active)
+            for number, (bucket, part) in enumerate(places)
         ]
 
-    def _parts(self) -> list[Part]:
+    def _payloads(self) -> list[Payload]:
         buffers = [self.buffers] if self.buffers.mixes else []
-        return [*self._same_rate(), *self._chunks(), *buffers]
+        return [*self._lr_sums(), *self._chunks(), *buffers]
 
-    def _same_rate(self) -> list[Part]:
-        """The sums of the stepsizes, where the method divides by them or half of the message went ahead."""
+    def _lr_sums(self) -> list[Payload]:
+        """The sums of the stepsizes, where the method divides by them or half of the message was sent before."""
         if self._divides:
             why = (
                 f"{self.algorithm.label} needs the same sum at all nodes; give them the same lr and as many steps a "
                 "round, or use STGT, which does not divide by it"
             )
-        elif self._early is not None and self._early.late:
+        elif self._overlap is not None and self._overlap.sends_directions:
             why = "early=True takes them to be the same; give all nodes the same, or leave early out"
         else:
             return []
-        travelled = [block.travelled for block in self.blocks]
-        sums = torch.tensor(travelled, dtype=torch.float64, device=self.blocks[0].x.device)
-        return [SameRate(sums, self.rank, self.round, why)]
+        sums = [bucket.lr_sum for bucket in self.buckets]
+        sums = torch.tensor(sums, dtype=torch.float64, device=self.buckets[0].x.device)
+        return [LrSums(sums, self.rank, self.round, why)]
 
     @property
     def _shared_algorithm(self) -> Algorithm:
-        """The algorithm as far as all nodes must have the same: tau may differ where nobody divides by it."""
+        """The part of the algorithm that all nodes must have in common: tau may differ unless it divides by it."""
         return self.algorithm if "gamma" in self.algorithm.reads else replace(self.algorithm, tau=1)
 
     def _signature(self) -> dict[str, Any]:
-        """What all nodes must agree on; each entry's name says what to change."""
+        """What all nodes must agree on; each entry has the name of what to change."""
         return {
             "algorithm": canonical(self._shared_algorithm),
             "topology": f"{self.topology.name}, seed {self.topology.seed}",
             "weights": self._schedule.digest(),
             "optimizer": "plain SGD" if self._steps.plain else type(self.base).__name__,
-            "model": [block.layout() for block in self.blocks],
+            "model": [bucket.layout() for bucket in self.buckets],
             "frozen": [list(parameter.shape) for parameter in self._frozen()],
             "buffers": self.buffers.layout(),
             "seed": self.seed,
@@ -387,18 +381,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def _frozen(self) -> list[Tensor]:
         """The model's parameters that are not trained."""
-        trained = {id(slot.parameter) for block in self.blocks for slot in block.slots}
+        trained = {id(slot.parameter) for bucket in self.buckets for slot in bucket.slots}
         model = self.buffers.model
         return [] if model is None else [one.detach() for one in model.parameters() if id(one) not in trained]
 
     @torch.no_grad()
     def _share_start(self) -> None:
         """All nodes start from rank 0's model."""
-        for block in self.blocks:
-            self._group.from_first(block.x)
-            block.state["x"].copy_(block.x)
+        for bucket in self.buckets:
+            self._group.broadcast(bucket.x)
+            bucket.state["x"].copy_(bucket.x)
         for parameter in self._frozen():
-            parameter.copy_(self._group.from_first(parameter.contiguous()))
+            parameter.copy_(self._group.broadcast(parameter.contiguous()))
         if shared := self.buffers.shared:
-            self.buffers.put(shared, self._group.from_first(self.buffers.flat(shared)))
+            self.buffers.put(shared, self._group.broadcast(self.buffers.flat(shared)))
         self.buffers.start()

@@ -1,4 +1,4 @@
-"""Who says what to whom in a round: one node's view of one mixing matrix."""
+"""Which node sends what to which in a round: one node's view of a mixing matrix."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from stgt.topology import Topology
 
 @dataclass(frozen=True)
 class Mean:
-    """Nodes whose mean several `hearers` want: chunk k goes to member k mod s, who sends the mean back.
+    """A mean over s members that several receivers need: chunk k goes to member k mod s, who sends the mean back.
 
-    Every node sends about two models however many members there are, where telling every hearer would cost s − 1.
+    Every node then sends about two models however many members there are. Sending to each receiver would cost s − 1.
     """
 
     members: tuple[int, ...]
-    hearers: tuple[int, ...]
+    receivers: tuple[int, ...]
 
     def owner(self, chunk: int) -> int:
         return self.members[chunk % len(self.members)]
@@ -27,60 +27,72 @@ class Mean:
 
 @dataclass(frozen=True)
 class Route:
-    """What one node does with one message field: `hear` has (node, weight) pairs, `tell` the nodes to send to.
+    """What one node does with one message field.
 
-    `joins` are the means it belongs to, `takes` the one among them whose mean becomes its mixture. Where a field is
-    pushed by a column-stochastic matrix, `gives` has the weights by which those it tells take it, and what it keeps is
-    what they leave; elsewhere it is None, and a node's own weight what those it hears leave.
+    Attributes:
+        receive_from: (node, weight) pairs.
+        send_to: nodes.
+        means: those that this node takes part in.
+        own_mean: the one of them that is this node's mixture, if any.
+        send_weights: where a column-stochastic matrix pushes the field, the weights by which the nodes of `send_to`
+            take it. This node keeps 1 − Σ of them. Else None: this node's own weight is 1 − Σ of those it receives by.
     """
 
-    hear: tuple[tuple[int, float], ...] = ()
-    tell: tuple[int, ...] = ()
-    joins: tuple[Mean, ...] = ()
-    takes: Mean | None = None
-    gives: tuple[float, ...] | None = None
+    receive_from: tuple[tuple[int, float], ...] = ()
+    send_to: tuple[int, ...] = ()
+    means: tuple[Mean, ...] = ()
+    own_mean: Mean | None = None
+    send_weights: tuple[float, ...] | None = None
 
     @property
     def peers(self) -> set[int]:
-        """All nodes that this one talks with."""
-        means = {node for mean in self.joins for node in (*mean.members, *mean.hearers)}
-        return {node for node, _ in self.hear} | set(self.tell) | means
+        """All nodes that this one sends to or receives from."""
+        others = {node for mean in self.means for node in (*mean.members, *mean.receivers)}
+        return {node for node, _ in self.receive_from} | set(self.send_to) | others
 
 
-def route(W: np.ndarray, node: int, hears: np.ndarray | None = None) -> Route:
-    """The part of `node` in mixing with W; only the nodes in `hears` want their row, if given."""
-    n = len(W)
-    wanted = range(n) if hears is None else np.flatnonzero(hears).tolist()
-    rows: dict[int, tuple[int, ...]] = {i: tuple(np.flatnonzero(W[i]).tolist()) for i in wanted}
+def route(W: np.ndarray, node: int, wanted: np.ndarray | None = None) -> Route:
+    """The route of `node` in mixing with W; where `wanted` is given, only these nodes need their row of W."""
+    rows: dict[int, tuple[int, ...]] = {
+        i: tuple(np.flatnonzero(W[i]).tolist())
+        for i in (range(len(W)) if wanted is None else np.flatnonzero(wanted).tolist())
+    }
     groups: dict[tuple[int, ...], list[int]] = {}
     for i, members in rows.items():
         if len(members) >= 3 and np.allclose(W[i, list(members)], 1.0 / len(members), rtol=1e-12, atol=0):
             groups.setdefault(members, []).append(i)
-    means = [Mean(members, tuple(hearers)) for members, hearers in groups.items() if len(hearers) >= 2]
-    through = {i: mean for mean in means for i in mean.hearers}
-    hear = () if node in through or node not in rows else tuple((j, float(W[node, j])) for j in rows[node] if j != node)
-    tell = tuple(i for i in rows if i not in through and i != node and node in rows[i])
-    joins = tuple(mean for mean in means if node in mean.members or node in mean.hearers)
-    return Route(hear, tell, joins, through.get(node))
+    means = [Mean(members, tuple(receivers)) for members, receivers in groups.items() if len(receivers) >= 2]
+    mean_of = {i: mean for mean in means for i in mean.receivers}
+    sources = () if node in mean_of or node not in rows else rows[node]
+    return Route(
+        receive_from=tuple((j, float(W[node, j])) for j in sources if j != node),
+        send_to=tuple(i for i in rows if i not in mean_of and i != node and node in rows[i]),
+        means=tuple(mean for mean in means if node in mean.members or node in mean.receivers),
+        own_mean=mean_of.get(node),
+    )
 
 
 def push_route(C: np.ndarray, node: int) -> Route:
-    """The part of `node` in mixing with a column-stochastic matrix."""
+    """The route of `node` in mixing with a column-stochastic matrix."""
     if np.allclose(C.sum(axis=1), 1.0, rtol=0, atol=1e-12):
         return route(C, node)
-    heard, told = (tuple(j for j in np.flatnonzero(line).tolist() if j != node) for line in (C[node], C[:, node]))
-    return Route(tuple((j, float(C[node, j])) for j in heard), told, gives=tuple(float(C[i, node]) for i in told))
+    sources, targets = (tuple(j for j in np.flatnonzero(line).tolist() if j != node) for line in (C[node], C[:, node]))
+    return Route(
+        receive_from=tuple((j, float(C[node, j])) for j in sources),
+        send_to=targets,
+        send_weights=tuple(float(C[i, node]) for i in targets),
+    )
 
 
-class Schedule:
+class RouteSchedule:
     """The routes of one node's message fields, round by round."""
 
     def __init__(self, topology: Topology, algorithm: Algorithm, node: int, seed: int):
         self.topology, self.algorithm, self.node, self.seed = topology, algorithm, node, seed
-        self._known: dict[tuple[int, str], Route] = {}
+        self._cache: dict[tuple[int, str], Route] = {}
 
     def digest(self) -> int:
-        """A number that differs where the first mixing matrices do; the last digits do not count."""
+        """A number that differs where the first mixing matrices do, up to rounding."""
         rounds = range(min(self.topology.period or 1, 64))
         stack = [self.topology.matrix(r, self.seed) for r in rounds]
         if self.topology.has_push:
@@ -88,12 +100,12 @@ class Schedule:
         return zlib.crc32((np.round(stack, 9) + 0.0).tobytes())
 
     def active(self, r: int) -> np.ndarray:
-        """Which nodes work in round r."""
+        """Which nodes take part in round r."""
         return self.topology.active(r, self.seed)
 
-    def listens(self, r: int) -> bool:
-        """Does this node take over what the server holds at the end of round r?"""
-        return bool(self._wanting(r)[self.node])
+    def receives_server_state(self, r: int) -> bool:
+        """Does this node receive what the server holds at the end of round r?"""
+        return bool(self._receivers(r)[self.node])
 
     def routes(self, r: int) -> dict[str, Route]:
         """The route of each message field in round r."""
@@ -101,30 +113,30 @@ class Schedule:
 
     def _kind(self, sent: Sent) -> str:
         if sent.name in self.algorithm.held:
-            return "held"
+            return "server"
         if sent.pushed and self.topology.has_push:
             return "pushed"
-        return "against" if sent.transposed else "along"
+        return "transposed" if sent.transposed else "plain"
 
     def _route(self, r: int, kind: str) -> Route:
         period = self.topology.period
         key = (r % period if period else r, kind)
-        if key not in self._known:
+        if key not in self._cache:
             if not period:
-                self._known = {old: kept for old, kept in self._known.items() if old[0] == r}
-            W = self.topology.matrix(r, self.seed, held=kind == "held", pushed=kind == "pushed")
-            hears = self._wanting(r) if kind == "held" else None
-            self._known[key] = (
+                self._cache = {old: kept for old, kept in self._cache.items() if old[0] == r}
+            W = self.topology.matrix(r, self.seed, held=kind == "server", pushed=kind == "pushed")
+            wanted = self._receivers(r) if kind == "server" else None
+            self._cache[key] = (
                 push_route(W, self.node)
                 if kind == "pushed"
-                else route(W.T if kind == "against" else W, self.node, hears)
+                else route(W.T if kind == "transposed" else W, self.node, wanted)
             )
-        return self._known[key]
+        return self._cache[key]
 
-    def _wanting(self, r: int) -> np.ndarray:
-        """Who wants what the server holds after round r: those who made it and those who start from it next.
+    def _receivers(self, r: int) -> np.ndarray:
+        """The nodes that need what the server holds after round r: those of this round and those of the next.
 
-        The other nodes would only throw it away: they are told before the next round in which they work.
+        The others would only discard it: they receive it before the next round in which they take part.
         """
         if not self.topology.has_server:
             return np.ones(self.topology.n, dtype=bool)

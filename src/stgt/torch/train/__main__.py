@@ -20,6 +20,7 @@ from stgt._internal.flags import in_flags
 from stgt._internal.registry import import_script
 from stgt.study.spec.training import TrainingSpec, load_training
 from stgt.torch import LostNodeError, NonFiniteError, init
+from stgt.torch.process_group import all_reduce, leave, report_failure
 from stgt.torch.train.failure_report import LOST, MENDABLE, NONFINITE, SAYS, SAYS_OF_ANOTHER
 from stgt.torch.train.node_training import NodeTraining
 from stgt.torch.train.pictures import draw_runs
@@ -27,7 +28,6 @@ from stgt.torch.train.preflight import check_ready
 from stgt.torch.train.record import left_out
 from stgt.torch.train.run_folder import MODEL, NOT_FINITE, PROGRESS, Claim, claim_folder, not_finite
 from stgt.torch.train.stability import cautions
-from stgt.torch.world import all_reduce, failed, leave
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -129,13 +129,13 @@ def main() -> None:
     try:
         app()
     except ValueError as error:
-        failed(error)
+        report_failure(error)
         # All processes of a host find the same fault before they have joined: one of them says it.
         if dist.is_initialized() or os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"{SAYS}{in_flags(str(error), get_command(app))}", file=sys.stderr, flush=True)
         sys.exit(MENDABLE)
     except NonFiniteError as error:
-        failed(error)
+        report_failure(error)
         print(f"{SAYS}{error}", file=sys.stderr, flush=True)
         sys.exit(NONFINITE)
     except LostNodeError as error:
@@ -143,7 +143,7 @@ def main() -> None:
         leave()
         os._exit(LOST)  # the backend's connections are broken: leaving in good order could wait for them
     except Exception as error:
-        failed(error)
+        report_failure(error)
         print(f"{SAYS}rank {rank} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         raise
 

@@ -10,7 +10,7 @@ import torch
 from reproductions.images import Images
 from stgt._internal.checks import check_choice, check_count, check_flag, check_seed
 from stgt._internal.randomness import STREAM_AUGMENT, STREAM_LOCAL
-from stgt.torch.data import drawn
+from stgt.torch.data import sample_indices
 
 # Mean and standard deviation of each channel over the training images, with pixels in [0, 1].
 NORMALISATION = {
@@ -68,7 +68,7 @@ class Batches:
         return normalised(images, self.name), torch.from_numpy(self.labels[rows])
 
     def _draw(self, step: int, stream: int, below: int) -> np.ndarray:
-        return drawn(self.seed, self.node, check_count(step, "step", 0), self.batch, below, stream)
+        return sample_indices(self.seed, self.node, check_count(step, "step", 0), self.batch, below, stream)
 
 
 def cropped(images: np.ndarray, top: np.ndarray, left: np.ndarray, flip: np.ndarray) -> np.ndarray:

@@ -20,10 +20,10 @@ from stgt._internal.files import write_atomically
 from stgt.study.spec import build_algorithm, build_topology, call
 from stgt.study.spec.training import Training
 from stgt.torch import DistributedOptimizer, NonFiniteError
+from stgt.torch.process_group import all_reduce
 from stgt.torch.train.batches import Batches, normalised
 from stgt.torch.train.record import Record
 from stgt.torch.train.run_folder import MODEL
-from stgt.torch.world import all_reduce
 
 TRAINING_SAMPLE = 512  # images of each node on which the training loss is measured
 EVALUATION_BATCH = 250

@@ -8,7 +8,7 @@ from reproductions.images import Images
 from reproductions.training.models import make_model
 from stgt.study.spec import build_algorithm, build_topology
 from stgt.study.spec.training import Training, TrainingSpec
-from stgt.torch import fit
+from stgt.torch import validate
 from stgt.torch.train.node_training import make_optimizer
 
 
@@ -30,11 +30,11 @@ def check_ready(runs: TrainingSpec, nodes: int, images: Mapping[str, Images]) ->
 
 
 def _check(run: Training, nodes: int, images: Images) -> None:
-    topology = fit.topology_of(build_topology(run.topology.model_dump(), nodes), nodes)
-    algorithm = fit.usable(build_algorithm(run.algorithm), topology)
+    topology = validate.topology_of(build_topology(run.topology.model_dump(), nodes), nodes)
+    algorithm = validate.usable(build_algorithm(run.algorithm), topology)
     run.data.parts(images.y_train, nodes)
     model = make_model(run.model.name, images.x_train.shape, images.classes, **run.model.arguments)
     optimizer = make_optimizer(run, model)
-    fit.check_optimizer(optimizer)
-    fit.check_divided(algorithm, optimizer)
-    fit.check_sending(algorithm, topology, optimizer, run.message_dtype, run.early)
+    validate.check_optimizer(optimizer)
+    validate.check_divided(algorithm, optimizer)
+    validate.check_sending(algorithm, topology, optimizer, run.message_dtype, run.early)

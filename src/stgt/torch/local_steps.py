@@ -1,4 +1,4 @@
-"""One node's local steps and the parts it exchanges, in terms of the algorithm's own four functions."""
+"""One node's local steps and the chunks that it exchanges, by the algorithm's own four functions."""
 
 # torch._foreach_… and torch._fused_sgd_ are what torch.optim is made of.
 # pyright: reportPrivateImportUsage=false
@@ -14,33 +14,33 @@ from torch import Tensor
 
 from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import begin, hear, readable, say
+from stgt.torch.buckets import PIECE, Bucket, Segment, Slot, is_reduced, wide
 from stgt.torch.exchange import RING
-from stgt.torch.flat import PIECE, Block, Slot, Stretch, is_reduced, wide
 
 
 def gain(group: dict[str, Any]) -> float:
-    """How far a gradient moves the model in all, in multiples of lr, behind SGD."""
+    """How far a gradient moves the model over all later steps of SGD with momentum, in multiples of lr."""
     return (1.0 - group["dampening"]) / (1.0 - group["momentum"])
 
 
 class _Views:
-    """A stretch of a block's buffers, as views that are made once: making one costs as much as a small operation."""
+    """Views of a segment of a bucket, made once: making one costs as much as a small operation."""
 
-    def __init__(self, algorithm: Algorithm, block: Block, stretch: Stretch):
-        self.stretch = stretch
-        self.x, self.state = block.x[stretch.part], readable(algorithm, _cut(block.state, stretch.part))
-        self.xs = stretch.split(self.x)
-        self.first = None if block.first is None else stretch.split(block.first[stretch.part])
-        self.total = None if block.total is None else stretch.split(block.total[stretch.part])
-        self._kept = {id(value): stretch.split(value) for value in self.state.values()}
+    def __init__(self, algorithm: Algorithm, bucket: Bucket, segment: Segment):
+        self.segment = segment
+        self.x, self.state = bucket.x[segment.part], readable(algorithm, _cut(bucket.state, segment.part))
+        self.xs = segment.split(self.x)
+        self.first = None if bucket.first is None else segment.split(bucket.first[segment.part])
+        self.total = None if bucket.total is None else segment.split(bucket.total[segment.part])
+        self._kept = {id(value): segment.split(value) for value in self.state.values()}
 
     def split(self, vector: Tensor) -> list[Tensor]:
         """A correction, parameter by parameter."""
-        return self._kept.get(id(vector)) or self.stretch.split(vector)
+        return self._kept.get(id(vector)) or self.segment.split(vector)
 
 
-class Steps:
-    """The local steps of a node on all its blocks.
+class LocalSteps:
+    """The local steps of a node on all its buckets.
 
     Args:
         plain: is the base optimiser x ← x − lr (g + weight_decay · x)? Then the steps are made here, and the round's
@@ -49,30 +49,29 @@ class Steps:
         guarded: must a gradient that is not finite leave the corrections as they are?
     """
 
-    def __init__(self, algorithm: Algorithm, blocks: list[Block], plain: bool, guarded: bool = False):
-        self.algorithm, self.blocks, self.plain, self.guarded = algorithm, blocks, plain, guarded
+    def __init__(self, algorithm: Algorithm, buckets: list[Bucket], plain: bool, guarded: bool = False):
+        self.algorithm, self.buckets, self.plain, self.guarded = algorithm, buckets, plain, guarded
         reads = algorithm.reads
-        self.keeps_start = "start" in reads or (plain and "direction" in reads)
-        self.keeps_first = "first" in reads
-        self.sums = not plain and "direction" in reads
+        keeps_start = "start" in reads or (plain and "direction" in reads)
+        sums = not plain and "direction" in reads
         self.divides = not plain and "gamma" in reads
         self._scratch: dict[Any, Tensor] = {}
         self.corrected = False  # do the gradients hold the corrections now?
         self._last: list[tuple[Any, int] | None] = []  # the last step's gradients, and their versions
-        self._lent: list[Slot] = []  # those that have a gradient for the time of the base optimiser's step only
-        for block in blocks:
-            x = wide(block.x)  # all but the model itself is kept in float32 at least
-            warm = algorithm.starts_warm  # it waits for the first gradients
+        self._zero_gradients: list[Slot] = []  # slots that have one for the base optimiser's step only
+        for bucket in buckets:
+            x = wide(bucket.x)  # all but the model itself is kept in float32 at least
+            warm = algorithm.starts_warm  # the first gradients are not there yet
             state = dict.fromkeys(algorithm.state_fields, 0 * x) if warm else begin(algorithm, x)
-            block.state = _apart({**state, "x": block.x.clone() if self.keeps_start else block.x}, block.x)
-            block.first = torch.zeros_like(block.x) if self.keeps_first else None
-            block.total = torch.zeros_like(x) if self.sums else None
-        self._stretches = self._cut_up(PIECE)
-        self._joined = not plain  # is it settled how much a step works on at once?
+            bucket.state = _unshared({**state, "x": bucket.x.clone() if keeps_start else bucket.x}, bucket.x)
+            bucket.first = torch.zeros_like(bucket.x) if "first" in reads else None
+            bucket.total = torch.zeros_like(x) if sums else None
+        self._segments = self._make_views(PIECE)
+        self._joined = not plain  # is it decided how much a step works on at once?
 
-    def _cut_up(self, length: int) -> list[list[_Views]]:
+    def _make_views(self, length: int) -> list[list[_Views]]:
         return [
-            [_Views(self.algorithm, block, stretch) for stretch in block.stretches(length)] for block in self.blocks
+            [_Views(self.algorithm, bucket, segment) for segment in bucket.segments(length)] for bucket in self.buckets
         ]
 
     def apply(self, groups: list[dict[str, Any]], first: bool) -> None:
@@ -80,19 +79,19 @@ class Steps:
 
         A parameter without a gradient has no weight decay either: its correction alone moves it.
         """
-        made = False  # is some correction a new tensor, and not one that is kept?
-        for block, stretches in zip(self.blocks, self._stretches, strict=True):
-            group = groups[block.group]
-            rate, block.decay = float(group["lr"]), float(group.get("weight_decay", 0.0)) if self.plain else 0.0
-            block.travelled += rate * gain(group) if self.divides else rate
+        made = False  # is some correction a new tensor, and not one of the state?
+        for bucket, segments in zip(self.buckets, self._segments, strict=True):
+            group = groups[bucket.group]
+            rate, bucket.decay = float(group["lr"]), float(group.get("weight_decay", 0.0)) if self.plain else 0.0
+            bucket.lr_sum += rate * gain(group) if self.divides else rate
             if not self.plain:
-                self._lend(block)
-            if "last" in self.algorithm.reads and block.decay:
-                block.keep_last()
+                self._add_zero_gradients(bucket)
+            if "last" in self.algorithm.reads and bucket.decay:
+                bucket.keep_last()
             else:
-                block.final = None
-            gradients, used = block.gradients(), 0
-            for views in stretches:
+                bucket.final = None
+            gradients, used = bucket.gradients(), 0
+            for views in segments:
                 here, used = slice(used, used + len(views.xs)), used + len(views.xs)
                 c = self.algorithm.correction(views.state, wide(views.x))
                 corrections = views.split(c) if isinstance(c, Tensor) else None
@@ -102,10 +101,10 @@ class Steps:
                 for xs, g, cs, firsts, totals in _by_gradient(lists):
                     if first and firsts is not None:
                         torch._foreach_zero_(firsts) if g is None else torch._foreach_copy_(firsts, g)
-                        if block.decay and g is not None:
-                            torch._foreach_add_(firsts, xs, alpha=block.decay)
+                        if bucket.decay and g is not None:
+                            torch._foreach_add_(firsts, xs, alpha=bucket.decay)
                     if self.plain:
-                        _move(xs, g, cs, rate, block.decay, not self.guarded)
+                        _move(xs, g, cs, rate, bucket.decay, not self.guarded)
                         continue
                     if cs is not None and g is not None:
                         torch._foreach_add_(g, cs)
@@ -116,119 +115,127 @@ class Steps:
         self.corrected = not self.plain
         if not self._joined:
             self._joined = True
-            if not made:  # one operation makes a whole block's step without temporaries
-                self._stretches = self._cut_up(max(block.size for block in self.blocks))
+            if not made:  # without temporaries one operation over the whole bucket is the fastest
+                self._segments = self._make_views(max(bucket.size for bucket in self.buckets))
 
-    def last(self, block: Block, part: slice) -> Tensor:
-        """The round's last gradient as it was computed, in a part of a block.
+    def last(self, bucket: Bucket, part: slice) -> Tensor:
+        """The round's last gradient as it was computed, in a part of a bucket.
 
         Weight decay is that of the model it was computed at if the method reads it, else that of the present one.
         """
-        if block.final is not None:
-            return block.final[part].clone()
-        found = block.last(part)
-        correction = self._correction(block, part) if self.corrected else None
-        for where, _ in block.present(part):
-            if block.decay:
-                found[where].add_(block.x[part][where], alpha=block.decay)
+        if bucket.final is not None:
+            return bucket.final[part].clone()
+        found = bucket.last(part)
+        correction = self._correction(bucket, part) if self.corrected else None
+        for where, _ in bucket.present(part):
+            if bucket.decay:
+                found[where].add_(bucket.x[part][where], alpha=bucket.decay)
             if isinstance(correction, Tensor):
                 found[where].sub_(correction[where])
         return found
 
-    def _lend(self, block: Block) -> None:
-        """Gives a gradient, of 0, to what has none and a correction: the base optimiser leaves out what has none."""
-        for slot in block.slots:
+    def _add_zero_gradients(self, bucket: Bucket) -> None:
+        """Gives parameters with a correction but no gradient one of 0: the base optimiser skips those without."""
+        for slot in bucket.slots:
             if slot.parameter.grad is None:
-                correction = self._correction(block, slice(slot.offset, slot.offset + slot.size))
+                correction = self._correction(bucket, slice(slot.offset, slot.offset + slot.size))
                 if isinstance(correction, Tensor) and bool(correction.any()):
                     slot.parameter.grad = torch.zeros_like(slot.parameter)
-                    self._lent.append(slot)
+                    self._zero_gradients.append(slot)
 
     def scratch(self, number: int, like: Tensor) -> Tensor:
-        """Room for a chunk's direction, used again some chunks later: fresh memory costs more than the arithmetic."""
+        """Memory for a chunk's direction, used again RING chunks later: new memory costs more than the arithmetic."""
         key = (number % RING, like.dtype, like.device)
         if key not in self._scratch or self._scratch[key].numel() < like.numel():
             self._scratch[key] = torch.empty_like(like)
         return self._scratch[key][: like.numel()]
 
-    def note_gradients(self) -> None:
-        """Remembers which gradients are the last step's, and takes back those that were lent for it."""
-        while self._lent:
-            self._lent.pop().parameter.grad = None
-        gradients = [slot.parameter.grad for block in self.blocks for slot in block.slots]
+    def record_gradients(self) -> None:
+        """Records which gradients are the last step's, and removes those of 0 that were added for it."""
+        while self._zero_gradients:
+            self._zero_gradients.pop().parameter.grad = None
+        gradients = [slot.parameter.grad for bucket in self.buckets for slot in bucket.slots]
         self._last = [None if one is None else (weakref.ref(one), one._version) for one in gradients]
 
     @property
     def has_gradients(self) -> bool:
         """Are the gradients still those of the last step? zero_grad() or another backward() has changed them."""
-        gradients = [slot.parameter.grad for block in self.blocks for slot in block.slots]
+        gradients = [slot.parameter.grad for bucket in self.buckets for slot in bucket.slots]
         return len(self._last) == len(gradients) and all(
-            known is None if one is None else known is not None and known[0]() is one and known[1] == one._version
-            for one, known in zip(gradients, self._last, strict=True)
+            last is None if one is None else last is not None and last[0]() is one and last[1] == one._version
+            for one, last in zip(gradients, self._last, strict=True)
         )
 
     def check_round(self) -> None:
-        """A ValueError if a round that is to end cannot."""
+        """A ValueError if the method cannot end the round."""
         label, reads = self.algorithm.label, self.algorithm.reads
-        if "gamma" in reads and any(block.travelled == 0 for block in self.blocks):
+        if "gamma" in reads and any(bucket.lr_sum == 0 for bucket in self.buckets):
             raise ValueError(f"lr=0 for a whole round: {label} divides by it; start a warm-up above 0.")
         if "last" in reads and not self.has_gradients:
             raise ValueError(f"end_round() after zero_grad(): {label} reads the last gradients; call it before.")
 
     def stand_still(self) -> None:
-        """Makes the round one whose every gradient was minus the correction; the weights are where it began."""
-        for block in self.blocks:
-            if block.total is not None:
-                block.total.zero_()
-            block.final, block.decay = None, 0.0
-            for slot in block.slots:
+        """Makes the round one whose every gradient was minus the correction; the weights were restored before."""
+        for bucket in self.buckets:
+            if bucket.total is not None:
+                bucket.total.zero_()
+            bucket.final, bucket.decay = None, 0.0
+            for slot in bucket.slots:
                 part = slice(slot.offset, slot.offset + slot.size)
-                correction = self._correction(block, part)
+                correction = self._correction(bucket, part)
                 if slot.parameter.grad is None and "last" in self.algorithm.reads:
                     slot.parameter.grad = torch.zeros_like(slot.parameter)
-                for place in (slot.gradient(), None if block.first is None else block.first[part]):
+                for place in (slot.gradient(), None if bucket.first is None else bucket.first[part]):
                     if place is not None:
                         place.zero_().sub_(correction)
         self.corrected = False
-        self.note_gradients()
+        self.record_gradients()
 
     def start_round(self) -> None:
-        for block in self.blocks:
-            block.travelled = 0.0
+        for bucket in self.buckets:
+            bucket.lr_sum = 0.0
 
     def end_round(self) -> None:
-        """Takes the corrections out of the gradients before they change, for whoever looks at the gradients later."""
+        """Takes the corrections out of the gradients before the corrections change, so that .grad is the gradient."""
         if not (self.corrected and self.algorithm.tracks):
             return
-        for block in self.blocks:
-            for slot in block.slots:
+        for bucket in self.buckets:
+            for slot in bucket.slots:
                 gradient, part = slot.gradient(), slice(slot.offset, slot.offset + slot.size)
                 if gradient is not None:
-                    gradient.sub_(self._correction(block, part))
+                    gradient.sub_(self._correction(bucket, part))
         self.corrected = False
-        self.note_gradients()
+        self.record_gradients()
 
-    def _correction(self, block: Block, part: slice) -> Any:
-        return self.algorithm.correction(readable(self.algorithm, _cut(block.state, part)), wide(block.x[part]))
+    def _correction(self, bucket: Bucket, part: slice) -> Any:
+        return self.algorithm.correction(readable(self.algorithm, _cut(bucket.state, part)), wide(bucket.x[part]))
 
     def keep_end(self) -> None:
         """A round without communication: its end is where the next one starts."""
-        for block in self.blocks:
-            if block.state["x"] is not block.x:
-                block.state["x"].copy_(block.x)
+        for bucket in self.buckets:
+            if bucket.state["x"] is not bucket.x:
+                bucket.state["x"].copy_(bucket.x)
 
 
 class Chunk:
-    """A stretch of a block at a round's end."""
+    """A slice of a bucket at a round's end, as a payload of the exchange."""
 
     exact = False
 
     def __init__(
-        self, steps: Steps, number: int, block: Block, part: slice, taken: int, r: int, share: float, active: bool
+        self,
+        steps: LocalSteps,
+        number: int,
+        bucket: Bucket,
+        part: slice,
+        taken: int,
+        r: int,
+        share: float,
+        active: bool,
     ):
-        self.steps, self.number, self.block, self.part = steps, number, block, part
+        self.steps, self.number, self.bucket, self.part = steps, number, bucket, part
         self.taken, self.round, self.share, self.active = taken, r, share, active
-        self.state = _cut(block.state, part)
+        self.state = _cut(bucket.state, part)
         self.local: Local | None = None
 
     def message(self) -> Mapping[str, Tensor]:
@@ -244,9 +251,9 @@ class Chunk:
         assert self.local is not None
         local = self.local.mapped(lambda vector: vector[where] if isinstance(vector, Tensor) else vector)
         merged = hear(algorithm, self._readable(state), local, mixed)
-        # A field may become what another one was, such as the model of the round before: it must not be written over.
+        # A field may become what another one was, such as the last round's model: copy it before that is overwritten.
         written = {name: _storage(value) for name, value in state.items()}
-        own = _storage(self.block.x)
+        own = _storage(self.bucket.x)
         for name, value in merged.items():
             others = {own, *written.values()} - {written[name]}
             if isinstance(value, Tensor) and _storage(value) in others:
@@ -255,36 +262,36 @@ class Chunk:
             if self.active or name in algorithm.held:
                 state[name].copy_(value)
                 if name == "x":
-                    self.block.x[self.part][where].copy_(value)
+                    self.bucket.x[self.part][where].copy_(value)
 
     def _local(self) -> Local:
-        steps, block, x = self.steps, self.block, wide(self.block.x[self.part])
+        steps, bucket, x = self.steps, self.bucket, wide(self.bucket.x[self.part])
         start, algorithm = wide(self.state["x"]), steps.algorithm
-        reads, travelled = algorithm.reads, block.travelled
+        reads, lr_sum = algorithm.reads, bucket.lr_sum
         direction: Any = 0.0
         if "direction" in reads and self.active:
-            if block.total is not None:
-                direction = block.total[self.part] / self.taken
-            elif travelled > 0:
-                direction = torch.sub(start, x, out=steps.scratch(self.number, x)).div_(travelled)
-            else:  # a round at stepsize 0: the model has not moved, so its last gradient stands for the round
-                direction = steps.last(block, self.part) + algorithm.correction(self._readable(self.state), x)
+            if bucket.total is not None:
+                direction = bucket.total[self.part] / self.taken
+            elif lr_sum > 0:
+                direction = torch.sub(start, x, out=steps.scratch(self.number, x)).div_(lr_sum)
+            else:  # a round at stepsize 0: the model has not moved, so its last gradient is the mean one
+                direction = steps.last(bucket, self.part) + algorithm.correction(self._readable(self.state), x)
         return Local(
             algorithm.label,
             reads,
             start=start,
             end=x,
             direction=direction,
-            gamma=travelled / algorithm.tau,
+            gamma=lr_sum / algorithm.tau,
             round=self.round,
             participation=self.share,
-            first=None if block.first is None else wide(block.first[self.part]),
-            last=steps.last(block, self.part) if "last" in reads and self.active else None,
+            first=None if bucket.first is None else wide(bucket.first[self.part]),
+            last=steps.last(bucket, self.part) if "last" in reads and self.active else None,
         )
 
 
 def _by_gradient(lists: tuple[list[Any] | None, ...]) -> list[tuple[Any, ...]]:
-    """Lists of which the second has the gradients, in two parts: with a gradient, and without, if there are such."""
+    """The lists, of which the second has the gradients, split by whether there is a gradient."""
     gradients = lists[1]
     assert gradients is not None
     without = [i for i, one in enumerate(gradients) if one is None]
@@ -308,7 +315,7 @@ def _move(
     if gradient is None:
         if correction is not None:
             torch._foreach_add_(x, correction, alpha=-rate)
-    elif is_reduced(x[0]):  # one rounding a step: two would lose what a sum of small ones keeps
+    elif is_reduced(x[0]):  # one rounding a step: with two, small steps would be lost
         step = [wide(one) for one in gradient]
         if decay:
             torch._foreach_add_(step, x, alpha=decay)
@@ -342,8 +349,8 @@ def _storage(vector: Tensor) -> int:
     return vector.untyped_storage().data_ptr()
 
 
-def _apart(state: Mapping[str, Tensor], model: Tensor) -> dict[str, Tensor]:
-    """The state with a tensor of its own for each field but x: a method may start several of them from one."""
+def _unshared(state: Mapping[str, Tensor], model: Tensor) -> dict[str, Tensor]:
+    """The state with a tensor of its own for each field but x: a method may return one tensor for several."""
     found = {"x": state["x"]}
     for name, value in state.items():
         if name != "x":

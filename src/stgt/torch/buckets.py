@@ -1,4 +1,4 @@
-"""Parameters as flat buffers, so that a round's algebra runs over long vectors instead of many small tensors."""
+"""Parameters as flat buckets, so that a round's algebra runs over long vectors instead of many small tensors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 ALIGN = 16  # elements between the starts of two parameters: whole cache lines
-PIECE = 1 << 17  # elements that several operations work on in turn: they stay in the cache between two of them
+PIECE = 1 << 17  # elements that several operations work on in turn: they stay in the cache in between
 
 
 def wide(vector: Tensor) -> Tensor:
-    """The same in float32 where it has less: a round's sums over steps and nodes would be lost to rounding."""
+    """The vector, in float32 if it has less precision: sums over steps and nodes would be lost to rounding."""
     return vector.float() if is_reduced(vector) else vector
 
 
@@ -24,15 +24,15 @@ def is_reduced(vector: Tensor) -> bool:
 
 
 class Slot:
-    """Where one parameter lies in its block."""
+    """The place of one parameter in its bucket."""
 
     def __init__(self, parameter: Tensor, offset: int):
         self.parameter, self.offset, self.size = parameter, offset, parameter.numel()
         self.shape, self.strides = parameter.size(), _dense_strides(parameter)
-        self.cuts: list[int] = []  # the lengths of its pieces, if a block's stretches cut it
+        self.cuts: list[int] = []  # the lengths of its pieces in the bucket's segments
 
     def of(self, flat: Tensor) -> Tensor:
-        """Its part of a buffer as long as the block."""
+        """Its part of a buffer as long as the bucket."""
         return flat[self.offset : self.offset + self.size]
 
     def gradient(self) -> Tensor | None:
@@ -55,21 +55,21 @@ class Slot:
 
 
 @dataclass
-class Stretch:
-    """A part of a block, and where in it its parameters lie."""
+class Segment:
+    """A part of a bucket, and the places of the parameters in it."""
 
     part: slice
     places: list[slice]
 
     def split(self, vector: Tensor) -> list[Tensor]:
-        """A vector as long as the stretch, parameter by parameter."""
+        """A vector as long as the segment, parameter by parameter."""
         if len(self.places) == 1 and self.places[0] == slice(0, len(vector)):
             return [vector]
         return [vector[place] for place in self.places]
 
 
-class Block:
-    """The parameters of one parameter group that share a dtype and a device, as one buffer.
+class Bucket:
+    """The parameters of one parameter group that share a dtype and a device, as one flat vector `x`.
 
     Each parameter becomes a view of it with the strides it had, so that channels_last weights stay channels_last.
     """
@@ -85,8 +85,8 @@ class Block:
         first = parameters[0]
         self.x = torch.zeros(size, dtype=first.dtype, device=first.device)
         for slot in self.slots:
-            # The same memory, but a storage of its own: Accelerate takes parameters with one storage for tied ones, and
-            # saves only the first.
+            # The same memory, but a storage of its own: Accelerate takes parameters that share a storage for tied ones,
+            # and saves only the first.
             view = torch.as_strided(torch.from_dlpack(slot.of(self.x)), slot.shape, slot.strides)
             view.copy_(slot.parameter.detach())
             slot.parameter.data = view
@@ -95,10 +95,10 @@ class Block:
         self.final: Tensor | None = None  # the last one with its weight decay, where the method reads that
         self.decay = 0.0  # the last step's weight decay, as far as it is made here
         self.total: Tensor | None = None  # the sum of the round's corrected gradients
-        self.travelled = 0.0  # the sum of the round's stepsizes
+        self.lr_sum = 0.0  # the sum of the round's stepsizes
 
     def check(self) -> None:
-        """A ValueError if a parameter is no trained view of the buffer any more."""
+        """A ValueError if a parameter is no trained view of the bucket any more."""
         base, size = self.x.data_ptr(), self.x.element_size()
         for slot in self.slots:
             if slot.parameter.data_ptr() != base + size * slot.offset:
@@ -106,23 +106,23 @@ class Block:
             if not slot.parameter.requires_grad:
                 raise ValueError("a parameter was frozen later: freeze it before DistributedOptimizer, or set lr=0.")
 
-    def stretches(self, length: int) -> list[Stretch]:
-        """The block in stretches of at most `length` elements; `gradients` cuts where they end."""
+    def segments(self, length: int) -> list[Segment]:
+        """The bucket in segments of at most `length` elements; `gradients` cuts where they end."""
         found = []
         for slot in self.slots:
             slot.cuts = []
-        for part in parts_of(self.size, length):
+        for part in slices_of(self.size, length):
             places = []
             for slot in self.slots:
                 low, high = max(part.start, slot.offset), min(part.stop, slot.offset + slot.size)
                 if low < high:
                     slot.cuts.append(high - low)
                     places.append(slice(low - part.start, high - part.start))
-            found.append(Stretch(part, places))
+            found.append(Segment(part, places))
         return found
 
     def gradients(self) -> list[Tensor | None]:
-        """All gradients in the order of the block, as `stretches` cuts them; None for those of a parameter without."""
+        """All gradients in the order of the bucket, cut as by `segments`; None where a parameter has no gradient."""
         found: list[Tensor | None] = []
         for slot in self.slots:
             gradient = slot.gradient()
@@ -133,7 +133,7 @@ class Block:
         return found
 
     def present(self, part: slice) -> Iterator[tuple[slice, Tensor]]:
-        """The gradients that there are in a part of the block, and where in it they lie."""
+        """The gradients that exist in a part of the bucket, and their places in it."""
         for slot in self.slots:
             low, high = max(part.start, slot.offset), min(part.stop, slot.offset + slot.size)
             gradient = slot.gradient() if low < high else None
@@ -141,14 +141,14 @@ class Block:
                 yield slice(low - part.start, high - part.start), gradient[low - slot.offset : high - slot.offset]
 
     def last(self, part: slice) -> Tensor:
-        """The last gradient in a part of the block, gathered from the parameters; 0 of a parameter without one."""
+        """The last gradient in a part of the bucket, gathered from the parameters; 0 of a parameter without one."""
         found = torch.zeros_like(wide(self.x[part]))
         for where, gradient in self.present(part):
             found[where] = gradient
         return found
 
     def keep_last(self) -> None:
-        """Keeps the gradients with the weight decay at the present model, from which a step leads away."""
+        """Copies the gradients with the weight decay of the present model, before a step changes it."""
         if self.final is None:
             self.final = torch.zeros_like(wide(self.x))
         every = slice(0, self.size)
@@ -158,21 +158,21 @@ class Block:
             self.final[where].add_(self.x[where], alpha=self.decay)
 
     @property
-    def buffers(self) -> dict[str, Tensor]:
-        """All model-sized buffers that the next step depends on, by name."""
+    def tensors(self) -> dict[str, Tensor]:
+        """All vectors that the next step depends on, by name."""
         kept = {"x": self.x, "first": self.first, "total": self.total}
         state = {f"state.{name}": value for name, value in self.state.items() if value is not self.x}
         return {name: value for name, value in kept.items() if value is not None} | state
 
     def layout(self) -> list[Any]:
-        """What another process must agree on to exchange or load this block."""
+        """What another process must agree on to exchange or load this bucket."""
         slots = [[list(slot.shape), list(slot.strides)] for slot in self.slots]
         return [self.group, str(self.x.dtype), slots]
 
 
-def make_blocks(groups: list[dict[str, Any]]) -> list[Block]:
-    """The blocks of an optimiser's parameter groups, in a fixed order."""
-    blocks: list[Block] = []
+def make_buckets(groups: list[dict[str, Any]]) -> list[Bucket]:
+    """The buckets of an optimiser's parameter groups, in a fixed order."""
+    buckets: list[Bucket] = []
     for number, group in enumerate(groups):
         kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
         for parameter in group["params"]:
@@ -180,13 +180,13 @@ def make_blocks(groups: list[dict[str, Any]]) -> list[Block]:
                 raise ValueError(f"a parameter has dtype {parameter.dtype}: only real floating-point ones are trained.")
             if parameter.numel() and parameter.requires_grad:
                 kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
-        blocks += [Block(number, parameters) for parameters in kinds.values()]
-    if not blocks:
+        buckets += [Bucket(number, parameters) for parameters in kinds.values()]
+    if not buckets:
         raise ValueError("the optimiser holds no parameters to train: give it model.parameters().")
-    return blocks
+    return buckets
 
 
-def parts_of(size: int, length: int) -> Iterator[slice]:
+def slices_of(size: int, length: int) -> Iterator[slice]:
     """[0, size) in parts of at most `length`."""
     return (slice(low, min(low + length, size)) for low in range(0, size, length))
 

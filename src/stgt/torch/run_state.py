@@ -1,4 +1,4 @@
-"""Where an optimiser stands: what its checkpoints and its `state_dict` hold, and whether that fits another one."""
+"""The state of a run: what checkpoints and `state_dict` hold of an optimiser, and whether that fits another one."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ KEY, FORMAT = "stgt", 1
 _log = logging.getLogger("stgt")
 
 
-def standing(opt: DistributedOptimizer) -> dict[str, Any]:
-    """How far the optimiser has come, and whose it is: words and numbers only."""
+def run_state(opt: DistributedOptimizer) -> dict[str, Any]:
+    """The counters and the signature of an optimiser: what JSON can hold."""
     return {
         "node": opt.rank,
         "nodes": opt.nodes,
-        "signature": json.loads(json.dumps(opt._signature())),  # as a file gives it back
+        "signature": json.loads(json.dumps(opt._signature())),  # as a file returns it
         "round": opt.round,
         "taken": opt.taken,
         "steps_taken": opt.steps_taken,
-        "travelled": [block.travelled for block in opt.blocks],
+        "lr_sum": [bucket.lr_sum for bucket in opt.buckets],
         "warm": opt._warm,
         "rounds_skipped": opt.rounds_skipped,
         "moving": opt.buffers.agreed,
@@ -36,54 +36,60 @@ def standing(opt: DistributedOptimizer) -> dict[str, Any]:
     }
 
 
-def stand(opt: DistributedOptimizer, told: dict[str, Any]) -> None:
-    """Brings the optimiser's counters to where `standing` was, and opens the round it was in."""
+def restore_run_state(opt: DistributedOptimizer, saved: dict[str, Any]) -> None:
+    """Sets the counters to those of `run_state`, and opens the round that they were taken in."""
     opt.round, opt.taken, opt.steps_taken, opt._warm = (
-        told["round"], told["taken"], told["steps_taken"], told["warm"],
+        saved["round"], saved["taken"], saved["steps_taken"], saved["warm"],
     )  # fmt: skip
-    for block, travelled in zip(opt.blocks, told["travelled"], strict=True):
-        block.travelled = travelled
-    opt.seconds_computing, opt.rounds_skipped = told["seconds_computing"], told["rounds_skipped"]
-    opt.buffers.agree_again(told["moving"])
+    for bucket, lr_sum in zip(opt.buckets, saved["lr_sum"], strict=True):
+        bucket.lr_sum = lr_sum
+    opt.seconds_computing, opt.rounds_skipped = saved["seconds_computing"], saved["rounds_skipped"]
+    opt.buffers.restore(saved["moving"])
     exchange = opt._exchange
-    exchange.bytes_sent, exchange.seconds = told["bytes_sent"], told["seconds_exchanging"]
-    exchange.seconds_waiting = told["seconds_waiting"]
+    exchange.bytes_sent, exchange.seconds = saved["bytes_sent"], saved["seconds_exchanging"]
+    exchange.seconds_waiting = saved["seconds_waiting"]
     opt._open_round()
 
 
-def unlike(opt: DistributedOptimizer, told: dict[str, Any], what: str, otherwise: str) -> str | None:
-    """A sentence if `told`, of `what`, is of another run, with what else there is to do; None if it fits."""
-    if told["nodes"] != opt.nodes:
-        return f"{what} was written by {told['nodes']} nodes, but {opt.nodes} run: start as many."
-    mine = standing(opt)["signature"]
-    for name, value in told["signature"].items():
-        if value != mine.get(name):
+def mismatch(opt: DistributedOptimizer, saved: dict[str, Any], what: str, otherwise: str) -> str | None:
+    """A sentence if the saved state is of another run, else None.
+
+    Args:
+        saved: what `run_state` returned.
+        what: its name for the message.
+        otherwise: what else the user can do.
+    """
+    if saved["nodes"] != opt.nodes:
+        return f"{what} was written by {saved['nodes']} nodes, but {opt.nodes} run: start as many."
+    mine = run_state(opt)["signature"]
+    for name, value in mine.items():
+        if value != saved["signature"][name]:
             return f"{what} was written with another {name}: give the same, or {otherwise}."
-    if told["node"] != opt.rank:
-        return f"{what} was written by rank {told['node']}, and this is rank {opt.rank}: give each node its own."
+    if saved["node"] != opt.rank:
+        return f"{what} was written by rank {saved['node']}, and this is rank {opt.rank}: give each node its own."
     return None
 
 
 def state_dict(opt: DistributedOptimizer) -> dict[str, Any]:
-    """The wrapped optimiser's state under its own keys, and this node's part of the algorithm's under "stgt".
+    """The wrapped optimiser's state under its own keys, and this node's share of the algorithm's under "stgt".
 
     The tensors are the living ones, as torch's own are. The model's parameters are not among them, but in the model's
     state_dict: either may be loaded first.
     """
-    if opt.nodes > 1 and opt.rank == 0 and not opt._told_of_state:
-        opt._told_of_state = True
+    if opt.nodes > 1 and opt.rank == 0 and not opt._warned_of_state:
+        opt._warned_of_state = True
         _log.warning(
-            "opt.state_dict() is rank 0's part of the state alone: every node has to save its own and load it again, "
+            "opt.state_dict() is rank 0's share of the state alone: every node has to save its own and load it again, "
             "or all call opt.save(folder) instead"
         )
-    buffers = [{name: value for name, value in block.buffers.items() if name != "x"} for block in opt.blocks]
-    return {**opt.base.state_dict(), KEY: {"format": FORMAT, **standing(opt), "buffers": buffers}}
+    buffers = [{name: value for name, value in bucket.tensors.items() if name != "x"} for bucket in opt.buckets]
+    return {**opt.base.state_dict(), KEY: {"format": FORMAT, **run_state(opt), "buffers": buffers}}
 
 
 def load_state_dict(opt: DistributedOptimizer, given: dict[str, Any]) -> None:
     """Takes over what `state_dict` gave, or before the first step a plain optimiser's state; else a ValueError."""
-    told = given.get(KEY)
-    if told is None:
+    saved = given.get(KEY)
+    if saved is None:
         if opt.steps_taken:
             raise ValueError(
                 f"the state_dict has no {KEY!r} entry, as that of a plain torch optimiser, and {opt.steps_taken} steps "
@@ -91,15 +97,17 @@ def load_state_dict(opt: DistributedOptimizer, given: dict[str, Any]) -> None:
             )
         opt.base.load_state_dict(given)
         return
-    if told["format"] != FORMAT:
-        raise ValueError(f"the state_dict has format {told['format']}, and this stgt reads {FORMAT}: use a newer stgt.")
-    problem = unlike(opt, told, "the state_dict", "start a new run")
+    if saved["format"] != FORMAT:
+        raise ValueError(
+            f"the state_dict has format {saved['format']}, and this stgt reads {FORMAT}: use the stgt that wrote it."
+        )
+    problem = mismatch(opt, saved, "the state_dict", "start a new run")
     if problem is not None:
         raise ValueError(problem)
     places = [
         (buffer, kept.get(name))
-        for block, kept in zip(opt.blocks, told["buffers"], strict=True)
-        for name, buffer in block.buffers.items()
+        for bucket, kept in zip(opt.buckets, saved["buffers"], strict=True)
+        for name, buffer in bucket.tensors.items()
         if name != "x"
     ]
     if any(not isinstance(value, Tensor) or value.shape != buffer.shape for buffer, value in places):
@@ -108,7 +116,7 @@ def load_state_dict(opt: DistributedOptimizer, given: dict[str, Any]) -> None:
     with torch.no_grad():
         for buffer, value in places:
             buffer.copy_(value)
-    stand(opt, told)
+    restore_run_state(opt, saved)
 
 
 def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:

@@ -1,13 +1,16 @@
-"""Whether an optimiser, an algorithm, a topology and the other nodes fit together."""
+"""Checks that an optimiser, a model, an algorithm, a topology and the other nodes fit together."""
 
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from stgt._internal.checks import check_flag
@@ -15,11 +18,53 @@ from stgt._internal.registry import TOPOLOGIES
 from stgt.algorithms import Algorithm
 from stgt.simulator.instance import check_algorithm_object, check_fit, check_topology_object
 from stgt.topology import Topology
-from stgt.torch.early import Early
 from stgt.torch.finite import name_of
+from stgt.torch.overlap import Overlap
 
 if TYPE_CHECKING:
     from stgt.torch.optimizer import DistributedOptimizer
+
+REQUIRED: Any = ...  # the default of model=, which differs from None
+_ddp_models: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # each DDP made since this module was imported
+
+
+def _record_ddp(module: nn.Module, name: str, submodule: nn.Module | None) -> None:
+    if isinstance(module, DistributedDataParallel):
+        _ddp_models.add(module)
+
+
+# A wrapper leaves no trace in the model that it wraps, so each one is recorded when it registers that model.
+register_module_module_registration_hook(_record_ddp)
+
+
+def check_model(model: Any, parameters: Iterable[Tensor]) -> nn.Module | None:
+    """The model; a ValueError if it is missing, lacks some of the parameters, or is wrapped in DDP."""
+    refuse_ddp(parameters)
+    if model is REQUIRED:
+        raise ValueError(
+            "model= is missing: give the torch.nn.Module that is trained, or model=None for tensors of no module."
+        )
+    if model is None:
+        return None
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model={model!r}: give the torch.nn.Module that is trained.")
+    trained, held = ({id(parameter) for parameter in some} for some in (parameters, model.parameters()))
+    if not trained <= held:
+        raise ValueError(
+            f"{len(trained - held)} of the optimiser's {len(trained)} parameters are not in model: give the module "
+            "that holds all of them, such as torch.nn.ModuleList([encoder, decoder])."
+        )
+    return model
+
+
+def refuse_ddp(parameters: Iterable[Tensor]) -> None:
+    """A ValueError if a model with some of these parameters is wrapped in DistributedDataParallel."""
+    trained = {id(parameter) for parameter in parameters}
+    if any(id(parameter) in trained for model in _ddp_models for parameter in model.parameters()):
+        raise ValueError(
+            "the model is wrapped in DistributedDataParallel, which averages the gradients at every step: train the "
+            "plain model (model.module), the exchange is the optimiser's."
+        )
 
 
 def check_optimizer(optimizer: Any) -> None:
@@ -51,7 +96,7 @@ def check_tensors(opt: DistributedOptimizer, parameters: Iterable[Tensor]) -> No
 def check_sending(
     algorithm: Algorithm, topology: Topology, optimizer: torch.optim.Optimizer, message_dtype: str | None, early: bool
 ) -> None:
-    """A ValueError if the method's messages cannot be rounded, or sent early, as it is asked for."""
+    """A ValueError if the method's messages cannot be rounded, or sent early, where that is asked for."""
     if message_dtype and algorithm.held and topology.has_server:
         raise ValueError(
             f"message_dtype={message_dtype!r}: what a server holds for {algorithm.label} would be rounded again "
@@ -63,16 +108,19 @@ def check_sending(
                 f"early=True: on {topology.name} a message's fields travel by two matrices, and its halves by one: "
                 "leave early out."
             )
-        Early.check(algorithm, is_plain(optimizer))
+        Overlap.check(algorithm, is_plain(optimizer))
 
 
 def check_divided(algorithm: Algorithm, optimizer: torch.optim.Optimizer) -> None:
-    """A ValueError if the method divides by the stepsize behind an optimiser whose steps are no multiples of it, or
-    makes its own step of the gradients, so that the optimiser's would be lost."""
+    """A ValueError if the method does not fit the optimiser's steps.
+
+    A method that divides by the stepsize needs steps that are multiples of it. One that computes its own step from the
+    gradients would discard the optimiser's.
+    """
     if "end" not in algorithm.reads and not is_plain(optimizer):
         raise ValueError(
-            f"{algorithm.label} makes its own step of the gradients, and would throw that of "
-            f"{type(optimizer).__name__} away: give it SGD without momentum."
+            f"{algorithm.label} computes its own step from the gradients, and would discard that of "
+            f"{type(optimizer).__name__}: give it SGD without momentum."
         )
     if "gamma" in algorithm.reads and type(optimizer) is not torch.optim.SGD:
         raise ValueError(
@@ -96,6 +144,7 @@ def is_plain(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def topology_of(topology: Topology | str, nodes: int) -> Topology:
+    """The topology, made from a name if need be; a ValueError if it is not one of as many nodes."""
     if isinstance(topology, str):
         function = TOPOLOGIES.find(topology, "topology")
         parameters = inspect.signature(function).parameters.values()
@@ -111,6 +160,7 @@ def topology_of(topology: Topology | str, nodes: int) -> Topology:
 
 
 def usable(algorithm: Algorithm, topology: Topology) -> Algorithm:
+    """The algorithm; a ValueError if the trainer cannot run it on this topology."""
     check_algorithm_object(algorithm, "stgt.STGT(tau=25)")
     if algorithm.gamma is not None:
         raise ValueError(f"gamma={algorithm.gamma}: leave it out of {algorithm.label}, it is the optimiser's lr.")
@@ -121,18 +171,19 @@ def usable(algorithm: Algorithm, topology: Topology) -> Algorithm:
         )
     if algorithm.gossips > 1:
         raise ValueError(f"{algorithm.label} mixes {algorithm.gossips} times a round: the trainer mixes once.")
-    unsaid = set(algorithm.held) - {sent.name for sent in algorithm.exchanges}
-    if unsaid and topology.participation < 1:
+    never_sent = set(algorithm.held) - {sent.name for sent in algorithm.exchanges}
+    if never_sent and topology.participation < 1:
         raise ValueError(
-            f"{algorithm.label} keeps {min(unsaid)!r} at the server, and a node that was not called does not hear it: "
-            f"let the server call all {topology.n}, or use stgt.flower, whose server is a process of its own."
+            f"{algorithm.label} keeps {min(never_sent)!r} at the server, and a node that was not called does not "
+            f"receive it: let the server call all {topology.n}, or use stgt.flower, whose server is a process of its "
+            "own."
         )
     check_fit(algorithm, topology)
     return algorithm
 
 
 def agree(everybody: list[dict[str, Any]]) -> None:
-    """A ValueError if nodes differ in what they must share; given what each has."""
+    """A ValueError if the signatures of the nodes, by rank, differ."""
     for rank, theirs in enumerate(everybody):
         for name, value in theirs.items():
             if value != everybody[0][name]:

@@ -11,59 +11,59 @@ from scenarios_use import Quadratic, loss_of
 import stgt
 from stgt.torch import DistributedOptimizer
 from stgt.torch.finite import first_nonfinite
-from stgt.torch.parts import Look, Parts, Place, sealed
+from stgt.torch.shards import Shards, ShardStatus, Version, seal
 
-ABOUT = dict.fromkeys(("node", "signature", "round", "taken", "travelled", "warm", "base", "extra"), 0) | {"nodes": 8}
+METADATA = {"nodes": 8}
 
 
-def written(folder: Path, *places: Place, confirmed: bool = True) -> Parts:
-    parts = Parts(folder, 3, "")
-    for place in places:
-        parts.write(place, {"c": torch.arange(4.0)}, ABOUT)
+def written(folder: Path, *versions: Version, confirmed: bool = True) -> Shards:
+    shards = Shards(folder, 3, "")
+    for version in versions:
+        shards.write(version, {"c": torch.arange(4.0)}, METADATA)
         if confirmed:
-            parts.confirm(place)
-    return parts
+            shards.confirm(version)
+    return shards
 
 
 @pytest.mark.parametrize("ending", ["json", "safetensors"])
 def test_no_byte_may_differ(tmp_path, ending):
     """A bit of every byte of both files: of the header, the tensors, the JSON and its digest."""
-    place = Place(3, 1)
-    parts = written(tmp_path, place)
-    assert parts.check(place) == Look("whole", True, 8)
-    path = parts.path(place, ending)
+    version = Version(3, 1)
+    shards = written(tmp_path, version)
+    assert shards.check(version) == ShardStatus("whole", True, 8)
+    path = shards.path(version, ending)
     content = path.read_bytes()
     for at in range(len(content)):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
-        found = parts.check(place)
+        found = shards.check(version)
         assert (found.state, found.final) == ("damaged", True), at
     path.write_bytes(content)
-    assert parts.check(place).state == "whole"
+    assert shards.check(version).state == "whole"
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b"null", b'{"format": 2}', json.dumps(ABOUT | {"format": 2}).encode()])
+@pytest.mark.parametrize("text", [b"", b"{}", b"null", b'{"format": 2}', json.dumps(METADATA | {"format": 2}).encode()])
 def test_json_that_is_no_part(tmp_path, text):
-    parts = written(tmp_path, Place(3, 1))
-    parts.path(Place(3, 1), "json").write_bytes(text)
-    assert parts.look(Place(3, 1)) == Look("damaged", True)
+    shards = written(tmp_path, Version(3, 1))
+    shards.path(Version(3, 1), "json").write_bytes(text)
+    assert shards.status(Version(3, 1)) == ShardStatus("damaged", True)
 
 
 def test_what_is_not_there_and_what_cannot_be_read(tmp_path):
-    place = Place(3, 1)
-    parts = written(tmp_path, place)
-    parts.path(place, "safetensors").unlink()
-    assert parts.look(place) == Look("missing", True, 8)
-    parts.path(place, "json").unlink()
-    assert parts.look(place) == Look("missing", True)  # the mark tells that there was one
-    parts.path(place, "json").mkdir()
-    assert parts.look(place) == Look("unreadable", True)
-    parts.path(place, "json").rmdir()
-    parts.path(place, "complete").unlink()
-    (tmp_path / place.folder / ".node-0003-abcdefgh.json").touch()
-    (tmp_path / place.folder / ".node-0003-gan-abcdefgh.json").touch()  # another optimiser's
-    assert parts.looks() == {place: Look("missing", False)}
-    parts.remove(place)
-    assert [path.name for path in (tmp_path / place.folder).iterdir()] == [".node-0003-gan-abcdefgh.json"]
+    version = Version(3, 1)
+    shards = written(tmp_path, version)
+    shards.path(version, "safetensors").unlink()
+    assert shards.status(version) == ShardStatus("missing", True, 8)
+    shards.path(version, "json").unlink()
+    assert shards.status(version) == ShardStatus("missing", True)  # the mark tells that there was one
+    shards.path(version, "json").mkdir()
+    assert shards.status(version) == ShardStatus("unreadable", True)
+    shards.path(version, "json").rmdir()
+    shards.path(version, "complete").unlink()
+    (tmp_path / version.folder / ".node-0003-abcdefgh.json").touch()
+    (tmp_path / version.folder / ".node-0003-gan-abcdefgh.json").touch()  # another optimiser's
+    assert shards.statuses() == {version: ShardStatus("missing", False)}
+    shards.remove(version)
+    assert [path.name for path in (tmp_path / version.folder).iterdir()] == [".node-0003-gan-abcdefgh.json"]
 
 
 @pytest.mark.parametrize(
@@ -72,22 +72,22 @@ def test_what_is_not_there_and_what_cannot_be_read(tmp_path):
 )
 def test_what_is_kept(tmp_path, keep, left):
     """3 is complete, 4 half written, 6 complete at its second attempt, 7 and 12 half written; 9 is the newest."""
-    written(tmp_path, Place(3, 1), Place(6, 1), Place(6, 2), Place(9, 1))
-    parts = written(tmp_path, Place(4, 1), Place(7, 1), Place(12, 1), confirmed=False)
-    looks = parts.looks()
-    del looks[9, 1]
-    parts.prune(looks, Place(9, 1), keep)
-    names = {"6": Place(6, 2).folder, **{str(step): Place(step, 1).folder for step in (3, 9, 12)}}
+    written(tmp_path, Version(3, 1), Version(6, 1), Version(6, 2), Version(9, 1))
+    shards = written(tmp_path, Version(4, 1), Version(7, 1), Version(12, 1), confirmed=False)
+    statuses = shards.statuses()
+    del statuses[9, 1]
+    shards.prune(statuses, Version(9, 1), keep)
+    names = {"6": Version(6, 2).folder, **{str(step): Version(step, 1).folder for step in (3, 9, 12)}}
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[one] for one in left)
 
 
 def test_a_damaged_one_does_not_count_as_kept(tmp_path):
-    parts = written(tmp_path, Place(3, 1), Place(6, 1), Place(9, 1))
-    parts.path(Place(6, 1), "json").write_bytes(b"")
-    looks = parts.looks()
-    del looks[9, 1]
-    parts.prune(looks, Place(9, 1), 2)
-    assert sorted(place.step for place in parts.looks()) == [3, 6, 9]
+    shards = written(tmp_path, Version(3, 1), Version(6, 1), Version(9, 1))
+    shards.path(Version(6, 1), "json").write_bytes(b"")
+    statuses = shards.statuses()
+    del statuses[9, 1]
+    shards.prune(statuses, Version(9, 1), 2)
+    assert sorted(version.step for version in shards.statuses()) == [3, 6, 9]
 
 
 # -- in a training -----------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def test_a_damaged_one_does_not_count_as_kept(tmp_path):
 def started(**options):
     model = Quadratic()
     base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    return model, DistributedOptimizer(base, stgt.STGT(tau=3), "complete", **options)
+    return model, DistributedOptimizer(base, stgt.STGT(tau=3), "complete", model=model, **options)
 
 
 def walk(model, opt, steps):
@@ -112,8 +112,8 @@ def test_a_newer_format_is_refused(alone, tmp_path):
     (path,) = tmp_path.rglob("*.json")
     about = json.loads(path.read_text())
     del about["sha256"]
-    path.write_bytes(sealed(about | {"format": 2}))
-    with pytest.raises(ValueError, match="has format 2, and this stgt reads up to 1: use a newer stgt"):
+    path.write_bytes(seal(about | {"format": 2}))
+    with pytest.raises(ValueError, match="has format 2, and this stgt reads 1: use the stgt that wrote it"):
         opt.load(tmp_path)
 
 
@@ -154,7 +154,7 @@ def test_a_checkpoint_is_on_the_disk_before_the_one_before_goes(alone, tmp_path,
     model, opt = started()
     opt.save(tmp_path / "new", keep=1)
     walk(model, opt, 3)
-    monkeypatch.setattr(Parts, "remove", lambda parts, place: synced.append("removed"))
+    monkeypatch.setattr(Shards, "remove", lambda shards, version: synced.append("removed"))
     synced.clear()
     opt.save(tmp_path / "new", keep=1)
     here = tmp_path / "new" / "step-0000000003"

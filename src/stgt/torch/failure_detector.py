@@ -1,0 +1,489 @@
+"""The failure detector: notices when a node is lost, or when nodes wait for one another.
+
+Each process runs two threads. The store thread publishes a status once a second (how far the training is, what it
+waits for, at which line of the script it is) and reads those of the others. A node is lost if it neither makes progress
+nor waits for `timeout` seconds, or if its connection has closed. The node that waits for it publishes a report, which
+all others read, and all stop with the same error. A node that waits is not lost, however long the chain of waiting
+nodes. A cycle of nodes that wait for one another is reported at once.
+
+The store may be what is lost, and a call that it does not answer never returns. So no other thread calls the store. The
+clock thread waits for nothing: it counts a store that is silent for `timeout` seconds as lost, and ends the process if
+the training does not return from a blocked call after a report.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from datetime import timedelta
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+from stgt.torch.node_status import (
+    UNEQUAL_LOADERS,
+    UNREACHABLE,
+    JsonStore,
+    Status,
+    Wait,
+    describe_deadlock,
+    describe_place,
+    find_cycle,
+    torch_collective,
+    user_line,
+)
+
+HEARTBEAT_INTERVAL = 1.0  # seconds between two heartbeats
+TICK = 0.1  # seconds between two checks of the clock thread
+ABORT_GRACE = 5.0  # seconds for a blocked call to fail after a report
+EXIT_GRACE = 3.0  # seconds for the others to read the last report of a process that ends, or to give a sign of life
+EXIT_CODE = 3  # of a process that had to be ended
+PREFIX = "stgt (a node was lost): "  # of what such a process prints
+REPORT_KEY = "report"
+
+
+class LostNodeError(RuntimeError):
+    """Another node died, failed, hangs or has left."""
+
+    def __init__(self, words: str, rank: int | None = None):
+        super().__init__(words)
+        self.rank = rank
+
+
+class DeadlockError(LostNodeError):
+    """Nodes wait for one another: they made different calls, or the same in another order."""
+
+
+class FailureDetector:
+    """Publishes this process's heartbeats, and checks those of the nodes that it waits for.
+
+    Args:
+        rank, nodes: of this process, and how many there are; a world of one needs no detector.
+        timeout: seconds without a sign of progress after which a node counts as lost.
+    """
+
+    def __init__(self, rank: int, nodes: int, timeout: float):
+        self.rank, self.nodes, self.timeout = rank, nodes, timeout
+        self.others = tuple(other for other in range(nodes) if other != rank)
+        self.round = 0
+        self.checkpoint = ""  # a sentence about the last complete one
+        self.rounds: dict[str, int] = {}  # by scope: rounds done in this process
+        self._barriers: dict[str, int] = {}
+        self._scopes = 0
+        self._awake = 0.0  # seconds for which this process was not stopped
+        self._progress, self._last_progress = 0, 0.0
+        self._wait: Wait | None = None
+        self._heartbeat = 0
+        self._seen: dict[int, tuple[tuple[int, ...], float]] = {}  # by node: how far it was, and since when
+        self._report: dict[str, Any] | None = None
+        self._given_up: float | None = None  # since when a blocked call should have failed
+        self._store: Any = None
+        self._json: Any = None
+        self._hosts_store, self._store_lost = False, False
+        self._store_answered = 0.0  # when it last did, in seconds awake
+        self._training_thread = threading.get_ident()
+        self._ended = threading.Event()
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    # -- called by the training thread -------------------------------------------------------------------------------
+
+    def open(self, connect: Callable[[], tuple[Store, bool]]) -> Store:
+        """Starts the threads, opens the store and publishes a first status."""
+
+        def opened() -> Store:
+            # The store ends with the object, and others may still need it. The clone has a connection of its own, so
+            # that torch's calls of the store and the detector's do not wait for one another.
+            self._store, self._hosts_store = connect()
+            own = PrefixStore("failure_detector", self._store).clone()  # pyright: ignore[reportAttributeAccessIssue]
+            self._json = JsonStore(own)
+            self._json.put(f"status/{self.rank}", asdict(self._status(None)))
+            return self._store
+
+        self._start(self._run_store_thread)
+        self._start(self._run_clock_thread)
+        try:
+            return self._on_store_thread(opened)
+        except dist.DistError:
+            raise self._reported_error() from None
+
+    def new_scope(self) -> int:
+        """A number for another optimiser."""
+        self._scopes += 1
+        return self._scopes
+
+    def progress(self, r: int) -> None:
+        """Records a step in round r; raises the reported error if a node was lost meanwhile."""
+        self.round = r
+        self._record_progress()
+        if self._report is not None:
+            raise self._reported_error()
+
+    @contextmanager
+    def waiting(self, wait: Wait) -> Iterator[Wait]:
+        """While this node communicates: a backend's error becomes a LostNodeError that names the node."""
+        if self._report is not None:
+            raise self._reported_error()
+        wait.peers = wait.peers or self.others
+        self._wait, self._training_thread = wait, threading.get_ident()
+        try:
+            yield wait
+        except RuntimeError as error:
+            if isinstance(error, LostNodeError) or not _from_backend(error) or self.nodes == 1:
+                raise
+            raise self._diagnose(wait) from error
+        finally:
+            self._wait = None
+            self._record_progress()
+
+    def barrier(self, scope: int, call: str, value: Any = None, r: int = 0) -> list[Any]:
+        """Waits until all nodes have made this call; returns the value that each of them gave, by rank."""
+        if self.nodes == 1:
+            return [value]
+        number = self._barriers[str(scope)] = self._barriers.get(str(scope), 0) + 1
+        keys = [f"barrier/{scope}/{number}/{rank}" for rank in range(self.nodes)]
+        with self.waiting(Wait(call, "barrier", scope, number, r)):
+            self._on_store_thread(lambda: self._json.put(keys[self.rank], {"call": call, "round": r, "value": value}))
+            given, pause = None, 0.0005
+            while given is None:
+                time.sleep(pause)
+                pause = min(1.5 * pause, 0.02)
+                given = self._on_store_thread(lambda: self._json.get_all(keys) if self._json.has_all(keys) else None)
+            for rank, one in enumerate(given):
+                if one["call"] != call:
+                    raise DeadlockError(
+                        f"rank {self.rank} has called {call} where rank {rank} has called {one['call']}: all nodes "
+                        "must make the same calls in the same order."
+                    )
+            if number > 1:  # all have reached this barrier, so all have read the values of the one before
+                self._on_store_thread(lambda: self._json.remove(f"barrier/{scope}/{number - 1}/{self.rank}"))
+        for rank, one in enumerate(given):
+            if one["round"] != given[0]["round"]:
+                raise ValueError(
+                    f"{call} was called after {given[0]['round']} rounds by rank 0 and after {one['round']} by rank "
+                    f"{rank}: give all nodes as many, by a loop over opt.batches(loader)."
+                )
+        return [one["value"] for one in given]
+
+    def fail(self, error: BaseException) -> None:
+        """Reports to the others why this process cannot go on."""
+        if not self._is_running() or self._report is not None or isinstance(error, LostNodeError):
+            return
+        first = (str(error).strip().splitlines() or [""])[0]
+        why = f"{type(error).__name__}: {first}" if first else type(error).__name__
+        with suppress(Exception):
+            self._on_store_thread(lambda: self._publish_report("failed", self.rank, why), EXIT_GRACE)
+
+    @property
+    def ended(self) -> bool:
+        """Has this process announced its end?"""
+        return self._ended.is_set()
+
+    def leave(self) -> None:
+        """Announces the end of this process, and ends the threads."""
+        if not self._is_running():
+            return
+        self._ended.set()
+        with suppress(Exception):
+            if not self._store_lost:
+                self._on_store_thread(self._announce_exit, self.timeout + 2 * EXIT_GRACE)
+        self._jobs.put(None)
+        for thread in self._threads:  # one that returns from torch's code while Python shuts down aborts the process
+            thread.join(1.0 if self._store_lost else EXIT_GRACE)
+
+    def error(self) -> LostNodeError | None:
+        """The reported error; None if no node was lost."""
+        if self._report is None:
+            return None
+        report = self._report
+        end = f"rank {self.rank} stops in round {self.round}" + (f"; {self.checkpoint}" if self.checkpoint else "")
+        if report["kind"] == "deadlock":
+            return DeadlockError(f"{report['why']} ({end}).")
+        verb = "was lost" if report["kind"] == "lost" else f"stopped in round {report['round']}"
+        noticed = f" (noticed in round {report['round']})" if report["kind"] == "lost" else ""
+        why = report["why"].rstrip(".")
+        return LostNodeError(f"rank {report['rank']} {verb}: {why}{noticed}. R{end[1:]}.", report["rank"])
+
+    def _reported_error(self) -> LostNodeError:
+        found = self.error()
+        assert found is not None
+        return found
+
+    def _start(self, run: Callable[[], None]) -> None:
+        self._threads.append(threading.Thread(target=run, daemon=True))
+        self._threads[-1].start()
+
+    def _is_running(self) -> bool:
+        """Does the store thread run? It does not in a world of one, and in a fork of this process."""
+        return bool(self._threads) and self._threads[0].is_alive() and not self.ended
+
+    def _record_progress(self) -> None:
+        self._progress += 1
+        self._last_progress = self._awake
+
+    def _on_store_thread(self, do: Callable[[], Any], patience: float | None = None) -> Any:
+        """Runs a function on the store thread. Waits until there is a report, or for `patience` seconds if given."""
+        answer: Future[Any] = Future()
+        self._jobs.put((do, answer))
+        end = None if patience is None else time.monotonic() + patience
+        while end is None or time.monotonic() < end:
+            if end is None and self._report is not None:
+                raise self._reported_error()
+            if wait_for([answer], TICK).done:
+                return answer.result()
+        raise TimeoutError
+
+    # -- the store thread --------------------------------------------------------------------------------------------
+
+    def _run_store_thread(self) -> None:
+        """Runs the functions it is given, and publishes a status in between."""
+        published = time.monotonic()
+        while True:
+            due = published + HEARTBEAT_INTERVAL - time.monotonic()
+            try:
+                job = self._jobs.get(timeout=max(due, 0.0))
+            except Empty:
+                job = self._publish_and_check, Future()
+                published = time.monotonic()
+            if job is None:
+                return
+            do, answer = job
+            try:
+                found = do()
+                self._store_answered = self._awake
+                answer.set_result(found)
+            except BaseException as error:
+                if isinstance(error, dist.DistError):  # the connection is not made again
+                    self._mark_store_lost()
+                answer.set_exception(error)
+
+    def _publish_and_check(self) -> None:
+        if self._json is None or self._store_lost or self.ended:
+            return
+        wait = self._current_wait()
+        self._heartbeat += 1
+        self._json.put(f"status/{self.rank}", asdict(self._status(wait)))
+        if self._report is None:
+            self._check_peers(wait)
+
+    def _announce_exit(self) -> None:
+        """Publishes that this process leaves. The host of the store stays until the others have left.
+
+        It stays as long as they give signs of life, as slower nodes may still make their last steps or evaluate. After
+        a report all nodes stop, so then it stays only for as long as they need to read the report.
+        """
+        if self._report is None:
+            self._json.put(f"status/{self.rank}", asdict(self._status(None)) | {"left": True})
+        began = time.monotonic()
+        beats, seen = dict.fromkeys(self.others, 0), dict.fromkeys(self.others, began)
+        while self._hosts_store and time.monotonic() - began < self.timeout:
+            statuses, now = self._statuses(), time.monotonic()
+            for other, status in statuses.items():
+                if status.heartbeat != beats[other]:
+                    beats[other], seen[other] = status.heartbeat, now
+            ended = self._report is not None or self._json.has_all([REPORT_KEY])
+            since = began if ended else max(seen.values())
+            if all(other in statuses and statuses[other].left for other in self.others) or now - since > EXIT_GRACE:
+                return
+            time.sleep(0.05)
+
+    def _current_wait(self) -> Wait | None:
+        """What the training waits in; a collective of torch's own is found by the stack probe."""
+        wait = self._wait
+        if wait is None and self._awake - self._last_progress > HEARTBEAT_INTERVAL:
+            name = torch_collective(self._training_thread)
+            wait = Wait(f"torch.distributed.{name}()", "torch", peers=self.others) if name else None
+        return wait
+
+    def _status(self, wait: Wait | None) -> Status:
+        rounds, barriers = dict(self.rounds), dict(self._barriers)
+        found = Status(self._heartbeat, self._progress, self.round, barriers=barriers, rounds=rounds)
+        if wait is not None or self._awake - self._last_progress > HEARTBEAT_INTERVAL:
+            found.line = user_line(self._training_thread)
+        if wait is not None:
+            found.call, found.kind, found.scope = wait.call, wait.kind, wait.scope
+            found.number, found.exchange, found.awaited = wait.number, wait.round, wait.awaited
+        return found
+
+    def _check_peers(self, wait: Wait | None) -> None:
+        """Reads a report of the others; while this node waits, checks the nodes that it waits for."""
+        self._report = self._report or self._json.get(REPORT_KEY)
+        if self._report is not None or wait is None:
+            self._seen = {}
+            return None
+        statuses = self._statuses()
+        mine = self._status(wait)
+        for peer in wait.peers:
+            status = statuses.get(peer)
+            still = self._seconds_still(peer, status)
+            if status is None:
+                if still > self.timeout:
+                    return self._publish_report("lost", peer, self._not_joined())
+            elif status.left:
+                if mine.waits_for(status) or still > self.timeout:
+                    return self._publish_report("lost", peer, self._left_too_early(wait, status))
+            elif still > self.timeout:
+                why = f"it has made no progress for {self.timeout:g} s{describe_place(status)}"
+                return self._publish_report("lost", peer, why)
+        statuses = statuses | {self.rank: mine}
+        cycle = find_cycle(self.rank, statuses)
+        still_there = self._current_wait() is wait and wait.awaited == mine.awaited
+        if (cycle and still_there) or self._all_still(statuses):
+            why = describe_deadlock(statuses, cycle or sorted(statuses), self.timeout)
+            self._publish_report("deadlock", self.rank, why)
+        return None
+
+    def _statuses(self) -> dict[int, Status]:
+        found = self._json.get_all([f"status/{other}" for other in self.others])
+        return {other: Status(**one) for other, one in zip(self.others, found, strict=True) if one is not None}
+
+    def _seconds_still(self, peer: int, status: Status | None) -> float:
+        """For how many seconds a node has been seen to make no progress and not to wait either."""
+        now = self._awake
+        sign = (-1,) if status is None else (status.progress, status.heartbeat if status.kind else -1)
+        if self._seen.get(peer, ((), 0.0))[0] != sign:
+            self._seen[peer] = sign, now
+        return now - self._seen[peer][1]
+
+    def _all_still(self, statuses: dict[int, Status]) -> bool:
+        """Have all nodes waited for longer than the time-out, without progress of any of them?"""
+        now = self._awake
+        sign = tuple(status.progress for _, status in sorted(statuses.items()))
+        if self._seen.get(-1, ((), 0.0))[0] != sign:
+            self._seen[-1] = sign, now
+        waiting = all(status.kind or status.left for status in statuses.values())
+        return waiting and len(statuses) == self.nodes and now - self._seen[-1][1] > self.timeout
+
+    def _left_too_early(self, wait: Wait, status: Status) -> str:
+        why = f"it ended its training in round {status.round}, before the others did{UNEQUAL_LOADERS}"
+        return f"{why}; {wait.call} must be called by all nodes" if wait.kind == "barrier" else why
+
+    def _publish_report(self, kind: str, rank: int, why: str) -> None:
+        """Publishes a report; the first one counts for all nodes."""
+        self._report = self._json.put_if_absent(REPORT_KEY, self._make_report(kind, rank, why))
+
+    def _make_report(self, kind: str, rank: int, why: str) -> dict[str, Any]:
+        return {"kind": kind, "rank": rank, "round": self.round, "why": why}
+
+    def _not_joined(self) -> str:
+        place = " ".join(f"{name}={os.environ.get(name, '')}" for name in ("MASTER_ADDR", "MASTER_PORT"))
+        return f"it has not joined for {self.timeout:g} s (is it started, and does {place} reach rank 0 from there?)"
+
+    def _mark_store_lost(self) -> None:
+        """The store, on rank 0's machine, does not answer: a report for this process alone."""
+        self._store_lost = True
+        why = "the connection to the store on its machine was closed"
+        if self._awake - self._store_answered > self.timeout:
+            why = f"the store on its machine has not answered for {self.timeout:g} s; is the network to it cut?"
+        if self._json is None:
+            why = self._not_joined()
+        self._report = self._report or self._make_report("lost", 0, why)
+
+    # -- the clock thread --------------------------------------------------------------------------------------------
+
+    def _run_clock_thread(self) -> None:
+        last = time.monotonic()
+        while not self._ended.wait(TICK):
+            now = time.monotonic()
+            # A process that was stopped (SIGSTOP, a suspended machine) has seen no heartbeats meanwhile. Time in which
+            # it did not run must not count against the others.
+            self._awake += min(now - last, 1.0)
+            last = now
+            if self._awake - self._store_answered > self.timeout:
+                self._mark_store_lost()
+            if self._report is not None:
+                self._unblock()
+
+    def _unblock(self) -> None:
+        """Makes the training's blocked call fail after a report; ends the process if that does not help."""
+        wait = self._current_wait()
+        if wait is None:  # it computes, and its next step raises the error
+            self._given_up = None
+        elif self._given_up is None:
+            self._given_up = self._awake
+            if wait.kind != "barrier":
+                others = sorted(self.others, key=lambda rank: rank != self._reported_error().rank)
+                self._start(partial(_abort, wait.group, others))
+        elif self._awake - self._given_up > ABORT_GRACE:
+            error = self._reported_error()
+            with suppress(Exception):
+                print(f"{PREFIX}{error}", file=sys.stderr, flush=True)
+                sys.stdout.flush()
+                get_error_handler().record_exception(error)  # torchrun reports it as the cause
+            os._exit(EXIT_CODE)
+
+    # -- what a backend's error means ----------------------------------------------------------------------------
+
+    def _diagnose(self, wait: Wait) -> LostNodeError:
+        """The lost node: the awaited one, or among the peers one that has left or publishes no heartbeats.
+
+        A node that stops because of another one has reported that one before.
+        """
+        suspects = wait.peers if wait.awaited is None else (wait.awaited,)
+        with suppress(LostNodeError, dist.DistError):  # it was reported meanwhile, or the store is gone
+            before = self._on_store_thread(partial(self._heartbeats, suspects))
+            while self._report is None:
+                self._on_store_thread(partial(self._blame, wait, suspects))
+                if self._report is None:
+                    time.sleep(3 * HEARTBEAT_INTERVAL)
+                    now = self._on_store_thread(partial(self._heartbeats, suspects))
+                    silent = [peer for peer in suspects if now[peer] == before[peer]]
+                    if wait.kind == "join" and not silent:
+                        self._on_store_thread(lambda: self._publish_report("deadlock", self.rank, UNREACHABLE))
+                    suspects = ((silent or list(suspects))[0],)
+        return self._reported_error()
+
+    def _blame(self, wait: Wait, suspects: Sequence[int]) -> None:
+        self._report = self._report or self._json.get(REPORT_KEY)
+        for peer in suspects if self._report is None else ():
+            status = self._json.get(f"status/{peer}")
+            if status is not None and status["left"]:
+                return self._publish_report("lost", peer, self._left_too_early(wait, Status(**status)))
+        if self._report is None and len(suspects) == 1:
+            self._publish_report("lost", suspects[0], "its connection was closed")
+        return None
+
+    def _heartbeats(self, peers: Sequence[int]) -> dict[int, int]:
+        found = self._json.get_all([f"status/{peer}" for peer in peers])
+        return {peer: -1 if one is None else one["heartbeat"] for peer, one in zip(peers, found, strict=True)}
+
+
+def _from_backend(error: RuntimeError) -> bool:
+    """Is the error about a connection, and not one of this process alone, such as one of memory?"""
+    if isinstance(error, dist.DistError):
+        return True
+    words = str(error)
+    return type(error) is RuntimeError and any(
+        sign in words for sign in ("gloo", "Gloo", "NCCL", "onnection", "closure", "Timed out", "timed out", "Socket")
+    )
+
+
+def _abort(group: Any, others: Sequence[int]) -> None:
+    """Makes the calls that wait in a group fail.
+
+    gloo cannot be aborted, but it closes a group's connections when one receive times out. That needs a connection that
+    is still open, as that of a hanging node is, so every node is tried: some may have left already.
+    """
+    groups = [group] if group is not None else list(dist.distributed_c10d._world.pg_map)  # pyright: ignore
+    for one in groups:
+        if dist.get_backend(one) != "gloo":
+            with suppress(Exception):
+                one._get_backend(torch.device("cuda")).abort()
+            continue
+        for peer in others:
+            with suppress(Exception):
+                work = dist.irecv(torch.zeros(1), src=peer, tag=1 << 20, group=one)
+                if work is not None:
+                    work.wait(timedelta(milliseconds=1))

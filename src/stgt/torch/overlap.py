@@ -1,0 +1,163 @@
+"""Overlap of communication and computation: what a message contains of the round's start is sent at the start.
+
+A method that declares what its message's fields are made of (`Sent.value`) sends combinations of the round's start and
+its mean direction, and behind plain SGD the end is start − (Σ lr) · direction. So W · message = a · W · start +
+b · W · direction: the first term travels while the node computes, and at the round's end only the direction is left.
+ST-GT then waits for one model at the boundary instead of two. It costs a model-sized buffer for each field sent early,
+and needs one lr for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from stgt.algorithms import Algorithm
+from stgt.torch.buckets import wide
+from stgt.torch.exchange import MessageExchange, Payload
+from stgt.torch.local_steps import Chunk, LocalSteps
+from stgt.torch.routes import Route
+
+
+class Overlap:
+    """The half of each message that a node sends during its local steps."""
+
+    @staticmethod
+    def check(algorithm: Algorithm, plain: bool) -> None:
+        """A ValueError if the method's message cannot be sent in two halves."""
+        directions = needs_direction(algorithm)
+        declared = all(sent.value is not None and not sent.transposed for sent in algorithm.exchanges)
+        computed = "direction" in algorithm.reads or not directions
+        saves = len(start_weights(algorithm)) + directions <= len(algorithm.exchanges)
+        if not (declared and computed and saves) or algorithm.starts_warm or algorithm.coin or algorithm.held:
+            raise ValueError(
+                f"early=True: {algorithm.label} cannot send half of its message at a round's start; leave early out, "
+                "or use STGT, KGT, DIGing or DPSGD."
+            )
+        if not plain and "direction" in algorithm.reads:
+            raise ValueError("early=True needs plain SGD, whose steps add up to its mean direction: leave early out.")
+
+    def __init__(self, steps: LocalSteps, exchange: MessageExchange, tau: int):
+        self.steps, self.exchange, self.tau = steps, exchange, tau
+        self.sends_directions = needs_direction(steps.algorithm)
+        weights = start_weights(steps.algorithm)
+        self.mixed = [{name: torch.empty_like(wide(bucket.x)) for name in weights} for bucket in steps.buckets]
+        self._pipeline: Iterator[None] = iter(())
+        self._begun = False  # has some of it been sent?
+        self._per_step = 1
+
+    def start(self, chunks: Sequence[Chunk], routes: Mapping[str, Route]) -> None:
+        """Prepares a round's messages. Nothing is sent before the round's first step."""
+        self.pause()  # a checkpoint may have been loaded in the middle of a round
+        self._begun = False
+        algorithm = self.steps.algorithm
+        payloads = [
+            _StartHalf(chunk, self._mixed_start(chunk), start_weights(algorithm, chunk.round)) for chunk in chunks
+        ]
+        self._per_step = -(-(len(payloads) + 1) // self.tau)
+        self._pipeline = self.exchange.pipeline(payloads, routes)
+
+    def advance(self) -> None:
+        """Sends and receives a step's share, so that after tau steps all of it is done."""
+        self._begun = True
+        for _ in range(self._per_step):
+            if next(self._pipeline, self) is self:
+                return
+
+    def pause(self) -> None:
+        """Completes what was begun, so that no message is on the wire; sends nothing if nothing was begun."""
+        if self._begun:
+            self.drain()
+
+    def drain(self) -> None:
+        """Sends and receives the rest."""
+        for _ in self._pipeline:
+            pass
+
+    def finish(self, payloads: Sequence[Payload], routes: Mapping[str, Route]) -> None:
+        """Ends the round: completes the early half, exchanges the directions, and merges both."""
+        self.drain()
+        chunks = [payload for payload in payloads if isinstance(payload, Chunk)]
+        others = [payload for payload in payloads if not isinstance(payload, Chunk)]
+        with_direction = {**routes, "direction": routes["x"]}
+        if not self.sends_directions:
+            for chunk in chunks:
+                chunk.message()
+                chunk.merge(self._mixed_start(chunk), slice(None))
+            self.exchange.run(others, with_direction)
+            return
+        self.exchange.run(
+            [*others, *(_DirectionHalf(chunk, self._mixed_start(chunk)) for chunk in chunks)], with_direction
+        )
+
+    def _mixed_start(self, chunk: Chunk) -> dict[str, Tensor]:
+        number = next(i for i, bucket in enumerate(self.steps.buckets) if bucket is chunk.bucket)
+        return {name: buffer[chunk.part] for name, buffer in self.mixed[number].items()}
+
+
+class _StartHalf:
+    """The part of a chunk's message that is available at the round's start."""
+
+    exact = False
+
+    def __init__(self, chunk: Chunk, kept: dict[str, Tensor], weights: Mapping[str, float]):
+        self.chunk, self.kept, self.weights = chunk, kept, weights
+
+    def message(self) -> Mapping[str, Tensor]:
+        start = wide(self.chunk.state["x"])  # kept apart from the model, which moves on while this travels
+        return {name: start if weight == 1.0 else weight * start for name, weight in self.weights.items()}
+
+    def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
+        for name, value in mixed.items():
+            self.kept[name][where].copy_(value)
+
+
+class _DirectionHalf:
+    """A chunk's mean direction; its mixture and that of the early half make up the mixture of the whole message."""
+
+    exact = False
+
+    def __init__(self, chunk: Chunk, mixed_start: Mapping[str, Tensor]):
+        self.chunk, self.mixed_start = chunk, mixed_start
+
+    def message(self) -> Mapping[str, Tensor]:
+        message = self.chunk.message()
+        assert self.chunk.local is not None
+        if self.chunk.round == 0:
+            self._check(message)
+        return {"direction": self.chunk.local.direction}
+
+    def _check(self, message: Mapping[str, Tensor]) -> None:
+        """A ValueError if the message is not the combination that the method declares, half of which has been sent."""
+        chunk = self.chunk
+        assert chunk.local is not None
+        for sent in chunk.steps.algorithm.exchanges:
+            value, found = sent.at(chunk.round), message[sent.name]
+            weight = value.direction - value.moved * chunk.bucket.lr_sum
+            expected = value.start * chunk.state["x"] + weight * chunk.local.direction
+            if (found - expected).abs().max() > 1e-2 * found.abs().max() + 1e-6:
+                raise ValueError(
+                    f"early=True: {chunk.steps.algorithm.label} declares {sent.name!r} to be {value}, and its message "
+                    "is something else: correct the value of that Sent, or leave early out."
+                )
+
+    def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
+        chunk, received = self.chunk, {}
+        for sent in chunk.steps.algorithm.exchanges:
+            value = sent.at(chunk.round)
+            weight = value.direction - value.moved * chunk.bucket.lr_sum
+            early = self.mixed_start[sent.name][where] if sent.name in self.mixed_start else 0.0
+            received[sent.name] = weight * mixed["direction"] + early
+        chunk.merge(received, where)
+
+
+def start_weights(algorithm: Algorithm, r: int = 0) -> dict[str, float]:
+    """The fields that contain the round's start, and its factor in each."""
+    return {sent.name: sent.at(r).start for sent in algorithm.exchanges if sent.at(r).start}
+
+
+def needs_direction(algorithm: Algorithm) -> bool:
+    """Is something left to send at the round's end?"""
+    return any(sent.at(0).moved or sent.at(0).direction for sent in algorithm.exchanges)

@@ -1,0 +1,331 @@
+"""The processes that train together: joining them, and the process group of each optimiser."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import (
+    DistError,
+    HashStore,  # pyright: ignore[reportPrivateImportUsage]
+    PrefixStore,  # pyright: ignore[reportPrivateImportUsage]
+    Store,  # pyright: ignore[reportPrivateImportUsage]
+    TCPStore,  # pyright: ignore[reportPrivateImportUsage]
+)
+
+from stgt._internal.checks import check_number
+from stgt.torch.failure_detector import PREFIX, FailureDetector, LostNodeError
+from stgt.torch.node_status import Wait
+
+BACKEND_TIMEOUT = timedelta(days=7)  # the backend's own time-out cannot distinguish a lost node from a slow one
+RELEASE_TIMEOUT = 1.0  # seconds after which a backend that keeps a tensor is no longer waited for
+LOOPBACK = "127.0.0.1"
+
+_detector: FailureDetector | None = None
+_unused: list[Any] = []  # process groups whose optimisers are gone; Python may find that out in any thread
+
+
+# -- joining -----------------------------------------------------------------------------------------------------------
+
+
+def init(backend: str | None = None, *, timeout: float = 300.0) -> int:
+    """Joins the process group that torchrun's environment describes; a world of one without torchrun.
+
+    Args:
+        backend: "gloo" or "nccl"; nccl where there is a GPU for each process of this machine, else gloo.
+        timeout: seconds without a sign of progress after which a node counts as lost. Longer than a local step.
+
+    Returns:
+        This process's number among the nodes.
+    """
+    timeout = check_number(timeout, "timeout", above=0)
+    if dist.is_initialized():
+        raise ValueError("init() was called where a process group exists already: call it once, before all else.")
+    if "RANK" not in os.environ:
+        _refuse_lone_tasks()
+        dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+        return 0
+    missing = [name for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise ValueError(f"{missing[0]} is not in the environment: start this script with torchrun.")
+    rank, nodes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local, local_world = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if backend is None:
+        backend = "nccl" if torch.cuda.device_count() >= local_world else "gloo"
+    if backend == "nccl":
+        torch.cuda.set_device(local)
+    detector = _start_detector(rank, nodes, timeout)
+    if _on_one_machine(nodes):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback_interface())
+    wait = timedelta(seconds=2 * timeout)  # the detector's time-out ends before
+    store = detector.open(lambda: _open_store(rank, nodes, wait))
+    if backend == "gloo":
+        _check_interface()
+    detector.barrier(0, "stgt.torch.init()")
+    with detector.waiting(Wait("stgt.torch.init()", "join")):
+        dist.init_process_group(
+            backend, store=PrefixStore("group", store), rank=rank, world_size=nodes, timeout=BACKEND_TIMEOUT
+        )
+        dist.barrier()  # the backend's connections exist from here on
+    return rank
+
+
+def get_detector() -> FailureDetector:
+    """The failure detector of the default process group, made by any library; started if there is none."""
+    rank, nodes = dist.get_rank(), dist.get_world_size()
+    if _detector is not None and not _detector.ended and _detector.nodes == nodes:
+        return _detector
+    if nodes == 1:
+        return FailureDetector(0, 1, 0.0)
+    group = dist.distributed_c10d._get_default_group()
+    store = dist.distributed_c10d._get_default_store()
+    device = torch.device("cpu" if dist.get_backend() == "gloo" else "cuda")
+    timeout = group._get_backend(device).options._timeout.total_seconds()
+    detector = _start_detector(rank, nodes, timeout)
+    hosts = rank == 0 and not _launcher_hosts_store()  # torch's own store, too, is in the process of rank 0
+    detector.open(lambda: (PrefixStore(f"stgt-failure-detector/{_restarts()}", store), hosts))
+    detector.barrier(0, "DistributedOptimizer(…)")
+    return detector
+
+
+def all_reduce(value: Tensor, op: Any = dist.ReduceOp.SUM) -> Tensor:
+    """torch's all_reduce, in place; a node that is lost meanwhile is named by a LostNodeError."""
+    with get_detector().waiting(Wait("torch.distributed.all_reduce()", "torch")):
+        dist.all_reduce(value, op=op)
+    return value
+
+
+def report_failure(error: BaseException) -> None:
+    """Reports to the other nodes why this one cannot go on; an exception that ends a script is reported without it."""
+    if _detector is not None:
+        _detector.fail(error)
+
+
+def leave() -> None:
+    """Announces the end of this process; needed before os._exit only, as Python's own exit does it."""
+    if _detector is not None:
+        _detector.leave()
+
+
+def _start_detector(rank: int, nodes: int, timeout: float) -> FailureDetector:
+    global _detector
+    _detector = FailureDetector(rank, nodes, timeout)
+    atexit.register(_detector.leave)
+    before, detector = sys.excepthook, _detector
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
+        detector.fail(error)
+        before(kind, error, trace)
+        lost = detector.error()
+        if lost is not None and not isinstance(error, LostNodeError) and lost.rank != rank:
+            print(f"{PREFIX}{lost}", file=sys.stderr, flush=True)  # a collective's own error does not name the node
+
+    sys.excepthook = hook
+    return _detector
+
+
+def _refuse_lone_tasks() -> None:
+    """A ValueError if srun has started several of this process, each of which would train by itself."""
+    tasks = os.environ.get("SLURM_STEP_NUM_TASKS") or os.environ.get("SLURM_NTASKS", "1")
+    if "SLURM_PROCID" in os.environ and tasks != "1":
+        raise ValueError(
+            f"this is task {os.environ['SLURM_PROCID']} of {tasks} of a SLURM job, and RANK is not in the environment: "
+            "start one torchrun on each machine, or set for each task RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS "
+            "LOCAL_RANK=$SLURM_LOCALID, and the same MASTER_ADDR (the machine of task 0) and MASTER_PORT; to train "
+            "alone, unset SLURM_PROCID."
+        )
+
+
+def _check_interface() -> None:
+    """A ValueError if GLOO_SOCKET_IFNAME names an interface that this machine does not have."""
+    given, there = os.environ.get("GLOO_SOCKET_IFNAME", ""), [name for _, name in socket.if_nameindex()]
+    if given and not set(given.split(",")) <= set(there):
+        raise ValueError(
+            f"GLOO_SOCKET_IFNAME={given}: this machine has {', '.join(there)}; name the network interface by which the "
+            "other machines reach it."
+        )
+
+
+def _loopback_interface() -> str:
+    return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+
+
+# -- the store ---------------------------------------------------------------------------------------------------------
+
+
+def _open_store(rank: int, nodes: int, wait: timedelta) -> tuple[Store, bool]:
+    """The store of the world that the environment describes, and whether this process hosts it.
+
+    Processes of one machine have a store that only this machine can reach. Else it is torchrun's, or rank 0's.
+    """
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    launcher = _launcher_hosts_store()
+    if not _on_one_machine(nodes):
+        hosts = rank == 0 and not launcher
+        try:
+            store = TCPStore(
+                address, port, is_master=hosts, timeout=wait, wait_for_workers=False, multi_tenant=not launcher
+            )
+        except DistError as error:
+            if hosts:
+                raise ValueError(f"MASTER_PORT={port} cannot be used ({str(error).splitlines()[0]})") from None
+            raise
+        return PrefixStore(f"stgt/{_restarts()}", store), hosts
+    if not launcher:
+        return _loopback_store(rank, port, wait), rank == 0
+    # torchrun's store listens on all addresses: through it the nodes only learn the port of their own.
+    outer = TCPStore(address, port, is_master=False, timeout=wait)
+    key = f"stgt/{_restarts()}/port"
+    if rank == 0:
+        store = _loopback_store(0, 0, wait)
+        outer.set(key, str(store.port))
+        return store, True
+    return _loopback_store(rank, int(outer.get(key)), wait), False
+
+
+def _on_one_machine(nodes: int) -> bool:
+    return os.environ.get("LOCAL_WORLD_SIZE") == str(nodes)
+
+
+def _launcher_hosts_store() -> bool:
+    """Does torchrun host the store of these processes?"""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def _restarts() -> str:
+    """How often torchrun has restarted these processes: a part of the keys, as the store may outlive them."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+def _loopback_store(rank: int, port: int, wait: timedelta) -> TCPStore:
+    """A store that only this machine can reach, hosted by rank 0."""
+    if rank:
+        return TCPStore(LOOPBACK, port, is_master=False, timeout=wait)
+    # A TCPStore that opens its own socket listens on all addresses, so it is given one that does not.
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((LOOPBACK, port))
+    except OSError as error:
+        raise ValueError(f"MASTER_PORT={port} cannot be used ({error.strerror}): give another.") from None
+    listener.listen(1024)
+    port = listener.getsockname()[1]
+    return TCPStore(
+        LOOPBACK, port, is_master=True, timeout=wait, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
+
+
+# -- the process group of an optimiser ---------------------------------------------------------------------------------
+
+
+def destroy_unused_groups() -> None:
+    """Destroys the process groups of optimisers that are gone; called by the thread that makes new ones."""
+    while _unused:
+        processes = _unused.pop()
+        if dist.is_initialized() and processes in dist.distributed_c10d._world.pg_map:
+            dist.destroy_process_group(processes)
+
+
+class NodeGroup:
+    """All nodes, in a process group of one optimiser's own, so that its messages are not mixed up with another's.
+
+    Args:
+        detector: the failure detector of all processes.
+        owner: the optimiser; the group ends with it.
+    """
+
+    def __init__(self, detector: FailureDetector, owner: Any):
+        self._name = f" of {owner.name}" if owner.name else ""
+        self.detector, self.rank, self.nodes = detector, detector.rank, detector.nodes
+        self.scope = detector.new_scope()
+        self.round = 0
+        self._rounds_done = 0
+        self._call = "DistributedOptimizer(…)"
+        with self._waiting():
+            self.processes: Any = dist.new_group(timeout=BACKEND_TIMEOUT)
+        weakref.finalize(owner, _unused.append, self.processes).atexit = False
+
+    def set_round(self, r: int) -> None:
+        """The optimiser is in round r: the next one, or that of a loaded checkpoint."""
+        self.round = self.detector.round = r
+
+    def end_round(self) -> None:
+        """Counts a round that is done. Deadlocks are found by this count, which loading does not take back."""
+        self._rounds_done += 1
+        self.detector.rounds[str(self.scope)] = self._rounds_done
+
+    def barrier(self, call: str, value: Any = None) -> list[Any]:
+        """A call that all nodes must make: waits for all of them, and returns the value that each gave, by rank."""
+        return self.detector.barrier(self.scope, call, value, self.round)
+
+    @contextmanager
+    def collective(self, call: str) -> Iterator[None]:
+        """Inside a call that all nodes make: if it fails at this node alone, the others receive the reason."""
+        before, self._call = self._call, call
+        try:
+            yield
+        except LostNodeError:
+            raise
+        except BaseException as error:
+            self.detector.fail(error)
+            raise
+        finally:
+            self._call = before
+
+    def exchange(self, peers: tuple[int, ...]) -> Wait:
+        """What this node waits in during an exchange with its neighbours."""
+        call = f"the exchange of round {self.round}{self._name}"
+        return Wait(call, "exchange", self.scope, 0, self._rounds_done, peers, None, self.processes)
+
+    def sum(self, value: Tensor) -> Tensor:
+        """Σ over the nodes, in place."""
+        with self._releasing(value):
+            dist.all_reduce(value, group=self.processes)
+        return value
+
+    def broadcast(self, value: Tensor) -> Tensor:
+        """Rank 0's value, in place."""
+        with self._releasing(value):
+            dist.broadcast(value, src=0, group=self.processes)
+        return value
+
+    def gather(self, value: Tensor) -> list[Tensor]:
+        """The value of each node."""
+        found = [value.new_empty(value.shape) for _ in range(self.nodes)]
+        with self._releasing(value, *found):
+            dist.all_gather(found, value, group=self.processes)
+        return found
+
+    @contextmanager
+    def _releasing(self, *tensors: Tensor) -> Iterator[None]:
+        """A collective of torch's, at whose end gloo's own thread has released the tensors.
+
+        It releases them a little after it reports the end. If the script ends meanwhile, that thread needs Python,
+        which is shutting down, and torch aborts the process.
+        """
+        users = sum(map(_users, tensors))
+        with self._waiting():
+            yield
+        end = time.monotonic() + RELEASE_TIMEOUT
+        while tensors[0].is_cpu and sum(map(_users, tensors)) > users and time.monotonic() < end:
+            time.sleep(1e-5)  # lets the other thread run
+
+    def _waiting(self) -> Any:
+        return self.detector.waiting(Wait(self._call, "torch", self.scope, group=getattr(self, "processes", None)))
+
+
+def _users(tensor: Tensor) -> int:
+    """How many references to it torch's own code holds."""
+    return tensor._use_count()  # pyright: ignore[reportAttributeAccessIssue]
