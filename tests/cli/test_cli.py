@@ -10,11 +10,12 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import stgt
-from stgt import cli, train
+from stgt import cli
 from stgt._internal.flags import in_flags
 from stgt.cli import app
 from stgt.study import demo as ridge_demo
 from stgt.study.report import curves
+from stgt.torch.train import __main__ as train
 
 STGT = Path(sys.executable).with_name("stgt")
 

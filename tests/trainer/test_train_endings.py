@@ -16,32 +16,9 @@ from test_lost_nodes import child_of
 from test_train_checks import spec
 from test_train_command import STGT, command, write_spec
 from test_train_record import points
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from stgt.torch.train import failure_report as aftermath
-
-REPORT = """
-============================================================
-stgt.torch.train FAILED
-------------------------------------------------------------
-Failures:
-[1]:
-  time      : 2026-11-01_12:00:00
-  host      : here
-  rank      : 2 (local_rank: 2)
-  exitcode  : {other} (pid: 4002)
-  error_file: <N/A>
-  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
-------------------------------------------------------------
-Root Cause (first observed failure):
-[0]:
-  time      : 2026-11-01_12:00:00
-  host      : here
-  rank      : 1 (local_rank: 1)
-  exitcode  : {code} (pid: 4001)
-  error_file: <N/A>
-  traceback : Signal 9 (SIGKILL) received by PID 4001
-============================================================
-"""
+from stgt.torch.train import launcher
 
 
 def save_checkpoint(folder: Path, r: int, nodes: int, written: int) -> None:
@@ -51,15 +28,26 @@ def save_checkpoint(folder: Path, r: int, nodes: int, written: int) -> None:
         path.write_text(json.dumps({"round": r, "nodes": nodes}))
 
 
-def why(tmp_path, *lines: str, code: int = 1, change: dict | None = None) -> tuple[str, int]:
-    found = aftermath.why(lines, code, tmp_path, spec(change or {}))
+def failed(tmp_path, exitcode: int, error: str = "", rank: int = 1) -> dict[int, ProcessFailure]:
+    """How a process ended, and what `record` wrote of its exception."""
+    path = tmp_path / f"error-{rank}.json"
+    path.unlink(missing_ok=True)
+    if error:
+        path.write_text(json.dumps({"message": {"message": error, "extraInfo": {"timestamp": "1795000000"}}}))
+    return {rank: ProcessFailure(rank, 4000 + rank, exitcode, str(path))}
+
+
+def why(tmp_path, failures: dict[int, ProcessFailure], *printed: str) -> tuple[str, int]:
+    found = launcher.why(failures, printed, tmp_path, spec({}))
     return str(found), found.code
 
 
+LOST = "LostNodeError: rank 1 was lost: its connection was closed."
+
+
 def test_a_killed_process_is_named_with_its_signal_and_the_checkpoint_to_go_on_from(tmp_path):
-    report = REPORT.format(code=-9, other=3).splitlines()
-    lost = "stgt (a node was lost): rank 1 was lost: its connection was closed."
-    words, code = why(tmp_path, lost, *report)
+    failures = failed(tmp_path, -9) | failed(tmp_path, 3, LOST, rank=2)
+    words, code = why(tmp_path, failures)
     assert words == (
         "rank 1 (process 4001) was killed by SIGKILL, which is what the system does where memory runs out (`dmesg` "
         "tells). There is no checkpoint of 'run 0': the same command starts that run again; checkpoint_every = 10 in "
@@ -69,29 +57,28 @@ def test_a_killed_process_is_named_with_its_signal_and_the_checkpoint_to_go_on_f
     checkpoints = tmp_path / "run-0" / "checkpoints"
     save_checkpoint(checkpoints, 4, nodes=2, written=2)
     save_checkpoint(checkpoints, 6, nodes=2, written=1)  # not complete
-    words, _ = why(tmp_path, lost, *report)
+    words, _ = why(tmp_path, failures)
     assert words.endswith(
         f". The same command goes on from round 4 of 'run 0', whose checkpoint is {checkpoints / 'step-0000000020'}."
     )
-    words, _ = why(tmp_path, *REPORT.format(code=-15, other=-11).splitlines())
-    assert words.startswith("rank 2 (process 4002) was killed by SIGSEGV. ")  # the other one by torchrun, for that
-    words, _ = why(tmp_path, code=-9)
-    assert words.startswith("torchrun, which had started the processes, was killed by SIGKILL")
+    words, _ = why(tmp_path, failed(tmp_path, -15) | failed(tmp_path, -11, rank=2))
+    assert words.startswith("rank 2 (process 4002) was killed by SIGSEGV. ")  # the other one by the agent, for that
 
 
 def test_what_a_process_says_of_itself_comes_before_what_others_say_of_it(tmp_path):
-    lost = "stgt (a node was lost): rank 2 was lost: it ended its training in round 3, before the others did."
-    report = REPORT.format(code=3, other=2).splitlines()
-    assert why(tmp_path, lost, "stgt: classes=1: give more.", *report) == ("classes=1: give more.", 2)
-    crash = "stgt: rank 2 failed: TypeError: no."
-    assert why(tmp_path, lost, crash, *report) == ("rank 2 failed: TypeError: no.", 1)
-    words, code = why(tmp_path, lost, *report)
-    assert words.startswith("rank 2 was lost: it ended its training in round 3, before the others did. There is no")
+    lost = failed(tmp_path, 3, LOST.replace("its connection was closed", "it ended its training in round 3"), rank=0)
+    mendable = failed(tmp_path, 2, "ValueError: classes=1: give more.")
+    assert why(tmp_path, lost | mendable) == ("classes=1: give more.", 2)
+    crashed = failed(tmp_path, 1, "TypeError: no.", rank=2)
+    assert why(tmp_path, lost | crashed) == ("rank 2 failed: TypeError: no.", 1)
+    words, code = why(tmp_path, lost | failed(tmp_path, 2))
+    assert words.startswith("rank 1 was lost: it ended its training in round 3. There is no")
     assert code == 3
-    assert why(tmp_path, "a", "b", "c", "d") == ("the training ended without a word of its own: b / c / d", 1)
+    silent = why(tmp_path, failed(tmp_path, 1), "b", "c", "d")
+    assert silent == ("the training ended without an error of its own: b / c / d", 1)
     (tmp_path / "run-0").mkdir()
     (tmp_path / "run-0" / "not-finite.txt").write_text("rank 2, round 3: conv1.weight is not finite.\n")
-    words, code = why(tmp_path, lost, *report)
+    words, code = why(tmp_path, lost)
     assert words == "run 0: rank 2, round 3: conv1.weight is not finite. There is no checkpoint from before."
     assert code == 4
 
@@ -122,7 +109,7 @@ def test_a_killed_worker_is_named_and_the_same_command_goes_on(digits, tmp_path,
                 assert run.poll() is None
                 assert time.monotonic() < end
                 time.sleep(0.02)
-            worker = child_of(child_of(run.pid), "1")
+            worker = child_of(run.pid, "1")
             os.kill(worker, signal.SIGKILL)
             killed = time.monotonic()
             _, errors = run.communicate(timeout=60)
