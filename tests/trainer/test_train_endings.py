@@ -14,11 +14,13 @@ import pytest
 from safetensors.numpy import load_file
 from test_lost_nodes import child_of
 from test_train_checks import spec
-from test_train_command import STGT, command, write_spec
+from test_train_command import ROOT, STGT, command, write_spec
 from test_train_record import points
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from stgt.torch.train import launcher
+
+REGISTER = ROOT / "reproductions" / "register.py"
 
 
 def save_checkpoint(folder: Path, r: int, nodes: int, written: int) -> None:
@@ -145,6 +147,55 @@ def test_a_killed_worker_is_named_and_the_same_command_goes_on(digits, tmp_path,
 
 
 @pytest.mark.release
+def test_ctrl_c_ends_all_processes_and_the_same_command_goes_on(digits, tmp_path):
+    out, log = tmp_path / "out", tmp_path / "stdout"
+    train = ["train", write_spec(tmp_path, rounds=60), "--nodes", 2, "--data-dir", digits, "--out", out]
+    with log.open("w") as stdout:
+        run = subprocess.Popen([STGT, *map(str, train)], stdout=stdout, stderr=subprocess.PIPE, text=True)
+        try:
+            end = time.monotonic() + 120
+            while "round 4 of 60" not in log.read_text():
+                assert run.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.02)
+            workers = [child_of(run.pid, rank) for rank in ("0", "1")]
+            run.send_signal(signal.SIGINT)
+            _, errors = run.communicate(timeout=60)
+        finally:
+            run.kill()
+            run.wait()
+    assert (run.returncode, errors) == (130, "")
+    assert not [worker for worker in workers if Path(f"/proc/{worker}").exists()]
+    again = command(*train)
+    assert again.returncode == 0, again.stderr
+    assert "round 0 of 60" not in again.stdout
+    assert [int(row["round"]) for row in curve(run_folder(out))] == list(range(0, 61, 2))
+
+
+@pytest.mark.release
+def test_a_killed_worker_is_started_again_if_that_was_asked_for(digits, tmp_path):
+    out, log = tmp_path / "out", tmp_path / "stdout"
+    train = ["train", write_spec(tmp_path, rounds=60), "--nodes", 2, "--data-dir", digits, "--out", out]
+    with log.open("w") as stdout:
+        started = [STGT, *map(str, train), "--max-restarts", "1"]
+        run = subprocess.Popen(started, stdout=stdout, stderr=subprocess.PIPE, text=True)
+        try:
+            end = time.monotonic() + 120
+            while "round 4 of 60" not in log.read_text():
+                assert run.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.02)
+            os.kill(child_of(run.pid, "1"), signal.SIGKILL)
+            _, errors = run.communicate(timeout=200)
+        finally:
+            run.kill()
+            run.wait()
+    assert (run.returncode, errors) == (0, "")
+    said = [line.split(", training")[0] for line in log.read_text().splitlines() if ": round " in line]
+    assert said == [f"STGT, lr 0.1: round {r} of 60" for r in range(0, 61, 2)]  # each measurement once
+
+
+@pytest.mark.release
 def test_a_run_that_is_not_finite_ends_with_code_4_and_the_others_are_made(digits, tmp_path):
     """Weight decay multiplies the weights by 1 − 1 · 11 = −10 a step: float32 ends after 38 steps, the loss before."""
     wild = write_spec(tmp_path, rounds=40, lr=1.0).read_text().replace("lr = 1.0", "lr = 1.0\nweight_decay = 11.0")
@@ -179,7 +230,8 @@ def test_torchrun_without_stgt_shows_the_lines_of_one_process(digits, tmp_path):
         "-m",
         "stgt.torch.train",
     ]
-    arguments = ["--spec", write_spec(tmp_path, lr=2.0), "--data-dir", digits, "--out", tmp_path / "out"]
+    arguments = ["--spec", write_spec(tmp_path, lr=2.0), "--import", REGISTER, "--data-dir", digits]
+    arguments += ["--out", tmp_path / "out"]
     result = subprocess.run([*torchrun, *arguments], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     lines = [line.split(", training")[0] for line in result.stdout.splitlines() if line.startswith("STGT")]
@@ -200,7 +252,7 @@ def test_what_only_the_processes_find_gives_the_folder_back(digits, tmp_path, la
     path = write_spec(tmp_path)
     if launcher == "torchrun":
         start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-        start += ["-m", "stgt.torch.train", "--spec", path]
+        start += ["-m", "stgt.torch.train", "--spec", path, "--import", REGISTER]
     else:
         start = [STGT, "train", path, "--nodes", "2"]
     arguments = [*start, "--import", script, "--data-dir", digits, "--out", out]
