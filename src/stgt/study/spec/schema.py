@@ -129,7 +129,7 @@ def _problems() -> Schema:
 
 def _models() -> Schema:
     """Models: those that are registered, with the arguments that do not come from the data, and any others."""
-    found = _table(_known(MODELS)) | {"properties": {"name": _any_of(MODELS)}}
+    found: Schema = _table(_known(MODELS)) | {"properties": {"name": _any_of(MODELS)}}
     for branch in found["allOf"]:
         for argument in ("shape", "classes"):
             branch["then"]["properties"].pop(argument, None)
