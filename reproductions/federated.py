@@ -28,7 +28,7 @@ from reproductions.training.comparison import (
 )
 from stgt.study import Progress, mean_interval, split_progress
 from stgt.study.report import Figure, Line, Panel
-from stgt.torch.train import Training, TrainingSpec, claim_folder
+from stgt.torch.train import Training, TrainingSpec, create_run_folder
 
 CLIENTS, CALLED, TAU, BATCH, ROUNDS, EVERY = 20, 4, 20, 32, 100, 4
 PLUS, SCAFFOLD, FEDAVG = "Scaffold⁺", "Scaffold", "FedAvg"
@@ -101,7 +101,7 @@ def _train(
     from reproductions.training.federate import federate
 
     if folder is not None:
-        claim_folder(folder, TrainingSpec(runs=tuple(runs)))
+        create_run_folder(folder, TrainingSpec(runs=tuple(runs)))
     images, rows = load_images("mnist", data_dir), []
     ticks = split_progress(progress, [run.rounds for run in runs])
     for number, (run, tick) in enumerate(zip(runs, ticks, strict=True)):

@@ -1,7 +1,7 @@
 """Relaxed tracking, one-vector methods and outer momentum on networks: LeNet on MNIST, ResNet-18 on CIFAR-10.
 
-Every family of methods gets the same number of trial runs for its stepsize and its own parameters (`Study.trials`),
-made with a seed, and so with a partition of the data, that is not among those reported.
+Every family of methods gets the same number of trial runs for its stepsize and its own parameters
+(`TrainingStudy.trials`), made with a seed, and so with a partition of the data, that is not among those reported.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the algorithm w
 
 
 @dataclass(frozen=True)
-class Study:
+class TrainingStudy:
     """One data set and network.
 
     Attributes:
@@ -124,7 +124,7 @@ def _outer_grid(label: str) -> tuple[tuple[str, float], ...]:
 
 
 SMALL_STEPS, LARGE_STEPS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16), (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
-MNIST = Study(
+MNIST = TrainingStudy(
     name="relaxed-mnist",
     title=f"LeNet on MNIST: {NODES} nodes, 2 classes each, 5 local steps; bands span 3 seeds",
     tau=5,
@@ -158,7 +158,7 @@ MNIST = Study(
     scales={"small": (150, 10, 3), "grid": (100, 50, 1)},
 )
 THREE_STEPS = (0.05, 0.1, 0.2)
-CIFAR10 = Study(
+CIFAR10 = TrainingStudy(
     name="relaxed-cifar10",
     title=f"ResNet-18 (width 8) on CIFAR-10: {NODES} nodes, 8 classes each, 10 local steps; bands span 2 seeds",
     tau=10,
@@ -192,7 +192,7 @@ CIFAR10 = Study(
 
 
 def run_study(
-    study: Study,
+    study: TrainingStudy,
     *,
     scale: str = "small",
     rounds: int | None = None,
@@ -224,7 +224,7 @@ def run_study(
     )
 
 
-def _claims(study: Study, curves: dict[str, Curves]) -> list[Claim]:
+def _claims(study: TrainingStudy, curves: dict[str, Curves]) -> list[Claim]:
     """Judged in each seed by itself, on the mean of the last three measurements."""
     of = {family: curves[method] for family, (method, _) in study.chosen.items()}
     end = {family: _guessed(at_end(one, "test_accuracy")) for family, one in of.items()}

@@ -82,7 +82,7 @@ def _curve(run: Training, path: Path) -> list[TableRow]:
         for row in read_table(path)
     ]
     measured = [*range(0, run.rounds, run.evaluate_every), run.rounds]
-    nothing, tau = dict.fromkeys(rows[0], math.nan), run.make_algorithm().tau
+    nothing, tau = dict.fromkeys(rows[0], math.nan), run.build_algorithm().tau
     return rows + [nothing | {"round": float(r), "steps": float(r * tau)} for r in measured[len(rows) :]]
 
 

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from stgt.flower import Strategy, Task, client_app, run_in_process
 from stgt.study import Progress
-from stgt.torch.train import Batches, LabelledData, Training, as_tensors, evaluate, make_model, make_optimizer
+from stgt.torch.train import Batches, LabelledData, Training, as_tensors, build_model, build_optimizer, evaluate
 
 TRAINING_SAMPLE = 2048  # training images on which the loss is measured
 DIVERGED = "take a smaller lr"  # in every sentence of the strategy about what is not finite or went too far
@@ -35,19 +35,19 @@ def federate(spec: Training, images: LabelledData, clients: int, progress: Progr
         clients: how many.
         progress: called with the rounds done and in all.
     """
-    algorithm = spec.make_algorithm()
-    strategy = Strategy(algorithm, spec.make_topology(clients), seed=spec.seed)
+    algorithm = spec.build_algorithm()
+    strategy = Strategy(algorithm, spec.build_topology(clients), seed=spec.seed)
     parts = spec.data.parts(images.y_train, clients)
     batches = [Batches(images, part, spec.batch, spec.seed, i, spec.data.augment) for i, part in enumerate(parts)]
 
     def new_model() -> nn.Module:
         torch.manual_seed(spec.seed)
-        return make_model(spec.model, images)
+        return build_model(spec.model, images)
 
     def setup(context: Context, config: dict[str, Any]) -> Task:
         mine, first = batches[int(context.node_config["partition-id"])], (config["server-round"] - 1) * algorithm.tau
         model = new_model()
-        return Task(model, make_optimizer(spec, model), (mine.at(first + k) for k in range(algorithm.tau)), _loss)
+        return Task(model, build_optimizer(spec, model), (mine.at(first + k) for k in range(algorithm.tau)), _loss)
 
     sample = np.random.default_rng(spec.data.seed).permutation(len(images.y_train))[:TRAINING_SAMPLE]
     train = as_tensors(images, images.x_train[sample], images.y_train[sample])

@@ -62,7 +62,7 @@ def test_exit_codes_are_documented():
     assert codes == {
         0: "done",
         launcher.FAILED: "something failed",
-        launcher.MENDABLE: "input that can be mended",
+        launcher.BAD_INPUT: "input that can be mended",
         launcher.LOST: "a process was killed or lost",
         launcher.NONFINITE: "numbers are not finite",
         128 + signal.SIGINT: "stopped by Ctrl-C; what was done is kept",

@@ -91,7 +91,7 @@ def test_runs_hold_lr_times_gamma_c_times_n_over_s_fixed(model):
     for method in (PLUS, SCAFFOLD):
         for effective in GRID[model][method]:
             run = _run(model, method, effective, 2, 1, 5)
-            rate, algorithm = run.optimizer.arguments["lr"], run.make_algorithm()
+            rate, algorithm = run.optimizer.arguments["lr"], run.build_algorithm()
             assert rate * algorithm.control_rate(share) / share == pytest.approx(effective, rel=1e-12)
             assert run.data.seed == run.seed == 5
 

@@ -32,7 +32,7 @@ def test_trials_are_made_with_data_of_their_own(study):
 def test_methods_fit_their_graphs(name):
     topology = METHODS[name][1]
     run = MNIST._run(name, 0.1, 2, 1, 0)
-    made = run.make_algorithm()
+    made = run.build_algorithm()
     check_fit(made, make_topology(topology, NODES))
     assert made.tau == MNIST.tau
     assert run.label == f"{name} · lr 0.1 · seed 0"

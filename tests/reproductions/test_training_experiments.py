@@ -188,8 +188,8 @@ def test_what_the_experiments_run_exists():
     assert len(_rates("small")) == 5  # FlexGT's best stepsize is the shared one, and trained once
     assert len(_rates("grid")) == sum(map(len, GRID.values()))
     run = _run("Scaffold", 0.1, 8, 32, 2, 1, 0)
-    assert run.make_topology(8).sampled == 4
-    assert run.make_algorithm().tau == 25
+    assert run.build_topology(8).sampled == 4
+    assert run.build_algorithm().tau == 25
     for algorithm, topology in METHODS.values():
         assert make_topology(topology, 8).n == 8
         assert algorithm["name"]

@@ -8,7 +8,7 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from reproductions import images
-from stgt.torch.train import LabelledData, TrainingSpec, claim_folder, launcher, load_training
+from stgt.torch.train import LabelledData, TrainingSpec, create_run_folder, launcher, load_training
 from stgt.torch.train.preflight import SEEN, cautions
 
 ROOT = Path(__file__).parents[2]
@@ -86,24 +86,24 @@ def test_a_spec_that_is_refused_claims_no_folder(no_process, tmp_path, change, w
 def test_a_folder_is_given_back_as_it_was(tmp_path):
     runs = spec({}, {})
     out = tmp_path / "new" / "runs"
-    claim = claim_folder(out, runs)
+    folder = create_run_folder(out, runs)
     (out / "run-0").mkdir()
     for name in ("curve.csv", "events.out.tfevents.1.host.2.0.stgt"):
         (out / "run-0" / name).write_text("")
-    claim.give_back()
+    folder.remove_unused()
     assert not (tmp_path / "new").exists()
     # What is somebody else's stays: a file, a folder that a run would have used, and what another training claimed.
     (out / "run-0").mkdir(parents=True)
     for path in (out / "notes.txt", out / "run-0" / "curve.csv"):
         path.write_text("mine")
-    claim = claim_folder(out, runs)
+    folder = create_run_folder(out, runs)
     (out / "run-1").mkdir()
     (out / "run-1" / "mine.txt").write_text("mine")
-    claim.give_back()
+    folder.remove_unused()
     left = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert left == {"notes.txt", "run-0/curve.csv", "run-1/mine.txt"}
-    claim_folder(out, runs)
-    claim_folder(out, runs).give_back()
+    create_run_folder(out, runs)
+    create_run_folder(out, runs).give_back()
     assert (out / "spec.toml").exists()
 
 
@@ -115,7 +115,7 @@ def test_a_training_that_ends_before_its_first_round_gives_the_folder_back(monke
 
     def found_something(*_) -> tuple[dict[int, ProcessFailure], list[str]]:
         assert (out / "spec.toml").exists()
-        return {0: ProcessFailure(0, 4000, launcher.MENDABLE, str(error))}, []
+        return {0: ProcessFailure(0, 4000, launcher.BAD_INPUT, str(error))}, []
 
     def found_it_later(*_) -> tuple[dict[int, ProcessFailure], list[str]]:
         (out / "progress.json").write_text('{"done": 1, "total": 4}')

@@ -40,7 +40,7 @@ def failed(tmp_path, exitcode: int, error: str = "", rank: int = 1) -> dict[int,
 
 
 def why(tmp_path, failures: dict[int, ProcessFailure], *printed: str) -> tuple[str, int]:
-    found = launcher.why(failures, printed, tmp_path, spec({}))
+    found = launcher.reason_of(failures, printed, tmp_path, spec({}))
     return str(found), found.code
 
 

@@ -51,7 +51,7 @@ def train(
     options = {"data_dir": data_dir, "download": download, "max_restarts": max_restarts, "scripts": scripts}
     try:
         with bar("rounds", console) as tick:
-            launch(runs, nodes, out, progress=tick, say=say, **options)
+            launch(runs, nodes, out, progress=tick, print_line=say, **options)
     except StoppedTrainingError as error:
         print(f"stgt: {error}", file=sys.stderr)
         raise typer.Exit(error.code) from None

@@ -125,11 +125,11 @@ class Training(BaseModel):
         """A name for the run's folder."""
         return re.sub(r"[^A-Za-z0-9.]+", "-", self.name).strip("-").lower() or "run"
 
-    def make_algorithm(self) -> Algorithm:
+    def build_algorithm(self) -> Algorithm:
         """The method."""
         return make_algorithm(self.algorithm)
 
-    def make_topology(self, nodes: int) -> Topology:
+    def build_topology(self, nodes: int) -> Topology:
         """The graph of so many nodes."""
         return make_topology(self.topology.model_dump(), nodes)
 

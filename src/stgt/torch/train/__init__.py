@@ -6,8 +6,8 @@ A model and a data set are functions that `stgt.register` has made known by name
 from stgt.study.spec.training import Data, LabelledData, Training, TrainingSpec, load_training
 from stgt.torch.train.data import Batches
 from stgt.torch.train.launcher import StoppedTrainingError, launch
-from stgt.torch.train.node_training import as_tensors, evaluate, make_model, make_optimizer
-from stgt.torch.train.run_folder import claim_folder, curve_panels
+from stgt.torch.train.node_training import as_tensors, build_model, build_optimizer, evaluate
+from stgt.torch.train.run_folder import create_run_folder, curve_panels
 
 __all__ = [
     "Batches",
@@ -17,11 +17,11 @@ __all__ = [
     "Training",
     "TrainingSpec",
     "as_tensors",
-    "claim_folder",
+    "create_run_folder",
     "curve_panels",
     "evaluate",
     "launch",
     "load_training",
-    "make_model",
-    "make_optimizer",
+    "build_model",
+    "build_optimizer",
 ]

@@ -21,15 +21,15 @@ from stgt._internal.registry import import_script
 from stgt.study.spec.training import LabelledData, TrainingSpec, load_training
 from stgt.torch import LostNodeError, NonFiniteError, init
 from stgt.torch.train.data import load_data
-from stgt.torch.train.launcher import LOST, MENDABLE, NONFINITE
+from stgt.torch.train.launcher import BAD_INPUT, LOST, NONFINITE
 from stgt.torch.train.node_training import NodeTraining
 from stgt.torch.train.preflight import cautions, check_ready
 from stgt.torch.train.run_folder import (
     MODEL,
     NOT_FINITE,
     PROGRESS,
-    Claim,
-    claim_folder,
+    RunFolder,
+    create_run_folder,
     draw_runs,
     left_out,
     not_finite,
@@ -57,12 +57,13 @@ def train(
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # several processes share this machine's cores
     runs = load_training(spec)
-    first = os.environ.get("LOCAL_RANK", "0") == "0"  # the one process of this host that fetches, checks and claims
+    # The one process of this host that fetches, checks and creates the folder.
+    first = os.environ.get("LOCAL_RANK", "0") == "0"
     data = load_data(runs, data_dir, download) if first or not download else {}
-    claim = Claim(out, new=False)
+    folder = RunFolder(out, new=False)
     if first:
         check_ready(runs, int(os.environ.get("WORLD_SIZE", "1")), data)
-        claim = claim_folder(out, runs)
+        folder = create_run_folder(out, runs)
     world = World(runs, out)
     try:
         world.join(timeout)
@@ -72,7 +73,7 @@ def train(
         world.train(data)
     finally:
         if not world.began:
-            claim.give_back()
+            folder.remove_unused()
 
 
 class World:
@@ -84,7 +85,7 @@ class World:
         self._before = 0  # rounds of the runs before
 
     def join(self, timeout: float) -> None:
-        """Waits for the other processes; rank 0 says what there is to be careful about."""
+        """Waits for the other processes; rank 0 prints the warnings."""
         self.rank = init(timeout=timeout)
         for sentence in (*cautions(self.runs), *left_out()) if self.rank == 0 else ():
             print(f"warning: {sentence}", file=sys.stderr, flush=True)
@@ -97,7 +98,7 @@ class World:
             folder = self.out / run.folder
             if not self._anywhere((folder / MODEL).exists() or (folder / NOT_FINITE).exists()):
                 try:
-                    NodeTraining(run, data[run.data.name], self.device).train(folder, self._tick, self._say)
+                    NodeTraining(run, data[run.data.name], self.device).train(folder, self._tick, self._print)
                 except NonFiniteError as error:
                     write_text(folder / NOT_FINITE, f"{error}\n")
                     raise
@@ -117,7 +118,7 @@ class World:
             total = sum(run.rounds for run in self.runs.runs)
             write_text(self.out / PROGRESS, json.dumps({"done": self._before + r, "total": total}))
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         print(line, flush=True)
 
     def _anywhere(self, here: bool) -> bool:
@@ -134,10 +135,10 @@ def main() -> None:
         record(app)()
     except ValueError as error:
         failed(error)
-        # All processes of a host find the same fault before they have joined: one of them says it.
+        # All processes of a host find the same fault before they have joined: one of them prints it.
         if dist.is_initialized() or os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"stgt: {in_flags(str(error), get_command(app))}", file=sys.stderr, flush=True)
-        sys.exit(MENDABLE)
+        sys.exit(BAD_INPUT)
     except NonFiniteError as error:
         failed(error)
         print(f"stgt: {error}", file=sys.stderr, flush=True)

@@ -23,19 +23,19 @@ from stgt._internal.progress import Progress
 from stgt.study.spec.training import Training, TrainingSpec
 from stgt.torch.train.data import load_data
 from stgt.torch.train.preflight import check_ready
-from stgt.torch.train.run_folder import PROGRESS, Lines, claim_folder, not_finite, unfinished
+from stgt.torch.train.run_folder import PROGRESS, Lines, create_run_folder, not_finite, unfinished
 
 # Exit codes, of each process and of `stgt train`.
-FAILED, MENDABLE, LOST, NONFINITE = 1, 2, 3, 4
+FAILED, BAD_INPUT, LOST, NONFINITE = 1, 2, 3, 4
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # by the agent, which ends its processes
 PAUSE = 0.3  # seconds between two looks at how far the training is
 
 
 class StoppedTrainingError(ValueError):
-    """A training that ended before its time, with the exit code that says why."""
+    """A training that ended before its time, and the exit code for its reason."""
 
-    def __init__(self, words: str, code: int):
-        super().__init__(words)
+    def __init__(self, message: str, code: int):
+        super().__init__(message)
         self.code = code
 
 
@@ -50,13 +50,13 @@ def launch(
     timeout: float = 300.0,
     scripts: Iterable[Path] = (),
     progress: Progress | None = None,
-    say: Callable[[str], None] | None = None,
+    print_line: Callable[[str], None] | None = None,
 ) -> None:
     """Runs a spec in `nodes` processes of one thread each.
 
-    What can be checked without them is checked before they start and before the folder is claimed: a ValueError.
-    A StoppedTrainingError says what ended a training; without a finished round it leaves nothing behind. A run that
-    leaves the finite numbers is over, the others are made all the same, and then it is said.
+    What can be checked without them is checked before they start and before the folder is created: a ValueError.
+    A StoppedTrainingError has the reason why a training ended; without a finished round it leaves nothing behind. A
+    run that leaves the finite numbers is over; the others are made all the same, and the error is raised at the end.
 
     Args:
         spec: what to train.
@@ -68,11 +68,11 @@ def launch(
         timeout: seconds without progress after which a node counts as lost.
         scripts: each process imports them first, for what they register; so has the caller.
         progress: called with the rounds done and in all, from another thread.
-        say: called with a line for each measurement, from another thread.
+        print_line: called with a line for each measurement, from another thread.
     """
     check_ready(spec, nodes, load_data(spec, data_dir, download))
-    claim = claim_folder(out, spec)
-    arguments = ["--spec", str(claim.spec), "--out", str(out), "--timeout", str(timeout)]
+    folder = create_run_folder(out, spec)
+    arguments = ["--spec", str(folder.spec), "--out", str(out), "--timeout", str(timeout)]
     arguments += ["--data-dir", str(data_dir)] if data_dir is not None else []
     arguments += [word for script in scripts for word in ("--import", str(script))]
     lines = Lines(spec, out)
@@ -80,9 +80,9 @@ def launch(
     def follow() -> None:
         if progress is not None:
             _follow(out / PROGRESS, progress)
-        if say is not None:
+        if print_line is not None:
             for line in lines.new():
-                say(line)
+                print_line(line)
 
     try:
         while True:
@@ -93,14 +93,14 @@ def launch(
             # The processes that lost a node to it have ended as well: others make the runs that are left.
             if not_finite(out, spec) == diverged or not unfinished(out, spec):
                 break
-        stopped = why(failures, printed, out, spec)
-        raise ValueError(str(stopped)) if stopped.code == MENDABLE else stopped
+        stopped = reason_of(failures, printed, out, spec)
+        raise ValueError(str(stopped)) if stopped.code == BAD_INPUT else stopped
     finally:
         if not (out / PROGRESS).exists():
-            claim.give_back()
+            folder.remove_unused()
 
 
-# -- the processes -------------------------------------------------------------------------------------------------
+# -- the processes ---------------------------------------------------------------------------------------------------
 
 
 def _run(
@@ -188,15 +188,15 @@ def _last_lines(logs: Path, local_rank: int) -> list[str]:
     return paths[-1].read_text(encoding="utf-8", errors="replace").splitlines()[-3:] if paths else []
 
 
-# -- why a training ended ------------------------------------------------------------------------------------------
+# -- the reason why a training ended ---------------------------------------------------------------------------------
 
 
-def why(
+def reason_of(
     failures: Mapping[int, ProcessFailure], printed: Sequence[str], out: Path, runs: TrainingSpec
 ) -> StoppedTrainingError:
     """Why the processes ended, by what they wrote into torch's error files, their exit codes and the folder.
 
-    An error of a process's own tells more than what others say of it, and a signal more than those who lost the node.
+    The first of these that there is: numbers that are not finite, an error of a process's own, a signal, a lost node.
     """
     diverged = not_finite(out, runs)
     if diverged:
@@ -208,7 +208,7 @@ def why(
         code = failures[rank].exitcode
         if code == FAILED:
             return StoppedTrainingError(f"rank {rank} failed: {error}", FAILED)
-        if code in (MENDABLE, NONFINITE):
+        if code in (BAD_INPUT, NONFINITE):
             return StoppedTrainingError(_sentence(error), code)
     lost = [_sentence(error) for rank, error in errors.items() if failures[rank].exitcode == LOST]
     killed = _killed(dict(in_order))

@@ -40,12 +40,12 @@ class NodeTraining:
         self.sample = _laid_out(*as_tensors(data, data.x_train[sample], data.y_train[sample]))
         self.test = _laid_out(*as_tensors(data, data.x_test[share], data.y_test[share]))
         torch.manual_seed(spec.seed)
-        model = make_model(spec.model, data)
+        model = build_model(spec.model, data)
         self.model: torch.nn.Module = model.to(device, memory_format=torch.channels_last)  # pyright: ignore
         self.opt = DistributedOptimizer(
-            make_optimizer(spec, self.model),
-            spec.make_algorithm(),
-            spec.make_topology(self.nodes),
+            build_optimizer(spec, self.model),
+            spec.build_algorithm(),
+            spec.build_topology(self.nodes),
             model=self.model,
             buffers=spec.buffers,
             seed=spec.seed,
@@ -56,10 +56,12 @@ class NodeTraining:
         self.rows: list[dict[str, Any]] = []
         self._record: Record | None = None
 
-    def train(self, folder: Path, tick: Callable[[int], None], say: Callable[[str], None]) -> list[dict[str, Any]]:
+    def train(
+        self, folder: Path, tick: Callable[[int], None], print_line: Callable[[str], None]
+    ) -> list[dict[str, Any]]:
         """Trains to the last round, from the last checkpoint if there is one; returns the curve, a row a measurement.
 
-        Rank 0 writes the curve into the folder and says a line at each measurement; at the end it draws the curve and
+        Rank 0 writes the curve into the folder and prints a line at each measurement; at the end it draws the curve and
         writes the averaged model. Raises a NonFiniteError if the training loss is not finite.
 
         Args:
@@ -74,7 +76,7 @@ class NodeTraining:
         if self.rank == 0:
             self._record = Record(spec, self.nodes, folder, self.rows)
         if found is None:
-            self._measure(say)
+            self._measure(print_line)
             if opt.algorithm.starts_warm:
                 self._backward()
                 opt.warm_start()
@@ -89,7 +91,7 @@ class NodeTraining:
             tick(opt.round)
             last = opt.round == spec.rounds
             if last or opt.round % spec.evaluate_every == 0:
-                self._measure(say, time.monotonic() - began)
+                self._measure(print_line, time.monotonic() - began)
             if spec.checkpoint_every and (last or opt.round % spec.checkpoint_every == 0):
                 opt.save(checkpoints, extra={"rows": self.rows})
         self._finish(folder)
@@ -100,7 +102,7 @@ class NodeTraining:
         self.opt.zero_grad()
         cross_entropy(self.model(x.to(self.device)), y.to(self.device)).backward()
 
-    def _measure(self, say: Callable[[str], None], seconds: float = 0.0) -> None:
+    def _measure(self, print_line: Callable[[str], None], seconds: float = 0.0) -> None:
         """A row of the curve: the averaged model on all nodes' samples of training data and on the test set."""
         opt = self.opt
         self.model.eval()
@@ -126,7 +128,7 @@ class NodeTraining:
             }
         )
         if self._record is not None:
-            self._record.add(self.rows, say)
+            self._record.add(self.rows, print_line)
 
     def _finish(self, folder: Path) -> None:
         """Each node's own accuracy on the share of the test set it has, the curve, and last the averaged model."""
@@ -169,7 +171,7 @@ def evaluate(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[
     return loss, correct
 
 
-def make_model(named: Named, data: LabelledData) -> torch.nn.Module:
+def build_model(named: Named, data: LabelledData) -> torch.nn.Module:
     """The registered model of that name for these data, with the arguments that go with the name."""
     function = MODELS.find(named.name, "model.name")
     known = {"shape": data.shape, "classes": data.classes}
@@ -184,7 +186,7 @@ def make_model(named: Named, data: LabelledData) -> torch.nn.Module:
     return model
 
 
-def make_optimizer(spec: Training, model: torch.nn.Module) -> torch.optim.Optimizer:
+def build_optimizer(spec: Training, model: torch.nn.Module) -> torch.optim.Optimizer:
     """The optimiser that the spec names, over the model's parameters."""
     name = spec.optimizer.name
     kind = getattr(torch.optim, name, None)

@@ -9,11 +9,11 @@ from stgt.algorithms import OuterStep
 from stgt.study.spec.training import LabelledData, Training, TrainingSpec
 from stgt.torch import fit
 from stgt.torch.train.data import check_augment
-from stgt.torch.train.node_training import make_model, make_optimizer
+from stgt.torch.train.node_training import build_model, build_optimizer
 
 
 def check_ready(runs: TrainingSpec, nodes: int, data: Mapping[str, LabelledData]) -> None:
-    """A ValueError says what is wrong with a run: its graph, method, model, optimiser, data, or how they fit together.
+    """Raises a ValueError if a run cannot be trained: its graph, method, model, optimiser or data, or all together.
 
     Args:
         runs: the spec.
@@ -30,15 +30,15 @@ def check_ready(runs: TrainingSpec, nodes: int, data: Mapping[str, LabelledData]
 
 
 def _check(run: Training, nodes: int, data: LabelledData) -> None:
-    topology = fit.topology_of(run.make_topology(nodes), nodes)
-    algorithm = fit.usable(run.make_algorithm(), topology)
+    topology = fit.topology_of(run.build_topology(nodes), nodes)
+    algorithm = fit.usable(run.build_algorithm(), topology)
     run.data.parts(data.y_train, nodes)
     check_augment(data, run.data.augment)
     if len(data.y_test) < nodes:
         raise ValueError(
             f"data.name={run.data.name!r} has {len(data.y_test)} samples to test {nodes} nodes: give more."
         )
-    optimizer = make_optimizer(run, make_model(run.model, data))
+    optimizer = build_optimizer(run, build_model(run.model, data))
     fit.check_optimizer(optimizer)
     fit.check_divided(algorithm, optimizer)
     fit.check_sending(algorithm, topology, optimizer, run.message_dtype, run.early)
@@ -66,7 +66,7 @@ def cautions(runs: TrainingSpec) -> list[str]:
 
 
 def _caution(run: Training) -> str:
-    algorithm, lr = run.make_algorithm(), run.optimizer.arguments.get("lr")
+    algorithm, lr = run.build_algorithm(), run.optimizer.arguments.get("lr")
     data = "iid data" if run.data.partition == "iid" else "two classes a node"
     seen = SEEN.get((run.model.name, data))
     if seen is None or run.optimizer.name != "SGD" or not isinstance(lr, int | float):

@@ -27,16 +27,16 @@ BEFORE_TRAINING = (CURVE, EVENTS, NOT_FINITE)  # what a run may have written bef
 Curves = dict[str, np.ndarray]  # a column of the curves by name, (seeds, measurements)
 
 
-# -- whose folder it is --------------------------------------------------------------------------------------------
+# -- the folder ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Claim:
+class RunFolder:
     """A folder that holds the runs of a spec.
 
     Attributes:
         spec: the spec's file in it.
-        new: was it written by this claim?
+        new: was it written by this training?
         made: folders that were missing before, the innermost first.
     """
 
@@ -44,8 +44,8 @@ class Claim:
     new: bool
     made: tuple[Path, ...] = ()
 
-    def give_back(self) -> None:
-        """Removes what was written since the claim, of a training without a finished round; never anything else."""
+    def remove_unused(self) -> None:
+        """Removes what was written since, of a training without a finished round; never anything else."""
         if not self.new:
             return
         self.spec.unlink(missing_ok=True)
@@ -57,17 +57,17 @@ class Claim:
                 folder.rmdir()
 
 
-def claim_folder(out: Path, runs: TrainingSpec) -> Claim:
+def create_run_folder(out: Path, runs: TrainingSpec) -> RunFolder:
     """Makes the folder and writes the spec into it; a ValueError if it holds the runs of another one."""
     text, path = spec_text(runs), out / "spec.toml"
     try:
         if path.exists():
             if path.read_text(encoding="utf-8") != text:
                 raise ValueError(f"out {out} holds the runs of another spec: give another folder.")
-            return Claim(path, new=False)
+            return RunFolder(path, new=False)
         folders = [*(out / run.folder for run in runs.runs), out, *out.parents]
         missing = tuple(folder for folder in folders if not folder.exists())
-        return Claim(write_text(path, text), new=True, made=missing)
+        return RunFolder(write_text(path, text), new=True, made=missing)
     except OSError as error:
         raise ValueError(f"out {out} cannot be written ({error.strerror}): give another folder.") from None
 
@@ -84,7 +84,7 @@ def unfinished(out: Path, runs: TrainingSpec) -> list[Training]:
     return [run for run in runs.runs if run.name not in over and not (out / run.folder / MODEL).exists()]
 
 
-# -- what is written while a run lasts -----------------------------------------------------------------------------
+# -- what is written while a run lasts -------------------------------------------------------------------------------
 
 
 class Record:
@@ -97,12 +97,12 @@ class Record:
         self.run, self.nodes, self.folder = run, nodes, folder
         self._log = EventLog(folder, rows) if has_tensorboard() else None
 
-    def add(self, rows: Sequence[Mapping[str, Any]], say: Callable[[str], None]) -> None:
+    def add(self, rows: Sequence[Mapping[str, Any]], print_line: Callable[[str], None]) -> None:
         """The last of the rows is new."""
         write_table(self.folder / CURVE, rows)
         if self._log is not None:
             self._log.add(rows[-1])
-        say(line(self.run, rows[-1]))
+        print_line(line(self.run, rows[-1]))
 
     def finish(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """All is measured, and the last row has each node's own accuracy now."""
@@ -186,7 +186,7 @@ class Lines:
         return found
 
 
-# -- pictures ------------------------------------------------------------------------------------------------------
+# -- pictures --------------------------------------------------------------------------------------------------------
 
 
 def curve_panels(curves: Mapping[str, Curves], rounds: str = "round", per_round: int = 0) -> tuple[Panel, ...]:
