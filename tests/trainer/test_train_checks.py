@@ -103,7 +103,7 @@ def test_a_folder_is_given_back_as_it_was(tmp_path):
     left = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert left == {"notes.txt", "run-0/curve.csv", "run-1/mine.txt"}
     create_run_folder(out, runs)
-    create_run_folder(out, runs).give_back()
+    create_run_folder(out, runs).remove_unused()
     assert (out / "spec.toml").exists()
 
 

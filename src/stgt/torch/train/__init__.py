@@ -3,7 +3,7 @@
 A model and a data set are functions that `stgt.register` has made known by name: see docs/training.md.
 """
 
-from stgt.study.spec.training import Data, LabelledData, Training, TrainingSpec, load_training
+from stgt.study.spec.training import LabelledData, Training, TrainingSpec, load_training
 from stgt.torch.train.data import Batches
 from stgt.torch.train.launcher import StoppedTrainingError, launch
 from stgt.torch.train.node_training import as_tensors, build_model, build_optimizer, evaluate
@@ -11,17 +11,16 @@ from stgt.torch.train.run_folder import create_run_folder, curve_panels
 
 __all__ = [
     "Batches",
-    "Data",
     "LabelledData",
     "StoppedTrainingError",
     "Training",
     "TrainingSpec",
     "as_tensors",
+    "build_model",
+    "build_optimizer",
     "create_run_folder",
     "curve_panels",
     "evaluate",
     "launch",
     "load_training",
-    "build_model",
-    "build_optimizer",
 ]
