@@ -15,23 +15,23 @@ from typing import Any
 
 import numpy as np
 
+from reproductions.options import check_choice
 from reproductions.outcome import Claim, Outcome, TableRow, finite
 from reproductions.training.comparison import (
     Curves,
+    a_run,
     at_bytes,
     at_end,
     by_method,
     by_seed,
     by_stepsize,
     equal_bytes,
+    figure_of_readings,
     summary,
     train_all,
 )
-from stgt._internal.checks import check_choice
-from stgt._internal.progress import Progress
-from stgt.study.spec import Named
-from stgt.study.spec.training import Data, Training, TrainingSpec
-from stgt.torch.train.pictures import figure_of_readings
+from stgt.study import Progress
+from stgt.torch.train import Training, TrainingSpec
 
 NODES, TAU = 8, 25
 METHODS = {  # in the order in which the paper's figure has them, the best first
@@ -106,18 +106,18 @@ def _rates(scale: str) -> list[tuple[str, float]]:
 
 def _run(method: str, rate: float, width: int, batch: int, rounds: int, every: int, seed: int) -> Training:
     algorithm, topology = METHODS[method]
-    return Training(
-        label=f"{method} · lr {rate:g} · seed {seed}",
-        data=Data(name="cifar10", partition="label", classes=8, concentration=1.0, augment=True),
-        model=Named.model_validate({"name": "resnet18", "width": width}),
-        optimizer=Named.model_validate({"name": "SGD", "lr": rate}),
-        algorithm=Named.model_validate({"name": algorithm, "tau": TAU}),
-        topology=Named.model_validate(topology),
+    return a_run(
+        method,
+        rate,
+        seed,
+        data={"name": "cifar10", "partition": "label", "classes": 8, "concentration": 1.0, "augment": True},
+        model={"name": "resnet18", "width": width},
+        algorithm={"name": algorithm, "tau": TAU},
+        topology=topology,
         batch=batch,
         rounds=rounds,
         evaluate_every=every,
         checkpoint_every=10,
-        seed=seed,
     )
 
 

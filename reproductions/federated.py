@@ -13,16 +13,22 @@ from pathlib import Path
 import numpy as np
 
 from reproductions.images import load_images
-from reproductions.outcome import Claim, Outcome, TableRow, finite
-from reproductions.training.comparison import Curves, at_end, by_method, last, names_of, summary, written
-from stgt._internal.checks import check_choice
-from stgt._internal.files import read_table, write_table
-from stgt._internal.progress import Progress, split_progress
-from stgt._internal.statistics import mean_interval
+from reproductions.options import check_choice
+from reproductions.outcome import Claim, Outcome, TableRow, finite, write_table
+from reproductions.training.comparison import (
+    Curves,
+    a_run,
+    at_end,
+    by_method,
+    last,
+    names_of,
+    read_table,
+    summary,
+    written,
+)
+from stgt.study import Progress, mean_interval, split_progress
 from stgt.study.report import Figure, Line, Panel
-from stgt.study.spec import Named
-from stgt.study.spec.training import Data, Training, TrainingSpec
-from stgt.torch.train.run_folder import claim_folder
+from stgt.torch.train import Training, TrainingSpec, create_run_folder
 
 CLIENTS, CALLED, TAU, BATCH, ROUNDS, EVERY = 20, 4, 20, 32, 100, 4
 PLUS, SCAFFOLD, FEDAVG = "Scaffold⁺", "Scaffold", "FedAvg"
@@ -75,18 +81,17 @@ def federated(
 
 def _run(model: str, method: str, effective: float, rounds: int, every: int, seed: int) -> Training:
     """The seed draws the partition, the first model, whom the server calls, and the batches: the same for all."""
-    rate = effective / STRETCH[method]
-    return Training(
-        label=f"{method} · lr {rate:g} · seed {seed}",
-        data=Data(name="mnist", partition="label", classes=2, seed=seed),
-        model=Named(name=model),
-        optimizer=Named.model_validate({"name": "SGD", "lr": rate}),
-        algorithm=Named.model_validate({**METHODS[method], "tau": TAU}),
-        topology=Named.model_validate({"name": "server", "sampled": CALLED}),
+    return a_run(
+        method,
+        effective / STRETCH[method],
+        seed,
+        data={"name": "mnist", "partition": "label", "classes": 2, "seed": seed},
+        model={"name": model},
+        algorithm={**METHODS[method], "tau": TAU},
+        topology={"name": "server", "sampled": CALLED},
         batch=BATCH,
         rounds=rounds,
         evaluate_every=every,
-        seed=seed,
     )
 
 
@@ -96,7 +101,7 @@ def _train(
     from reproductions.training.federate import federate
 
     if folder is not None:
-        claim_folder(folder, TrainingSpec(runs=tuple(runs)))
+        create_run_folder(folder, TrainingSpec(runs=tuple(runs)))
     images, rows = load_images("mnist", data_dir), []
     ticks = split_progress(progress, [run.rounds for run in runs])
     for number, (run, tick) in enumerate(zip(runs, ticks, strict=True)):

@@ -14,14 +14,16 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy._core import multiarray
 
-from stgt._internal.checks import check_choice, check_flag
+import stgt
+
+if TYPE_CHECKING:
+    from stgt.torch.train import LabelledData
 
 # The published md5 sums: of CIFAR-10's archive and of the files in it, and of MNIST's files as they are compressed.
 CIFAR10_ARCHIVE = "c58f30108f718f92721af3b95e74349a"
@@ -49,20 +51,27 @@ FOLDERS = {"cifar10": ("cifar-10-batches-py",), "mnist": ("mnist", "MNIST/raw")}
 PATIENCE = 60  # seconds without an answer after which a download is given up
 
 
-@dataclass(frozen=True)
-class Images:
-    """A data set of labelled images: uint8 pixels (samples, channels, height, width), int64 labels below `classes`."""
-
-    name: str
-    x_train: np.ndarray
-    y_train: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
-    classes: int
+# Mean and standard deviation of each channel over the training images, pixels 0 to 255.
+NORMALISATION = {
+    "cifar10": tuple(255 * np.array(one, np.float32) for one in ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))),
+    "mnist": tuple(255 * np.array(one, np.float32) for one in ((0.1307,), (0.3081,))),
+}
 
 
-def load_images(name: str, data_dir: Path | str | None, download: bool = False) -> Images:
-    """The images and labels of "cifar10" or "mnist".
+@stgt.register
+def cifar10(data_dir: Path | str | None = None, download: bool = False) -> LabelledData:
+    """CIFAR-10: 60,000 colour images of 32 × 32, ten classes."""
+    return load_images("cifar10", data_dir, download)
+
+
+@stgt.register
+def mnist(data_dir: Path | str | None = None, download: bool = False) -> LabelledData:
+    """MNIST: 70,000 digits of 28 × 28."""
+    return load_images("mnist", data_dir, download)
+
+
+def load_images(name: str, data_dir: Path | str | None, download: bool = False) -> LabelledData:
+    """The images, uint8 (samples, channels, height, width), and labels of "cifar10" or "mnist".
 
     Args:
         name: "cifar10" or "mnist".
@@ -70,8 +79,6 @@ def load_images(name: str, data_dir: Path | str | None, download: bool = False) 
             a folder `mnist` or `MNIST/raw`; or that folder itself.
         download: fetches what is missing from the set's public address into `data_dir`.
     """
-    check_choice(name, "data", FOLDERS)
-    check_flag(download, "download")
     if data_dir is None:
         raise ValueError(f"data_dir was left out: give a folder that holds {FOLDERS[name][0]}, or is it.")
     find, fetch, read = (
@@ -88,7 +95,9 @@ def load_images(name: str, data_dir: Path | str | None, download: bool = False) 
             f"data_dir {data_dir} does not hold all files of {name} ({', '.join(_files(name))}): "
             "bring them there, or allow the download."
         )
-    return Images(name, *read(paths), classes=CLASSES)
+    from stgt.torch.train import LabelledData  # needs PyTorch, which the other experiments do without
+
+    return LabelledData(*read(paths), CLASSES, *NORMALISATION[name])
 
 
 def _files(name: str) -> dict[str, str]:

@@ -10,12 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from reproductions.options import check_choice
 from reproductions.outcome import Claim, Outcome
-from reproductions.training.comparison import Curves, last, trained, written
-from stgt._internal.checks import check_choice
-from stgt._internal.progress import Progress
-from stgt.study.spec import Named
-from stgt.study.spec.training import Data, Training
+from reproductions.training.comparison import Curves, a_run, last, trained, written
+from stgt.study import Progress
+from stgt.torch.train import Training
 
 NODES, TAU, BATCH = 8, 5, 32
 CENTRAL = "centralised"
@@ -80,17 +79,17 @@ def mnist(
 def _run(method: str, rate: float, rounds: int, every: int, seed: int) -> Training:
     algorithm, topology = METHODS[method]
     a_round = TAU if method == CENTRAL else 1
-    return Training(
-        label=f"{method} · lr {rate:g} · seed {seed}",
-        data=Data(name="mnist", partition="label", classes=2),
-        model=Named(name="lenet"),
-        optimizer=Named.model_validate({"name": "SGD", "lr": rate}),
-        algorithm=Named.model_validate(algorithm),
-        topology=Named.model_validate(topology),
+    return a_run(
+        method,
+        rate,
+        seed,
+        data={"name": "mnist", "partition": "label", "classes": 2},
+        model={"name": "lenet"},
+        algorithm=algorithm,
+        topology=topology,
         batch=BATCH,
         rounds=rounds * a_round,
         evaluate_every=every * a_round,
-        seed=seed,
     )
 
 

@@ -1,12 +1,12 @@
 """Relaxed tracking, one-vector methods and outer momentum on networks: LeNet on MNIST, ResNet-18 on CIFAR-10.
 
-Every family of methods gets the same number of trial runs for its stepsize and its own parameters (`Study.trials`),
-made with a seed, and so with a partition of the data, that is not among those reported.
+Every family of methods gets the same number of trial runs for its stepsize and its own parameters
+(`TrainingStudy.trials`), made with a seed, and so with a partition of the data, that is not among those reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from reproductions.options import check_choice
 from reproductions.outcome import Claim, Outcome, finite
-from reproductions.training.comparison import Curves, at_bytes, at_end, by_seed, trained
-from stgt._internal.checks import check_choice
-from stgt._internal.progress import Progress
-from stgt.study.spec import Named
-from stgt.study.spec.training import Data, Training
+from reproductions.training.comparison import Curves, a_run, at_bytes, at_end, by_seed, trained
+from stgt.study import Progress
+from stgt.torch.train import Training
 
 NODES = 8
 TRIAL_SEED = 3  # of the trial runs; the reported ones have 0, 1, …
@@ -60,15 +59,14 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the algorithm w
 
 
 @dataclass(frozen=True)
-class Study:
+class TrainingStudy:
     """One data set and network.
 
     Attributes:
         name: of the experiment.
         title: of its figure.
         tau, batch: local steps a round, samples a step.
-        data: a function of the seed that gives the partition.
-        model: its table.
+        data, model: their tables; the seed of a run is that of its partition, too.
         trials: by the name of a family of methods, its trial runs: (method, stepsize).
         chosen: of each family the trial with the lowest training loss, and the same on other graphs; what is reported.
         scales: (rounds, rounds between two measurements, seeds) of "small" and "grid".
@@ -78,7 +76,7 @@ class Study:
     title: str
     tau: int
     batch: int
-    data: Callable[[int], Data]
+    data: Mapping[str, Any]
     model: Mapping[str, Any]
     trials: Mapping[str, tuple[tuple[str, float], ...]]
     chosen: Mapping[str, tuple[str, float]]
@@ -96,18 +94,18 @@ class Study:
 
     def _run(self, method: str, rate: float, rounds: int, every: int, seed: int) -> Training:
         algorithm, topology = METHODS[method]
-        return Training(
-            label=f"{method} · lr {rate:g} · seed {seed}",
-            data=self.data(seed),
-            model=Named.model_validate(self.model),
-            optimizer=Named.model_validate({"name": "SGD", "lr": rate}),
-            algorithm=Named.model_validate({**algorithm, "tau": self.tau}),
-            topology=Named.model_validate(topology),
+        return a_run(
+            method,
+            rate,
+            seed,
+            data={**self.data, "seed": seed},
+            model=self.model,
+            algorithm={**algorithm, "tau": self.tau},
+            topology=topology,
             batch=self.batch,
             rounds=rounds,
             evaluate_every=every,
             checkpoint_every=0 if rounds < 20 else 10,
-            seed=seed,
         )
 
 
@@ -126,12 +124,12 @@ def _outer_grid(label: str) -> tuple[tuple[str, float], ...]:
 
 
 SMALL_STEPS, LARGE_STEPS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16), (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)
-MNIST = Study(
+MNIST = TrainingStudy(
     name="relaxed-mnist",
     title=f"LeNet on MNIST: {NODES} nodes, 2 classes each, 5 local steps; bands span 3 seeds",
     tau=5,
     batch=32,
-    data=lambda seed: Data(name="mnist", partition="label", classes=2, seed=seed),
+    data={"name": "mnist", "partition": "label", "classes": 2},
     model={"name": "lenet"},
     trials={
         "FedAvg": _grid({"FedAvg": LARGE_STEPS}),
@@ -160,12 +158,12 @@ MNIST = Study(
     scales={"small": (150, 10, 3), "grid": (100, 50, 1)},
 )
 THREE_STEPS = (0.05, 0.1, 0.2)
-CIFAR10 = Study(
+CIFAR10 = TrainingStudy(
     name="relaxed-cifar10",
     title=f"ResNet-18 (width 8) on CIFAR-10: {NODES} nodes, 8 classes each, 10 local steps; bands span 2 seeds",
     tau=10,
     batch=16,
-    data=lambda seed: Data(name="cifar10", partition="label", classes=8, concentration=1.0, augment=True, seed=seed),
+    data={"name": "cifar10", "partition": "label", "classes": 8, "concentration": 1.0, "augment": True},
     model={"name": "resnet18", "width": 8},
     trials={
         "FedAvg": _grid({"FedAvg": THREE_STEPS}),
@@ -194,7 +192,7 @@ CIFAR10 = Study(
 
 
 def run_study(
-    study: Study,
+    study: TrainingStudy,
     *,
     scale: str = "small",
     rounds: int | None = None,
@@ -226,7 +224,7 @@ def run_study(
     )
 
 
-def _claims(study: Study, curves: dict[str, Curves]) -> list[Claim]:
+def _claims(study: TrainingStudy, curves: dict[str, Curves]) -> list[Claim]:
     """Judged in each seed by itself, on the mean of the last three measurements."""
     of = {family: curves[method] for family, (method, _) in study.chosen.items()}
     end = {family: _guessed(at_end(one, "test_accuracy")) for family, one in of.items()}

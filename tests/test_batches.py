@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from reproductions.images import Images
+from reproductions.images import NORMALISATION
 from stgt._internal.randomness import STREAM_AUGMENT, Clock
 from stgt.simulator.reference import OPS
-from stgt.torch.train.batches import Batches, normalised
+from stgt.torch.train import Batches, LabelledData
 
 COUNT, SIZE, BATCH = 30, 6, 16
 PARTS = [np.arange(0, 11), np.arange(11, 18), np.arange(18, 30)]
@@ -16,7 +16,13 @@ PARTS = [np.arange(0, 11), np.arange(11, 18), np.arange(18, 30)]
 def data(name="cifar10", channels=3):
     """Images of noise; a sample's label is its own index, so that labels tell which samples were drawn."""
     pixels = np.random.default_rng(0).integers(0, 256, (COUNT, channels, SIZE, SIZE + 1), dtype=np.uint8)
-    return Images(name, pixels, np.arange(COUNT), pixels[:2], np.arange(2), classes=COUNT)
+    return LabelledData(pixels, np.arange(COUNT), pixels[:2], np.arange(2), COUNT, *NORMALISATION[name])
+
+
+def features():
+    """Samples that are no images, as they are given."""
+    x = np.random.default_rng(0).normal(size=(COUNT, 4))
+    return LabelledData(x, np.arange(COUNT), x[:2], np.arange(2), classes=COUNT)
 
 
 def batches(node=1, seed=5, augment=False, images=None):
@@ -35,7 +41,7 @@ def test_the_samples_are_those_of_the_reference_engine():
                 x, y = batches(node, seed, augment).at(step)
                 assert y.tolist() == part[drawn[node]].tolist()
             x, y = batches(node, seed).at(step)
-            assert torch.equal(x, normalised(images.x_train[y.numpy()], "cifar10"))
+            assert torch.equal(x, torch.from_numpy(images.inputs(images.x_train[y.numpy()])))
 
 
 def test_kinds_and_shapes():
@@ -90,16 +96,36 @@ def test_normalisation():
     """Black becomes −mean/deviation and white (1 − mean)/deviation, channel by channel."""
     ends = np.stack([np.zeros((3, 2, 2), np.uint8), np.full((3, 2, 2), 255, np.uint8)])
     ends.setflags(write=False)
-    x = normalised(ends, "cifar10").numpy()
+    x = data().inputs(ends)
     for channel, (mean, deviation) in enumerate(zip((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), strict=True)):
         np.testing.assert_allclose(x[0, channel], -mean / deviation, rtol=1e-6)
         np.testing.assert_allclose(x[1, channel], (1 - mean) / deviation, rtol=1e-6)
     assert ends.max() == 255, "what was given is left as it is"
-    np.testing.assert_allclose(normalised(ends[:, :1], "mnist").numpy()[1], (1 - 0.1307) / 0.3081, rtol=1e-6)
+    np.testing.assert_allclose(data("mnist", 1).inputs(ends[:, :1])[1], (1 - 0.1307) / 0.3081, rtol=1e-6)
+
+
+def test_samples_that_are_no_images_are_given_as_they_are():
+    given = features()
+    x, y = Batches(given, PARTS[1], BATCH, 5, 1).at(0)
+    assert (x.dtype, x.shape) == (torch.float32, (BATCH, 4))
+    np.testing.assert_array_equal(x.numpy(), given.x_train[y].astype(np.float32))
+
+
+def test_data_that_do_not_fit_together_are_refused():
+    x, y = np.zeros((6, 2)), np.arange(6)
+    for given, words in (
+        ((x, y[:5], x, y, 6), r"x_train has shape \(6, 2\) and y_train has \(5,\): give"),
+        ((x, y, x[:, :1], y, 6), r"x_test has shape \(6, 1\)"),
+        ((x[:0], y[:0], x, y, 6), r"x_train has shape \(0, 2\)"),
+        ((x, y, x, y, 5), r"y_train holds labels from 0 to 5 of type int64: give whole numbers in \[0, 5\)"),
+        ((x, y, x, y / 2, 6), "y_test holds labels from 0.0 to 2.5 of type float64"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            LabelledData(*given)
 
 
 def test_what_is_wrong_is_said():
-    good = {"images": data(), "part": PARTS[0], "batch": 2, "seed": 0, "node": 0}
+    good = {"data": data(), "part": PARTS[0], "batch": 2, "seed": 0, "node": 0}
     for wrong, words in (
         ({"part": []}, "part has shape"),
         ({"part": [0.5]}, "part has shape"),
@@ -109,11 +135,9 @@ def test_what_is_wrong_is_said():
         ({"seed": -1}, "seed=-1"),
         ({"node": -1}, "node=-1"),
         ({"augment": 2}, "augment=2"),
-        ({"images": data("digits")}, "data='digits'"),
+        ({"data": features(), "augment": True}, r"augment=True crops .*has shape \(4,\)"),
     ):
         with pytest.raises(ValueError, match=words):
             Batches(**(good | wrong))
     with pytest.raises(ValueError, match="step=-1"):
         Batches(**good).at(-1)
-    with pytest.raises(ValueError, match="data='digits': choose from 'cifar10', 'mnist'"):
-        normalised(data().x_test, "digits")

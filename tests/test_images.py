@@ -15,8 +15,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from reproductions import images
 from reproductions.images import load_images
-from stgt.problems import images
 
 BATCHES = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"]
 CIFAR10 = np.random.default_rng(0).integers(0, 256, (6, 2, 3 * 32 * 32), dtype=np.uint8)  # two images a file
@@ -90,7 +90,7 @@ def server(tmp_path, monkeypatch):
 
 
 def check_cifar10(data):
-    assert (data.name, data.classes) == ("cifar10", 10)
+    assert (data.shape, data.classes) == ((3, 32, 32), 10)
     assert (data.x_train.dtype, data.y_train.dtype) == (np.uint8, np.int64)
     np.testing.assert_array_equal(data.x_train, CIFAR10[:5].reshape(10, 3, 32, 32))
     np.testing.assert_array_equal(data.x_test, CIFAR10[5].reshape(2, 3, 32, 32))
@@ -99,7 +99,7 @@ def check_cifar10(data):
 
 
 def check_mnist(data):
-    assert (data.name, data.classes) == ("mnist", 10)
+    assert (data.shape, data.classes) == ((1, 28, 28), 10)
     assert (data.x_train.dtype, data.y_train.dtype) == (np.uint8, np.int64)
     np.testing.assert_array_equal(data.x_train, DIGITS[:3, None])
     np.testing.assert_array_equal(data.x_test, DIGITS[3:, None])
@@ -170,15 +170,12 @@ def test_an_idx_file_that_is_not_mnist_s_is_refused(mnist):
 def test_what_is_missing_is_said(cifar10, tmp_path):
     (cifar10 / "test_batch").unlink()
     for name, where, words in (
-        ("imagenet", tmp_path, "data='imagenet': choose from 'cifar10', 'mnist'"),
         ("cifar10", None, "^data_dir was left out"),
         ("cifar10", cifar10, "does not hold all files of cifar10"),
         ("mnist", tmp_path / "nowhere", "does not hold all files of mnist"),
     ):
         with pytest.raises(ValueError, match=words):
             load_images(name, where)
-    with pytest.raises(ValueError, match="download='yes'"):
-        load_images("mnist", tmp_path, download="yes")
     assert not (tmp_path / "nowhere").exists()
 
 

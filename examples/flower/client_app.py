@@ -6,12 +6,12 @@ num-partitions, data-dir, and state-dir, a folder where its control variable sur
 
 from itertools import count
 
-import torch
-from task import as_tensor, images, model, parts, path
+from task import images, model, parts, path
 from torch.nn.functional import cross_entropy
+from torch.optim import SGD
 
 from stgt.flower import Task, client_app
-from stgt.torch.data import sample_indices
+from stgt.torch.train import Batches
 
 
 def loss(net, batch):
@@ -30,14 +30,10 @@ def setup(context, told) -> Task:
     data = images(config, path(node, "data-dir") or path(config, "data-dir"))
     mine = parts(config, data, clients)[client]
 
-    def batch(step: int):
-        rows = mine[sample_indices(config["seed"], client, step, config["batch"], len(mine))]
-        return as_tensor(data.x_train[rows], data.name), torch.from_numpy(data.y_train[rows])
-
     first = (told["server-round"] - 1) * config["tau"]
     net = model(config, data)
-    optimizer = torch.optim.SGD(net.parameters(), lr=config["lr"])
-    batches = map(batch, count(first))
+    optimizer = SGD(net.parameters(), lr=config["lr"])
+    batches = map(Batches(data, mine, config["batch"], config["seed"], client).at, count(first))
     return Task(net, optimizer, batches, loss, steps=config["tau"], metrics={"num-examples": len(mine)})
 
 

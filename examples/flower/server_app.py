@@ -1,5 +1,6 @@
 """The server: calls some clients each round, and tests what comes of it on the whole test set."""
 
+import csv
 import time
 from logging import INFO
 
@@ -7,12 +8,12 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.common.logger import log
 from flwr.serverapp import ServerApp
-from task import as_tensor, images, method, model, parts, path
+from task import images, method, model, parts, path
 
 import stgt
-from stgt._internal.files import read_table, write_table
+from reproductions.outcome import write_table
 from stgt.flower import Strategy
-from stgt.torch.train.node_training import evaluate
+from stgt.torch.train import as_tensors, evaluate
 
 app = ServerApp()
 
@@ -26,7 +27,7 @@ def main(grid, context) -> None:
     sampled = config["sampled"] or min(clients, max(2, clients // 2))
     torch.manual_seed(config["seed"])
     net = model(config, data)
-    test = as_tensor(data.x_test, data.name), torch.from_numpy(data.y_test)
+    test = as_tensors(data, data.x_test, data.y_test)
 
     def look(done: int, arrays: ArrayRecord) -> MetricRecord:
         net.load_state_dict(arrays.to_torch_state_dict())
@@ -34,8 +35,8 @@ def main(grid, context) -> None:
         loss, correct = evaluate(net, *test)
         found = {"test_accuracy": correct / len(data.y_test), "test_loss": loss / len(data.y_test)}
         if out is not None:
-            before = read_table(out) if done and out.exists() else []  # of a run that goes on
-            before = [row for row in before if int(row["round"]) < done]
+            lines = out.read_text().splitlines() if done and out.exists() else []  # of a run that goes on
+            before = [row for row in csv.DictReader(lines) if int(row["round"]) < done]
             write_table(out, [*before, {"round": done, **found}])
         return MetricRecord({**found})
 

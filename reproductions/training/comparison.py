@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from reproductions import register
 from reproductions.outcome import Claim, Outcome, TableRow, finite
-from stgt._internal.files import read_table
-from stgt._internal.progress import Progress
-from stgt._internal.statistics import error_interval, mean_interval
-from stgt.study.spec import build_algorithm
-from stgt.study.spec.training import Training, TrainingSpec
-from stgt.torch.train.failure_report import NONFINITE, StoppedTrainingError
-from stgt.torch.train.launch import launch
-from stgt.torch.train.pictures import Curves, figure
-from stgt.torch.train.run_folder import CURVE
+from stgt.study import Progress, error_interval, mean_interval
+from stgt.study.report import Figure
+from stgt.torch.train import StoppedTrainingError, Training, TrainingSpec, curve_panels, launch
 
+Curves = dict[str, np.ndarray]  # a column of the curves by name, (seeds, measurements)
 Claims = Callable[[dict[str, Curves]], list[Claim]]
+
+
+def a_run(method: str, rate: float, seed: int, **others: Any) -> Training:
+    """A run with SGD, whose label says the method, the stepsize and the seed; `others` are the spec's other entries."""
+    label, optimizer = f"{method} · lr {rate:g} · seed {seed}", {"name": "SGD", "lr": rate}
+    return Training.model_validate({"label": label, "optimizer": optimizer, "seed": seed, **others})
 
 
 def trained(
@@ -63,11 +68,11 @@ def train_all(
         with tempfile.TemporaryDirectory() as temporary:
             return train_all(spec.runs, nodes, Path(temporary), data_dir, progress)
     try:
-        launch(spec, nodes, folder, data_dir=data_dir, progress=progress)
+        launch(spec, nodes, folder, data_dir=data_dir, scripts=[Path(register.__file__)], progress=progress)
     except StoppedTrainingError as error:
-        if error.code != NONFINITE:
+        if error.code != 4:  # that of numbers which are not finite: a result like others
             raise
-    return [names_of(run) | row for run in spec.runs for row in _curve(run, folder / run.folder / CURVE)]
+    return [names_of(run) | row for run in spec.runs for row in _curve(run, folder / run.folder / "curve.csv")]
 
 
 def _curve(run: Training, path: Path) -> list[TableRow]:
@@ -77,13 +82,43 @@ def _curve(run: Training, path: Path) -> list[TableRow]:
         for row in read_table(path)
     ]
     measured = [*range(0, run.rounds, run.evaluate_every), run.rounds]
-    nothing, tau = dict.fromkeys(rows[0], math.nan), build_algorithm(run.algorithm).tau
+    nothing, tau = dict.fromkeys(rows[0], math.nan), run.build_algorithm().tau
     return rows + [nothing | {"round": float(r), "steps": float(r * tau)} for r in measured[len(rows) :]]
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def names_of(run: Training) -> TableRow:
     """What a run's rows are told apart by."""
     return {"method": run.label.split(" · ")[0], "lr": run.optimizer.arguments["lr"], "seed": run.seed}
+
+
+def figure(name: str, curves: Mapping[str, Curves], title: str, rounds: str, per_round: int) -> Figure:
+    """Training loss and test accuracy over rounds and over what a node has sent, a curve for each method.
+
+    Args:
+        name: of the file.
+        curves: by the name to stand in the legend.
+        title: above the panels.
+        rounds: what the axis of the rounds is called.
+        per_round: the steps of a round.
+    """
+    return Figure(name, curve_panels(curves, rounds, per_round), columns=2, title=title, shared=False)
+
+
+def figure_of_readings(
+    name: str, readings: Mapping[str, Mapping[str, Curves]], title: str, rounds: str, per_round: int
+) -> Figure:
+    """The panels of `figure` for several readings: a column for each, under its name."""
+    columns = [curve_panels(curves, rounds, per_round) for curves in readings.values()]
+    first, *others = zip(*columns, strict=True)
+    named = [replace(panel, title=reading) for reading, panel in zip(readings, first, strict=True)]
+    panels = (*named, *(panel for row in others for panel in row))
+    return Figure(name, panels, columns=len(columns), title=title, shared=False)
 
 
 def by_method(rows: Iterable[TableRow]) -> dict[str, Curves]:

@@ -15,22 +15,15 @@ from flwr.app import ArrayRecord, Context, MetricRecord
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from reproductions.images import Images
-from reproductions.training.models import make_model
-from stgt._internal.progress import Progress
-from stgt.flower.client import Task, client_app
-from stgt.flower.in_process import run_in_process
-from stgt.flower.strategy import Strategy
-from stgt.study.spec import build_algorithm, build_topology
-from stgt.study.spec.training import Training
-from stgt.torch.train.batches import Batches, normalised
-from stgt.torch.train.node_training import evaluate, make_optimizer
+from stgt.flower import Strategy, Task, client_app, run_in_process
+from stgt.study import Progress
+from stgt.torch.train import Batches, LabelledData, Training, as_tensors, build_model, build_optimizer, evaluate
 
 TRAINING_SAMPLE = 2048  # training images on which the loss is measured
 DIVERGED = "take a smaller lr"  # in every sentence of the strategy about what is not finite or went too far
 
 
-def federate(spec: Training, images: Images, clients: int, progress: Progress) -> list[dict[str, Any]]:
+def federate(spec: Training, images: LabelledData, clients: int, progress: Progress) -> list[dict[str, Any]]:
     """Trains to the last round; returns the curve, a row a measurement, with the columns of `stgt train`.
 
     A run of which a client leaves the finite numbers, or goes too far for the strategy, is a result: it ends there,
@@ -42,23 +35,23 @@ def federate(spec: Training, images: Images, clients: int, progress: Progress) -
         clients: how many.
         progress: called with the rounds done and in all.
     """
-    algorithm = build_algorithm(spec.algorithm)
-    strategy = Strategy(algorithm, build_topology(spec.topology.model_dump(), clients), seed=spec.seed)
+    algorithm = spec.build_algorithm()
+    strategy = Strategy(algorithm, spec.build_topology(clients), seed=spec.seed)
     parts = spec.data.parts(images.y_train, clients)
     batches = [Batches(images, part, spec.batch, spec.seed, i, spec.data.augment) for i, part in enumerate(parts)]
 
     def new_model() -> nn.Module:
         torch.manual_seed(spec.seed)
-        return make_model(spec.model.name, images.x_train.shape, images.classes, **spec.model.arguments)
+        return build_model(spec.model, images)
 
     def setup(context: Context, config: dict[str, Any]) -> Task:
         mine, first = batches[int(context.node_config["partition-id"])], (config["server-round"] - 1) * algorithm.tau
         model = new_model()
-        return Task(model, make_optimizer(spec, model), (mine.at(first + k) for k in range(algorithm.tau)), _loss)
+        return Task(model, build_optimizer(spec, model), (mine.at(first + k) for k in range(algorithm.tau)), _loss)
 
     sample = np.random.default_rng(spec.data.seed).permutation(len(images.y_train))[:TRAINING_SAMPLE]
-    train = normalised(images.x_train[sample], images.name), torch.from_numpy(images.y_train[sample])
-    test = normalised(images.x_test, images.name), torch.from_numpy(images.y_test)
+    train = as_tensors(images, images.x_train[sample], images.y_train[sample])
+    test = as_tensors(images, images.x_test, images.y_test)
     model, rows = new_model(), []
 
     def look(r: int, arrays: ArrayRecord) -> MetricRecord | None:

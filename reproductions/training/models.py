@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from math import prod
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from stgt._internal.checks import check_choice, check_count
+import stgt
 
 
 class ResidualBlock(nn.Module):
@@ -31,14 +30,15 @@ class ResidualBlock(nn.Module):
         return functional.relu(self.norm2(self.conv2(inside)) + self.around(x))
 
 
-def resnet18(classes: int = 10, width: int = 64, channels: int = 3) -> nn.Sequential:
+@stgt.register
+def resnet18(shape: Sequence[int] = (3, 32, 32), classes: int = 10, width: int = 64) -> nn.Module:
     """ResNet-18 (He et al., 2016) for images of 32 × 32: a 3×3 stem of `width` channels and no pooling behind it.
 
     Four stages of two blocks have width, 2·width, 4·width and 8·width channels. With 64 and ten classes it has
     11,173,962 parameters.
     """
-    classes, channels = check_count(classes, "classes"), check_count(channels, "channels")
-    width = check_count(width, "width")
+    channels, _, _ = _image(shape)
+    width = _count(width, "width")
     layers: list[nn.Module] = [_conv(channels, width, 3, 1), nn.BatchNorm2d(width), nn.ReLU()]
     before = width
     for stage in range(4):
@@ -48,10 +48,13 @@ def resnet18(classes: int = 10, width: int = 64, channels: int = 3) -> nn.Sequen
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes))
 
 
-def lenet(classes: int = 10, channels: int = 1, size: int = 28) -> nn.Sequential:
-    """LeNet-5 (LeCun et al., 1998) with ReLU and max-pooling, for square images of `size` × `size`."""
-    classes, channels = check_count(classes, "classes"), check_count(channels, "channels")
-    side = (check_count(size, "size", 12) // 2 - 4) // 2  # halved, less the rim of a 5×5 convolution, halved
+@stgt.register
+def lenet(shape: Sequence[int] = (1, 28, 28), classes: int = 10) -> nn.Module:
+    """LeNet-5 (LeCun et al., 1998) with ReLU and max-pooling, for square images."""
+    channels, height, width = _image(shape)
+    if height != width or height < 12:
+        raise ValueError(f"images of {height} × {width}: give square ones of at least 12 × 12, or another model.")
+    side = (height // 2 - 4) // 2  # halved, less the rim of a 5×5 convolution, halved
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2),
         nn.ReLU(),
@@ -68,38 +71,23 @@ def lenet(classes: int = 10, channels: int = 1, size: int = 28) -> nn.Sequential
     )
 
 
-def mlp(classes: int, inputs: int, hidden: int = 128) -> nn.Sequential:
-    """A perceptron: `inputs` pixels, one hidden layer with ReLU, `classes` outputs."""
-    classes, inputs = check_count(classes, "classes"), check_count(inputs, "inputs")
-    hidden = check_count(hidden, "hidden")
-    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+@stgt.register
+def mlp(shape: Sequence[int], classes: int, hidden: int = 128) -> nn.Module:
+    """A perceptron: one hidden layer with ReLU."""
+    hidden = _count(hidden, "hidden")
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "lenet": lenet, "mlp": mlp}
+def _image(shape: Sequence[int]) -> Sequence[int]:
+    if len(shape) != 3:
+        raise ValueError(f"samples of shape {tuple(shape)}: give images, (channels, height, width), or another model.")
+    return shape
 
 
-def make_model(name: str, images_shape: Sequence[int], classes: int, **arguments: Any) -> nn.Module:
-    """A model by name for images of this shape, with outputs for `classes` classes.
-
-    Args:
-        name: one of `MODELS`.
-        images_shape: (channels, height, width), or the shape of an array of such images.
-        classes: how many.
-        arguments: what else the model takes: `width` of "resnet18", `hidden` of "mlp".
-    """
-    check_choice(name, "model", MODELS)
-    if len(images_shape) < 3:
-        raise ValueError(f"images_shape={tuple(images_shape)}: give (channels, height, width).")
-    channels, height, width = images_shape[-3:]
-    given = {"classes": classes, "channels": channels, "size": height, "inputs": channels * height * width}
-    taken = inspect.signature(MODELS[name]).parameters
-    if "size" in taken and height != width:
-        raise ValueError(f"model={name!r}: images of {height} × {width} are not square; choose another model.")
-    free = [argument for argument in taken if argument not in given]
-    for argument in arguments:
-        if argument not in free:
-            raise ValueError(f"model={name!r} has no argument {argument!r}: it takes {', '.join(free) or 'none'}.")
-    return MODELS[name](**{key: value for key, value in given.items() if key in taken}, **arguments)
+def _count(value: int, name: str) -> int:
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{name}={value!r}: give a whole number of at least 1.")
+    return value
 
 
 def _conv(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Conv2d:

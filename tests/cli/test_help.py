@@ -16,7 +16,7 @@ from reproductions import EXPERIMENTS
 from stgt.cli import app
 from stgt.cli.common import complete_reproductions, complete_topologies
 from stgt.topology import list_topologies
-from stgt.torch.train import failure_report as aftermath
+from stgt.torch.train import launcher
 
 STGT = Path(sys.executable).with_name("stgt")
 COMMANDS = get_command(app).commands
@@ -61,10 +61,10 @@ def test_exit_codes_are_documented():
     codes = {int(line[0]): line[1].strip() for line in lines if line}
     assert codes == {
         0: "done",
-        aftermath.FAILED: "something failed",
-        aftermath.MENDABLE: "wrong input",
-        aftermath.LOST: "a process was killed or lost",
-        aftermath.NONFINITE: "numbers are not finite",
+        launcher.FAILED: "something failed",
+        launcher.BAD_INPUT: "wrong input",
+        launcher.LOST: "a process was killed or lost",
+        launcher.NONFINITE: "numbers are not finite",
         128 + signal.SIGINT: "stopped by Ctrl-C; what was done is kept",
     }
 

@@ -5,19 +5,18 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from reproductions.images import Images
+from reproductions.images import NORMALISATION
 from reproductions.training.federate import federate
-from reproductions.training.models import make_model
-from stgt.study.spec.training import Training
-from stgt.torch.train.batches import Batches, normalised
+from reproductions.training.models import mlp
+from stgt.torch.train import Batches, LabelledData, Training, as_tensors
 
 CLIENTS, ROUNDS = 3, 4
 
 
-def images() -> Images:
+def images() -> LabelledData:
     rng = np.random.default_rng(0)
     pixels, labels = rng.integers(0, 256, (80, 1, 6, 6), dtype=np.uint8), rng.integers(0, 3, 80)
-    return Images("mnist", pixels[:60], labels[:60], pixels[60:], labels[60:], classes=3)
+    return LabelledData(pixels[:60], labels[:60], pixels[60:], labels[60:], 3, *NORMALISATION["mnist"])
 
 
 def training(**changes) -> Training:
@@ -44,7 +43,7 @@ def test_fed_avg_with_one_step_is_sgd_on_all_batches():
     assert seen == [(r, ROUNDS) for r in range(ROUNDS + 1)]
 
     torch.manual_seed(7)
-    model = make_model("mlp", data.x_train.shape, data.classes, hidden=5)
+    model = mlp(data.shape, data.classes, hidden=5)
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
     sources = [Batches(data, part, 4, 7, i) for i, part in enumerate(spec.data.parts(data.y_train, CLIENTS))]
     for k in range(ROUNDS):
@@ -53,8 +52,9 @@ def test_fed_avg_with_one_step_is_sgd_on_all_batches():
             (cross_entropy(model(x), y) / CLIENTS).backward()
         sgd.step()
     with torch.no_grad():
-        loss = cross_entropy(model(normalised(data.x_train, "mnist")), torch.from_numpy(data.y_train)).item()
-        right = (model(normalised(data.x_test, "mnist")).argmax(1).numpy() == data.y_test).mean()
+        x, y = as_tensors(data, data.x_train, data.y_train)
+        loss = cross_entropy(model(x), y).item()
+        right = (model(as_tensors(data, data.x_test, data.y_test)[0]).argmax(1).numpy() == data.y_test).mean()
     assert rows[-1]["train_loss"] == pytest.approx(loss, rel=1e-5)
     assert rows[-1]["test_accuracy"] == pytest.approx(right)
     parameters = 36 * 5 + 5 + 5 * 3 + 3

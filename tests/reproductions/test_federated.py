@@ -7,10 +7,10 @@ import pytest
 
 from reproductions import federated as experiment
 from reproductions.federated import CALLED, CLIENTS, FEDAVG, GRID, PLUS, SCAFFOLD, SCALES, _judged, _run
-from reproductions.images import Images
+from reproductions.images import NORMALISATION
 from reproductions.outcome import divergences, write_outcome
 from reproductions.training import federate
-from stgt.study.spec import build_algorithm
+from stgt.torch.train import LabelledData
 
 LOW, HIGH = 0.05, 0.1  # effective lrs
 
@@ -91,7 +91,7 @@ def test_runs_hold_lr_times_gamma_c_times_n_over_s_fixed(model):
     for method in (PLUS, SCAFFOLD):
         for effective in GRID[model][method]:
             run = _run(model, method, effective, 2, 1, 5)
-            rate, algorithm = run.optimizer.arguments["lr"], build_algorithm(run.algorithm)
+            rate, algorithm = run.optimizer.arguments["lr"], run.build_algorithm()
             assert rate * algorithm.control_rate(share) / share == pytest.approx(effective, rel=1e-12)
             assert run.data.seed == run.seed == 5
 
@@ -102,7 +102,7 @@ def small(monkeypatch):
     rng, labels = np.random.default_rng(0), np.arange(300) % 10
     pixels = rng.integers(0, 60, (300, 1, 10, 10), dtype=np.uint8)
     pixels[np.arange(300), 0, labels] = 255
-    data = Images("mnist", pixels[:200], labels[:200], pixels[200:], labels[200:], classes=10)
+    data = LabelledData(pixels[:200], labels[:200], pixels[200:], labels[200:], 10, *NORMALISATION["mnist"])
     monkeypatch.setattr(experiment, "load_images", lambda *arguments: data)
     rates = (0.1, 1e9)
     monkeypatch.setattr(experiment, "GRID", {"mlp": {PLUS: rates, SCAFFOLD: rates, FEDAVG: (0.1,)}})

@@ -5,7 +5,7 @@ import pytest
 
 from reproductions.relaxed_training import CIFAR10, METHODS, MNIST, NODES, TRIAL_SEED, _claims
 from stgt.simulator.instance import check_fit
-from stgt.study.spec import build_algorithm, build_topology
+from stgt.study.spec import build_topology
 
 STUDIES = pytest.mark.parametrize("study", [MNIST, CIFAR10], ids=lambda study: study.name)
 
@@ -32,7 +32,7 @@ def test_trials_are_made_with_data_of_their_own(study):
 def test_methods_fit_their_graphs(name):
     topology = METHODS[name][1]
     run = MNIST._run(name, 0.1, 2, 1, 0)
-    made = build_algorithm(run.algorithm)
+    made = run.build_algorithm()
     check_fit(made, build_topology(topology, NODES))
     assert made.tau == MNIST.tau
     assert run.label == f"{name} · lr 0.1 · seed 0"

@@ -13,8 +13,8 @@ from reproductions.mnist import CENTRAL, METHODS
 from reproductions.mnist import _claims as mnist_claims
 from reproductions.outcome import Outcome, divergences, write_outcome
 from reproductions.training import comparison
-from stgt.study.spec import build_algorithm, build_topology
-from stgt.study.spec.training import TrainingSpec
+from stgt.study.spec import build_topology
+from stgt.torch.train import TrainingSpec
 
 STGT = Path(sys.executable).with_name("stgt")
 
@@ -188,8 +188,8 @@ def test_what_the_experiments_run_exists():
     assert len(_rates("small")) == 5  # FlexGT's best stepsize is the shared one, and trained once
     assert len(_rates("grid")) == sum(map(len, GRID.values()))
     run = _run("Scaffold", 0.1, 8, 32, 2, 1, 0)
-    assert build_topology(run.topology.model_dump(), 8).sampled == 4
-    assert build_algorithm(run.algorithm).tau == 25
+    assert run.build_topology(8).sampled == 4
+    assert run.build_algorithm().tau == 25
     for algorithm, topology in METHODS.values():
         assert build_topology(topology, 8).n == 8
         assert algorithm["name"]

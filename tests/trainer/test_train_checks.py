@@ -1,15 +1,15 @@
 """What `stgt train` checks and says before anything is trained, and that it leaves nothing behind where it refuses."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from reproductions.images import Images
-from stgt.study.spec.training import TrainingSpec, load_training
-from stgt.torch.train import launch as launching
-from stgt.torch.train.run_folder import claim_folder
-from stgt.torch.train.stability import SEEN, cautions
+from reproductions import images
+from stgt.torch.train import LabelledData, TrainingSpec, create_run_folder, launcher, load_training
+from stgt.torch.train.preflight import SEEN, cautions
 
 ROOT = Path(__file__).parents[2]
 RUN = {
@@ -27,24 +27,26 @@ def spec(*changes: dict) -> TrainingSpec:
     return TrainingSpec.model_validate({"runs": [RUN | {"label": f"run {i}"} | one for i, one in enumerate(changes)]})
 
 
-def digits() -> Images:
+def digits() -> LabelledData:
     """Ten black images of each digit."""
     x, y = np.zeros((100, 1, 28, 28), np.uint8), np.arange(100) % 10
-    return Images("mnist", x, y, x, y, 10)
+    return LabelledData(x, y, x, y, 10, *images.NORMALISATION["mnist"])
 
 
 @pytest.fixture
 def no_process(monkeypatch):
     """The data set is at hand, and no process may start."""
-    monkeypatch.setattr(launching, "load_images", lambda *_: digits())
-    monkeypatch.setattr(launching, "_run", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr(images, "load_images", lambda *_: digits())
+    monkeypatch.setattr(launcher, "_run", lambda *_: pytest.fail("a process was started"))
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model": {"name": "mlp", "width": 4}}, "model='mlp' has no argument 'width': it takes hidden."),
-        ({"model": {"name": "lenet5"}}, "model='lenet5': choose from"),
+        ({"model": {"name": "mlp", "width": 4}}, "model.width: mlp takes shape, classes, hidden"),
+        ({"model": {"name": "mlp", "hidden": 0}}, "model.hidden=0: give a whole number"),
+        ({"model": {"name": "mlp", "classes": 4}}, "model.classes is that of the data set: leave it out."),
+        ({"model": {"name": "lenet5"}}, "model.name='lenet5': choose from 'resnet18', 'lenet', 'mlp'"),
         ({"optimizer": {"name": "SDG", "lr": 0.1}}, "optimizer.name='SDG': give a class of torch.optim"),
         ({"optimizer": {"name": "SGD", "lr": 0.1, "momemtum": 0.9}}, "optimizer.momemtum: SGD takes"),
         ({"optimizer": {"name": "SGD", "lr": 0.1, "momentum": -1.0}}, "Invalid momentum value: -1.0"),
@@ -71,12 +73,12 @@ def no_process(monkeypatch):
 def test_a_spec_that_is_refused_claims_no_folder(no_process, tmp_path, change, words):
     out = tmp_path / "runs" / "first"
     with pytest.raises(ValueError) as error:  # noqa: PT011  # the words are compared below, as they stand
-        launching.launch(spec(change), 4, out)
+        launcher.launch(spec(change), 4, out)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
     assert not out.parent.exists()
     with pytest.raises(ValueError, match=r"^run 'run 1': ") as error:  # of several, it says which
-        launching.launch(spec({}, change), 4, out)
+        launcher.launch(spec({}, change), 4, out)
     assert words in str(error.value)
     assert not out.parent.exists()
 
@@ -84,43 +86,45 @@ def test_a_spec_that_is_refused_claims_no_folder(no_process, tmp_path, change, w
 def test_a_folder_is_given_back_as_it_was(tmp_path):
     runs = spec({}, {})
     out = tmp_path / "new" / "runs"
-    claim = claim_folder(out, runs)
+    folder = create_run_folder(out, runs)
     (out / "run-0").mkdir()
     for name in ("curve.csv", "events.out.tfevents.1.host.2.0.stgt"):
         (out / "run-0" / name).write_text("")
-    claim.give_back()
+    folder.remove_unused()
     assert not (tmp_path / "new").exists()
     # What is somebody else's stays: a file, a folder that a run would have used, and what another training claimed.
     (out / "run-0").mkdir(parents=True)
     for path in (out / "notes.txt", out / "run-0" / "curve.csv"):
         path.write_text("mine")
-    claim = claim_folder(out, runs)
+    folder = create_run_folder(out, runs)
     (out / "run-1").mkdir()
     (out / "run-1" / "mine.txt").write_text("mine")
-    claim.give_back()
+    folder.remove_unused()
     left = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert left == {"notes.txt", "run-0/curve.csv", "run-1/mine.txt"}
-    claim_folder(out, runs)
-    claim_folder(out, runs).give_back()
+    create_run_folder(out, runs)
+    create_run_folder(out, runs).remove_unused()
     assert (out / "spec.toml").exists()
 
 
 def test_a_training_that_ends_before_its_first_round_gives_the_folder_back(monkeypatch, tmp_path):
-    monkeypatch.setattr(launching, "load_images", lambda *_: digits())
-    out = tmp_path / "runs"
+    monkeypatch.setattr(images, "load_images", lambda *_: digits())
+    out, error = tmp_path / "runs", tmp_path / "error.json"
+    message = {"message": "ValueError: the device has no memory left.", "extraInfo": {"timestamp": "1"}}
+    error.write_text(json.dumps({"message": message}))
 
-    def found_something(*_) -> tuple[int, list[str]]:
+    def found_something(*_) -> tuple[dict[int, ProcessFailure], list[str]]:
         assert (out / "spec.toml").exists()
-        return 1, ["stgt: the device has no memory left."]
+        return {0: ProcessFailure(0, 4000, launcher.BAD_INPUT, str(error))}, []
 
-    def found_it_later(*_) -> tuple[int, list[str]]:
+    def found_it_later(*_) -> tuple[dict[int, ProcessFailure], list[str]]:
         (out / "progress.json").write_text('{"done": 1, "total": 4}')
         return found_something()
 
     for run, kept in ((found_something, False), (found_it_later, True)):
-        monkeypatch.setattr(launching, "_run", run)
+        monkeypatch.setattr(launcher, "_run", run)
         with pytest.raises(ValueError, match=r"^the device has no memory left\.$"):
-            launching.launch(spec({}), 4, out)
+            launcher.launch(spec({}), 4, out)
         assert out.exists() == kept
 
 

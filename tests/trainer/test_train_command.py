@@ -130,6 +130,45 @@ def test_a_method_of_a_script_trains(digits, tmp_path):
     assert float(last["test_accuracy"]) > 0.9
 
 
+OWN = """
+import numpy as np
+import torch
+import stgt
+from stgt.torch.train import LabelledData
+
+@stgt.register
+def scores(shape, classes, bias=True) -> torch.nn.Module:
+    return torch.nn.Linear(*shape, classes, bias=bias)
+
+@stgt.register
+def corners(data_dir) -> LabelledData:
+    labels = np.arange(120) % 3
+    points = np.load(data_dir / "corners.npy")[labels]
+    return LabelledData(points[:90], labels[:90], points[90:], labels[90:], classes=3)
+"""
+
+
+def test_a_model_and_data_of_ones_own_train(tmp_path):
+    """Three points, the corners of a triangle: a linear model tells them apart, and has 2 · 3 numbers."""
+    np.save(tmp_path / "corners.npy", np.array([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]]))
+    script, out = tmp_path / "own.py", tmp_path / "out"
+    script.write_text(OWN)
+    spec = write_spec(tmp_path, lr=1.0)
+    text = spec.read_text().replace('"mnist"', '"corners"').replace('"mlp"', '"scores"')
+    spec.write_text(text.replace("hidden = 16", "bias = false").replace("classes = 5", "classes = 2"))
+    train = ["train", spec, "--nodes", 2, "--data-dir", tmp_path, "--out", out]
+    unknown = command(*train)
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith(
+        "stgt: data.name='corners': choose from 'cifar10', 'mnist'; one of your own is known"
+    )
+    result = command(*train, "--import", script)
+    assert result.returncode == 0, result.stderr
+    (folder,) = (path for path in out.iterdir() if path.is_dir())
+    assert [value.shape for value in load_file(folder / "model.safetensors").values()] == [(3, 2)]
+    assert float(list(csv.DictReader((folder / "curve.csv").read_text().splitlines()))[-1]["test_accuracy"]) == 1.0
+
+
 def test_the_example_specs_are_valid():
     from stgt.study.spec.training import load_training
 

@@ -14,34 +14,13 @@ import pytest
 from safetensors.numpy import load_file
 from test_lost_nodes import child_of
 from test_train_checks import spec
-from test_train_command import STGT, command, write_spec
+from test_train_command import ROOT, STGT, command, write_spec
 from test_train_record import points
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from stgt.torch.train import failure_report as aftermath
+from stgt.torch.train import launcher
 
-REPORT = """
-============================================================
-stgt.torch.train FAILED
-------------------------------------------------------------
-Failures:
-[1]:
-  time      : 2026-11-01_12:00:00
-  host      : here
-  rank      : 2 (local_rank: 2)
-  exitcode  : {other} (pid: 4002)
-  error_file: <N/A>
-  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
-------------------------------------------------------------
-Root Cause (first observed failure):
-[0]:
-  time      : 2026-11-01_12:00:00
-  host      : here
-  rank      : 1 (local_rank: 1)
-  exitcode  : {code} (pid: 4001)
-  error_file: <N/A>
-  traceback : Signal 9 (SIGKILL) received by PID 4001
-============================================================
-"""
+REGISTER = ROOT / "reproductions" / "register.py"
 
 
 def save_checkpoint(folder: Path, r: int, nodes: int, written: int) -> None:
@@ -51,15 +30,26 @@ def save_checkpoint(folder: Path, r: int, nodes: int, written: int) -> None:
         path.write_text(json.dumps({"round": r, "nodes": nodes}))
 
 
-def why(tmp_path, *lines: str, code: int = 1, change: dict | None = None) -> tuple[str, int]:
-    found = aftermath.why(lines, code, tmp_path, spec(change or {}))
+def failed(tmp_path, exitcode: int, error: str = "", rank: int = 1) -> dict[int, ProcessFailure]:
+    """How a process ended, and what `record` wrote of its exception."""
+    path = tmp_path / f"error-{rank}.json"
+    path.unlink(missing_ok=True)
+    if error:
+        path.write_text(json.dumps({"message": {"message": error, "extraInfo": {"timestamp": "1795000000"}}}))
+    return {rank: ProcessFailure(rank, 4000 + rank, exitcode, str(path))}
+
+
+def why(tmp_path, failures: dict[int, ProcessFailure], *printed: str) -> tuple[str, int]:
+    found = launcher.reason_of(failures, printed, tmp_path, spec({}))
     return str(found), found.code
 
 
+LOST = "LostNodeError: rank 1 was lost: its connection was closed."
+
+
 def test_a_killed_process_is_named_with_its_signal_and_the_checkpoint_to_go_on_from(tmp_path):
-    report = REPORT.format(code=-9, other=3).splitlines()
-    lost = "stgt (a node was lost): rank 1 was lost: its connection was closed."
-    words, code = why(tmp_path, lost, *report)
+    failures = failed(tmp_path, -9) | failed(tmp_path, 3, LOST, rank=2)
+    words, code = why(tmp_path, failures)
     assert words == (
         "rank 1 (process 4001) was killed by SIGKILL, which is what the system does where memory runs out (`dmesg` "
         "tells). There is no checkpoint of 'run 0': the same command starts that run again; checkpoint_every = 10 in "
@@ -69,29 +59,28 @@ def test_a_killed_process_is_named_with_its_signal_and_the_checkpoint_to_go_on_f
     checkpoints = tmp_path / "run-0" / "checkpoints"
     save_checkpoint(checkpoints, 4, nodes=2, written=2)
     save_checkpoint(checkpoints, 6, nodes=2, written=1)  # not complete
-    words, _ = why(tmp_path, lost, *report)
+    words, _ = why(tmp_path, failures)
     assert words.endswith(
         f". The same command goes on from round 4 of 'run 0', whose checkpoint is {checkpoints / 'step-0000000020'}."
     )
-    words, _ = why(tmp_path, *REPORT.format(code=-15, other=-11).splitlines())
-    assert words.startswith("rank 2 (process 4002) was killed by SIGSEGV. ")  # the other one by torchrun, for that
-    words, _ = why(tmp_path, code=-9)
-    assert words.startswith("torchrun, which had started the processes, was killed by SIGKILL")
+    words, _ = why(tmp_path, failed(tmp_path, -15) | failed(tmp_path, -11, rank=2))
+    assert words.startswith("rank 2 (process 4002) was killed by SIGSEGV. ")  # the other one by the agent, for that
 
 
 def test_what_a_process_says_of_itself_comes_before_what_others_say_of_it(tmp_path):
-    lost = "stgt (a node was lost): rank 2 was lost: it ended its training in round 3, before the others did."
-    report = REPORT.format(code=3, other=2).splitlines()
-    assert why(tmp_path, lost, "stgt: classes=1: give more.", *report) == ("classes=1: give more.", 2)
-    crash = "stgt: rank 2 failed: TypeError: no."
-    assert why(tmp_path, lost, crash, *report) == ("rank 2 failed: TypeError: no.", 1)
-    words, code = why(tmp_path, lost, *report)
-    assert words.startswith("rank 2 was lost: it ended its training in round 3, before the others did. There is no")
+    lost = failed(tmp_path, 3, LOST.replace("its connection was closed", "it ended its training in round 3"), rank=0)
+    mendable = failed(tmp_path, 2, "ValueError: classes=1: give more.")
+    assert why(tmp_path, lost | mendable) == ("classes=1: give more.", 2)
+    crashed = failed(tmp_path, 1, "TypeError: no.", rank=2)
+    assert why(tmp_path, lost | crashed) == ("rank 2 failed: TypeError: no.", 1)
+    words, code = why(tmp_path, lost | failed(tmp_path, 2))
+    assert words.startswith("rank 1 was lost: it ended its training in round 3. There is no")
     assert code == 3
-    assert why(tmp_path, "a", "b", "c", "d") == ("the training ended without a word of its own: b / c / d", 1)
+    silent = why(tmp_path, failed(tmp_path, 1), "b", "c", "d")
+    assert silent == ("the training ended without an error of its own: b / c / d", 1)
     (tmp_path / "run-0").mkdir()
     (tmp_path / "run-0" / "not-finite.txt").write_text("rank 2, round 3: conv1.weight is not finite.\n")
-    words, code = why(tmp_path, lost, *report)
+    words, code = why(tmp_path, lost)
     assert words == "run 0: rank 2, round 3: conv1.weight is not finite. There is no checkpoint from before."
     assert code == 4
 
@@ -122,7 +111,7 @@ def test_a_killed_worker_is_named_and_the_same_command_goes_on(digits, tmp_path,
                 assert run.poll() is None
                 assert time.monotonic() < end
                 time.sleep(0.02)
-            worker = child_of(child_of(run.pid), "1")
+            worker = child_of(run.pid, "1")
             os.kill(worker, signal.SIGKILL)
             killed = time.monotonic()
             _, errors = run.communicate(timeout=60)
@@ -155,6 +144,55 @@ def test_a_killed_worker_is_named_and_the_same_command_goes_on(digits, tmp_path,
     }
     for name, value in load_file(resumed / "model.safetensors").items():
         np.testing.assert_array_equal(value, load_file(undisturbed / "model.safetensors")[name])
+
+
+@pytest.mark.release
+def test_ctrl_c_ends_all_processes_and_the_same_command_goes_on(digits, tmp_path):
+    out, log = tmp_path / "out", tmp_path / "stdout"
+    train = ["train", write_spec(tmp_path, rounds=60), "--nodes", 2, "--data-dir", digits, "--out", out]
+    with log.open("w") as stdout:
+        run = subprocess.Popen([STGT, *map(str, train)], stdout=stdout, stderr=subprocess.PIPE, text=True)
+        try:
+            end = time.monotonic() + 120
+            while "round 4 of 60" not in log.read_text():
+                assert run.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.02)
+            workers = [child_of(run.pid, rank) for rank in ("0", "1")]
+            run.send_signal(signal.SIGINT)
+            _, errors = run.communicate(timeout=60)
+        finally:
+            run.kill()
+            run.wait()
+    assert (run.returncode, errors) == (130, "")
+    assert not [worker for worker in workers if Path(f"/proc/{worker}").exists()]
+    again = command(*train)
+    assert again.returncode == 0, again.stderr
+    assert "round 0 of 60" not in again.stdout
+    assert [int(row["round"]) for row in curve(run_folder(out))] == list(range(0, 61, 2))
+
+
+@pytest.mark.release
+def test_a_killed_worker_is_started_again_if_that_was_asked_for(digits, tmp_path):
+    out, log = tmp_path / "out", tmp_path / "stdout"
+    train = ["train", write_spec(tmp_path, rounds=60), "--nodes", 2, "--data-dir", digits, "--out", out]
+    with log.open("w") as stdout:
+        started = [STGT, *map(str, train), "--max-restarts", "1"]
+        run = subprocess.Popen(started, stdout=stdout, stderr=subprocess.PIPE, text=True)
+        try:
+            end = time.monotonic() + 120
+            while "round 4 of 60" not in log.read_text():
+                assert run.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.02)
+            os.kill(child_of(run.pid, "1"), signal.SIGKILL)
+            _, errors = run.communicate(timeout=200)
+        finally:
+            run.kill()
+            run.wait()
+    assert (run.returncode, errors) == (0, "")
+    said = [line.split(", training")[0] for line in log.read_text().splitlines() if ": round " in line]
+    assert said == [f"STGT, lr 0.1: round {r} of 60" for r in range(0, 61, 2)]  # each measurement once
 
 
 @pytest.mark.release
@@ -192,7 +230,8 @@ def test_torchrun_without_stgt_shows_the_lines_of_one_process(digits, tmp_path):
         "-m",
         "stgt.torch.train",
     ]
-    arguments = ["--spec", write_spec(tmp_path, lr=2.0), "--data-dir", digits, "--out", tmp_path / "out"]
+    arguments = ["--spec", write_spec(tmp_path, lr=2.0), "--import", REGISTER, "--data-dir", digits]
+    arguments += ["--out", tmp_path / "out"]
     result = subprocess.run([*torchrun, *arguments], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     lines = [line.split(", training")[0] for line in result.stdout.splitlines() if line.startswith("STGT")]
@@ -213,7 +252,7 @@ def test_what_only_the_processes_find_gives_the_folder_back(digits, tmp_path, la
     path = write_spec(tmp_path)
     if launcher == "torchrun":
         start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-        start += ["-m", "stgt.torch.train", "--spec", path]
+        start += ["-m", "stgt.torch.train", "--spec", path, "--import", REGISTER]
     else:
         start = [STGT, "train", path, "--nodes", "2"]
     arguments = [*start, "--import", script, "--data-dir", digits, "--out", out]

@@ -12,10 +12,8 @@ from test_train_checks import digits, spec
 from reproductions.training.comparison import _curve
 from stgt._internal.files import read_table, write_table
 from stgt.torch import NonFiniteError
-from stgt.torch.train.lines import Lines, line
 from stgt.torch.train.node_training import NodeTraining
-from stgt.torch.train.pictures import draw_runs
-from stgt.torch.train.record import Record, left_out
+from stgt.torch.train.run_folder import Lines, Record, draw_runs, left_out, line
 
 COLUMNS = ("train_loss", "test_accuracy", "bytes_sent", "consensus_error")
 

@@ -1,7 +1,8 @@
-"""Registries of algorithms, topologies and problems by name, the library's and the user's. Standard library only.
+"""What is known by name: algorithms, topologies and problems, ours and a user's, and a user's models and data sets.
 
-What is registered can be named in spec files, on the command line, in training and in Flower. An installed package
-registers its own by the entry points "stgt.algorithms", "stgt.topologies" and "stgt.problems".
+`register` makes a class or a function known to spec files, the command line, `stgt list`, training and Flower. An
+installed package names its own by the entry points "stgt.algorithms", "stgt.topologies", "stgt.problems", "stgt.models"
+and "stgt.datasets". Standard library only.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ class Registry:
                 self.add(entry.name, entry.load())
                 return self._known[entry.name]
         known = self.names() if installed else list(self._known)
+        choices = f"choose from {', '.join(map(repr, known))}" if known else f"no {self.kind} is registered"
         raise ValueError(
-            f"{argument}={shown(name)}: choose from {', '.join(map(repr, known))}; one of your own is known once its "
-            f"script has registered it{did_you_mean(name, known)}"
+            f"{argument}={shown(name)}: {choices}; one of your own is known once its script has registered it"
+            f"{did_you_mean(name, known)}"
         )
 
     def name_of(self, thing: Callable[..., Any]) -> str:
@@ -80,7 +82,9 @@ class Registry:
 ALGORITHMS = Registry("algorithm", "stgt.algorithms")
 TOPOLOGIES = Registry("topology", "stgt.topologies")
 PROBLEMS = Registry("problem", "stgt.problems")
-_BY_RESULT = {"Topology": TOPOLOGIES, "Problem": PROBLEMS}
+MODELS = Registry("model", "stgt.models")
+DATASETS = Registry("data set", "stgt.datasets")
+_BY_RESULT = {"Topology": TOPOLOGIES, "Problem": PROBLEMS, "Module": MODELS, "LabelledData": DATASETS}
 
 
 @overload
@@ -92,9 +96,10 @@ def register(*, name: str) -> Callable[[Thing], Thing]: ...
 
 
 def register(thing: Any = None, /, *, name: str | None = None) -> Any:
-    """Registers an algorithm, a topology or a problem by name.
+    """Makes an algorithm, a topology, a problem, a model or a data set known by its name.
 
-    A class is an algorithm. A function is what its return annotation names: `-> stgt.Topology` or `-> stgt.Problem`.
+    A class is an algorithm. A function is what its result says: `-> stgt.Topology`, `-> stgt.Problem`,
+    `-> torch.nn.Module` or `-> stgt.torch.train.LabelledData`.
 
     Args:
         thing: the class or function; left out where a name is given: `@stgt.register(name="led")`.
@@ -123,7 +128,8 @@ def _register(thing: Any, name: str | None) -> Any:
         if not callable(thing) or found is None:
             raise ValueError(
                 f"register was given {getattr(thing, '__name__', thing)!r}: give a class derived from stgt.Algorithm, "
-                "or a function that says what it makes, by -> stgt.Topology or -> stgt.Problem."
+                "or a function that says what it makes, by -> stgt.Topology, -> stgt.Problem, -> torch.nn.Module or "
+                "-> stgt.torch.train.LabelledData."
             )
         registry, thing = found, spelt(thing)
     registry.add(name or thing.__name__, thing)

@@ -72,7 +72,7 @@ def start(
 
 Imports = Annotated[
     list[Path] | None,
-    typer.Option("--import", help="Python script that registers methods, topologies or problems; repeat for more."),
+    typer.Option("--import", help="Python script that registers what you define, such as methods; repeat for more."),
 ]
 
 
@@ -101,12 +101,19 @@ def complete_topologies(incomplete: str) -> list[str]:
 
 def reproductions() -> Any:
     """The package of the paper's experiments, which is beside `src` in a clone; a ValueError where there is none."""
-    clone = Path(__file__).parents[3]
-    for folder in (clone, Path.cwd()):
-        if (folder / "reproductions" / "catalogue.py").exists():
-            sys.path.insert(0, str(folder))
-            return import_module("reproductions")
-    raise ValueError("the experiments are not part of the installed package: run this in a clone of the repository.")
+    clone = find_clone()
+    if clone is None:
+        raise ValueError(
+            "the experiments are not part of the installed package: run this in a clone of the repository."
+        )
+    sys.path.insert(0, str(clone))
+    return import_module("reproductions")
+
+
+def find_clone() -> Path | None:
+    """The folder of the repository, where this is not an installed package or the command is run in a clone."""
+    places = (Path(__file__).parents[3], Path.cwd())
+    return next((folder for folder in places if (folder / "reproductions" / "register.py").exists()), None)
 
 
 def complete_reproductions(incomplete: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`train`: image classifiers in several processes."""
+"""`train`: classifiers in several processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from stgt._internal.progress import bar
-from stgt.cli.common import Imports, Sets, app, console, import_scripts, print_line
+from stgt.cli.common import Imports, Sets, app, console, find_clone, import_scripts, print_line
 
 
 @app.command()
@@ -25,28 +25,33 @@ def train(
     sets: Sets = None,
     scripts: Imports = None,
 ) -> None:
-    """Train image classifiers in several processes of this machine; for more see `torchrun -m stgt.torch.train`.
+    """Train classifiers in several processes of this machine; for more see `torchrun -m stgt.torch.train`.
+
+    The model and the data set of a spec are functions that a script registers.
 
     Examples:
+        stgt train spec.toml --out runs/own --nodes 4 --import my_model.py
         stgt train examples/mnist.toml --out runs/mnist --data-dir DATA --download
-        stgt train spec.toml --out runs/own --nodes 4 --import my_methods.py
-    The same line again goes on where it was stopped.
+    The same line again goes on where it was stopped. A clone has the models and data sets of examples/.
     """
     from stgt._internal.files import read_table
-    from stgt.study.spec.training import load_training
-    from stgt.torch.train.failure_report import StoppedTrainingError
-    from stgt.torch.train.launch import launch
-    from stgt.torch.train.record import left_out
-    from stgt.torch.train.stability import cautions
 
+    try:
+        from stgt.torch.train import StoppedTrainingError, launch, load_training
+        from stgt.torch.train.preflight import cautions
+        from stgt.torch.train.run_folder import left_out
+    except ImportError as error:  # of torch or safetensors
+        raise ValueError("training needs PyTorch: pip install 'stgt[torch]'.") from error
+    clone = find_clone()
+    scripts = [*([clone / "reproductions" / "register.py"] if clone else ()), *(scripts or ())]
     import_scripts(scripts)
     runs = load_training(spec, sets or ())
     for sentence in (*cautions(runs), *left_out()):
         print(f"warning: {sentence}", file=sys.stderr, flush=True)
-    options = {"data_dir": data_dir, "download": download, "max_restarts": max_restarts, "scripts": scripts or ()}
+    options = {"data_dir": data_dir, "download": download, "max_restarts": max_restarts, "scripts": scripts}
     try:
         with bar("rounds", console) as tick:
-            launch(runs, nodes, out, progress=tick, say=print_line, **options)
+            launch(runs, nodes, out, progress=tick, print_line=print_line, **options)
     except StoppedTrainingError as error:
         print(f"stgt: {error}", file=sys.stderr)
         raise typer.Exit(error.code) from None

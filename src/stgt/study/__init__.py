@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stgt._internal.progress import Progress, split_progress
+    from stgt._internal.statistics import error_interval, mean_interval
     from stgt.study.comparison import Comparison, compare
     from stgt.study.execution import LostWorkersError, RemoteWorkers, execute
     from stgt.study.plans import KINDS, Batch, Plan, plan
@@ -35,11 +37,20 @@ _MODULES = {
     "spec_text": "spec.load",
     "write_results": "result",
 }
+# What lower parts use as well.
+_BELOW = {
+    "Progress": "stgt._internal.progress",
+    "error_interval": "stgt._internal.statistics",
+    "mean_interval": "stgt._internal.statistics",
+    "split_progress": "stgt._internal.progress",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(f"stgt.study.{_MODULES[name]}"), name)
+    if name in _BELOW:
+        return getattr(import_module(_BELOW[name]), name)
     raise AttributeError(f"module 'stgt.study' has no attribute {name!r}")
 
 
@@ -50,18 +61,22 @@ __all__ = [
     "KINDS",
     "LostWorkersError",
     "Plan",
+    "Progress",
     "RemoteWorkers",
     "RunSpec",
     "Spec",
     "build_all",
     "build_run",
     "compare",
+    "error_interval",
     "execute",
     "list_folders",
     "load_comparison",
     "load_spec",
     "load_study",
+    "mean_interval",
     "plan",
     "spec_text",
+    "split_progress",
     "write_results",
 ]

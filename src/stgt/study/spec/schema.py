@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from stgt._internal.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES, Registry, summary
+from stgt._internal.registry import ALGORITHMS, DATASETS, MODELS, PROBLEMS, TOPOLOGIES, Registry, summary
 from stgt.algorithms import Algorithm
 from stgt.oracles import NAMED_ORACLES
 from stgt.problems import load_table
@@ -45,6 +45,9 @@ def spec_schema(kind: str = "run") -> Schema:
         "items": {"type": "object", "properties": of_run, "additionalProperties": False},
     }
     needed = REQUIRED[kind]
+    tables = {name: _plain(found) for name, found in whole.get("$defs", {}).items() if name in ("Data", "Network")}
+    if "Data" in tables:
+        tables["Data"]["properties"]["name"] = _any_of(DATASETS)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"stgt {kind}",
@@ -57,9 +60,8 @@ def spec_schema(kind: str = "run") -> Schema:
             "properties": {name: {"required": ["name"]} for name in needed},
         },
         "$defs": {
-            **{
-                name: _plain(found) for name, found in whole.get("$defs", {}).items() if name in ("Data", "NetworkSpec")
-            },
+            **tables,
+            "model": _models(),
             "algorithm": _table({name: ALGORITHMS.find(name, "algorithm") for name in ALGORITHMS.names()}),
             "topology": _table(_known(TOPOLOGIES)),
             "problem": _problems(),
@@ -75,10 +77,10 @@ def _known(registry: Registry) -> dict[str, Callable[..., Any]]:
 
 
 def _field(name: str, field: Schema) -> Schema:
-    """A field of a run; those that hold a name and arguments list the names there are."""
-    if name in ("algorithm", "topology", "problem", "oracle"):
+    """A field of a run; those that hold a name and arguments know which there are."""
+    if name in ("algorithm", "topology", "problem", "oracle", "model"):
         return {"$ref": f"#/$defs/{name}", **({"description": field["description"]} if "description" in field else {})}
-    if name in ("model", "optimizer"):
+    if name == "optimizer":
         return {"$ref": "#/$defs/named"}
     return _plain(field)
 
@@ -123,6 +125,21 @@ def _problems() -> Schema:
         if {"features", "labels"} <= set(properties) and "data" not in properties:
             branch["then"]["properties"] = {**of_data, **properties}
     return found
+
+
+def _models() -> Schema:
+    """Models: those that are registered, with the arguments that do not come from the data, and any others."""
+    found: Schema = _table(_known(MODELS)) | {"properties": {"name": _any_of(MODELS)}}
+    for branch in found["allOf"]:
+        for argument in ("shape", "classes"):
+            branch["then"]["properties"].pop(argument, None)
+    return found if found["allOf"] else {key: value for key, value in found.items() if key != "allOf"}
+
+
+def _any_of(registry: Registry) -> Schema:
+    """A name that an editor completes; a script that the schema does not know of may register others."""
+    names = registry.names()
+    return {"anyOf": [{"enum": names}, {"type": "string"}]} if names else {"type": "string"}
 
 
 def _arguments(thing: Callable[..., Any]) -> Schema:

@@ -12,22 +12,29 @@ import torch
 import torch.distributed as dist
 import typer
 from rich.markup import escape
+from torch.distributed.elastic.multiprocessing.errors import record
 from typer.main import get_command
 
-from reproductions.images import Images, load_images
 from stgt._internal.files import write_text
 from stgt._internal.flags import in_flags
 from stgt._internal.registry import import_script
-from stgt.study.spec.training import TrainingSpec, load_training
+from stgt.study.spec.training import LabelledData, TrainingSpec, load_training
 from stgt.torch import LostNodeError, NonFiniteError, init
 from stgt.torch.process_group import all_reduce, leave, report_failure
-from stgt.torch.train.failure_report import LOST, MENDABLE, NONFINITE, SAYS, SAYS_OF_ANOTHER
+from stgt.torch.train.data import load_data
+from stgt.torch.train.launcher import BAD_INPUT, LOST, NONFINITE
 from stgt.torch.train.node_training import NodeTraining
-from stgt.torch.train.pictures import draw_runs
-from stgt.torch.train.preflight import check_ready
-from stgt.torch.train.record import left_out
-from stgt.torch.train.run_folder import MODEL, NOT_FINITE, PROGRESS, Claim, claim_folder, not_finite
-from stgt.torch.train.stability import cautions
+from stgt.torch.train.preflight import cautions, check_ready
+from stgt.torch.train.run_folder import (
+    MODEL,
+    NOT_FINITE,
+    PROGRESS,
+    RunFolder,
+    create_run_folder,
+    draw_runs,
+    left_out,
+    not_finite,
+)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -41,36 +48,32 @@ def train(
     timeout: Annotated[float, typer.Option(help="Seconds without progress after which a node counts as lost.")] = 300.0,
     scripts: Annotated[
         list[Path] | None,
-        typer.Option("--import", help="Python script that registers methods or topologies; repeat for more."),
+        typer.Option("--import", help="Python script that registers models, data sets or methods; repeat for more."),
     ] = None,
 ) -> None:
-    """Train image classifiers over the processes that torchrun started."""
+    """Train classifiers over the processes that torchrun started."""
     for script in scripts or ():
         import_script(script)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # several processes share this machine's cores
     runs = load_training(spec)
-    first = os.environ.get("LOCAL_RANK", "0") == "0"  # the one process of this host that fetches, checks and claims
-    images = load_sets(runs, data_dir, download) if first or not download else {}
-    claim = Claim(out, new=False)
+    # The one process of this host that fetches, checks and creates the folder.
+    first = os.environ.get("LOCAL_RANK", "0") == "0"
+    data = load_data(runs, data_dir, download) if first or not download else {}
+    folder = RunFolder(out, new=False)
     if first:
-        check_ready(runs, int(os.environ.get("WORLD_SIZE", "1")), images)
-        claim = claim_folder(out, runs)
+        check_ready(runs, int(os.environ.get("WORLD_SIZE", "1")), data)
+        folder = create_run_folder(out, runs)
     world = World(runs, out)
     try:
         world.join(timeout)
         if download:
             dist.barrier()  # one process of each host has fetched what the others now read
-            images = images or load_sets(runs, data_dir)
-        world.train(images)
+            data = data or load_data(runs, data_dir)
+        world.train(data)
     finally:
         if not world.began:
-            claim.give_back()
-
-
-def load_sets(runs: TrainingSpec, data_dir: Path | None, download: bool = False) -> dict[str, Images]:
-    """The data sets of all runs, by name."""
-    return {name: load_images(name, data_dir, download) for name in {run.data.name for run in runs.runs}}
+            folder.remove_unused()
 
 
 class World:
@@ -82,20 +85,20 @@ class World:
         self._before = 0  # rounds of the runs before
 
     def join(self, timeout: float) -> None:
-        """Waits for the other processes; rank 0 says what there is to be careful about."""
+        """Waits for the other processes; rank 0 prints the warnings."""
         self.rank = init(timeout=timeout)
         for sentence in (*cautions(self.runs), *left_out()) if self.rank == 0 else ():
             print(f"warning: {sentence}", file=sys.stderr, flush=True)
         nccl = dist.get_backend() == "nccl"
         self.device = torch.device("cuda", torch.cuda.current_device()) if nccl else torch.device("cpu")
 
-    def train(self, images: dict[str, Images]) -> None:
+    def train(self, data: dict[str, LabelledData]) -> None:
         """Makes all runs that are not over; a NonFiniteError in the end if one of them left the finite numbers."""
         for run in self.runs.runs:
             folder = self.out / run.folder
             if not self._anywhere((folder / MODEL).exists() or (folder / NOT_FINITE).exists()):
                 try:
-                    NodeTraining(run, images[run.data.name], self.device).train(folder, self._tick, self._say)
+                    NodeTraining(run, data[run.data.name], self.device).train(folder, self._tick, self._print)
                 except NonFiniteError as error:
                     write_text(folder / NOT_FINITE, f"{error}\n")
                     raise
@@ -115,7 +118,7 @@ class World:
             total = sum(run.rounds for run in self.runs.runs)
             write_text(self.out / PROGRESS, json.dumps({"done": self._before + r, "total": total}))
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         print(line, flush=True)
 
     def _anywhere(self, here: bool) -> bool:
@@ -124,27 +127,27 @@ class World:
 
 
 def main() -> None:
-    """What ends a training early is one sentence and an exit code: see `stgt.torch.train.failure_report`."""
+    """What ends a training early is one sentence and an exit code; `record` writes it where the launcher looks."""
     rank = os.environ.get("RANK", "0")
     try:
-        app()
+        record(app)()
     except ValueError as error:
         report_failure(error)
-        # All processes of a host find the same fault before they have joined: one of them says it.
+        # All processes of a host find the same fault before they have joined: one of them prints it.
         if dist.is_initialized() or os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"{SAYS}{in_flags(str(error), get_command(app))}", file=sys.stderr, flush=True)
-        sys.exit(MENDABLE)
+            print(f"stgt: {in_flags(str(error), get_command(app))}", file=sys.stderr, flush=True)
+        sys.exit(BAD_INPUT)
     except NonFiniteError as error:
         report_failure(error)
-        print(f"{SAYS}{error}", file=sys.stderr, flush=True)
+        print(f"stgt: {error}", file=sys.stderr, flush=True)
         sys.exit(NONFINITE)
     except LostNodeError as error:
-        print(f"{SAYS_OF_ANOTHER}{error}", file=sys.stderr, flush=True)
+        print(f"stgt (a node was lost): {error}", file=sys.stderr, flush=True)
         leave()
         os._exit(LOST)  # the backend's connections are broken: leaving in good order could wait for them
     except Exception as error:
         report_failure(error)
-        print(f"{SAYS}rank {rank} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        print(f"stgt: rank {rank} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable
@@ -14,42 +15,38 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 
-from reproductions.images import Images
-from reproductions.training.models import make_model
 from stgt._internal.files import write_atomically
-from stgt.study.spec import build_algorithm, build_topology, call
-from stgt.study.spec.training import Training
+from stgt._internal.registry import MODELS
+from stgt.study.spec import EntryError, Named, call
+from stgt.study.spec.training import LabelledData, Training
 from stgt.torch import DistributedOptimizer, NonFiniteError
 from stgt.torch.process_group import all_reduce
-from stgt.torch.train.batches import Batches, normalised
-from stgt.torch.train.record import Record
-from stgt.torch.train.run_folder import MODEL
+from stgt.torch.train.data import Batches
+from stgt.torch.train.run_folder import MODEL, Record
 
-TRAINING_SAMPLE = 512  # images of each node on which the training loss is measured
+TRAINING_SAMPLE = 512  # samples of each node on which the training loss is measured
 EVALUATION_BATCH = 250
 
 
 class NodeTraining:
     """One node's part of a run: its model, data and optimiser."""
 
-    def __init__(self, spec: Training, images: Images, device: torch.device):
+    def __init__(self, spec: Training, data: LabelledData, device: torch.device):
         self.spec, self.device = spec, device
         self.rank, self.nodes = dist.get_rank(), dist.get_world_size()
-        mine = spec.data.parts(images.y_train, self.nodes)[self.rank]
-        self.batches = Batches(images, mine, spec.batch, spec.seed, self.rank, spec.data.augment)
+        mine = spec.data.parts(data.y_train, self.nodes)[self.rank]
+        self.batches = Batches(data, mine, spec.batch, spec.seed, self.rank, spec.data.augment)
         sample = np.random.default_rng(spec.data.seed).permutation(mine)[:TRAINING_SAMPLE]
-        self.sample = self._ready(images.x_train[sample]), torch.from_numpy(images.y_train[sample])
-        self.test = (
-            self._ready(images.x_test[self.rank :: self.nodes]),
-            torch.from_numpy(images.y_test[self.rank :: self.nodes]),
-        )
+        share = slice(self.rank, None, self.nodes)  # of the test set
+        self.sample = _laid_out(*as_tensors(data, data.x_train[sample], data.y_train[sample]))
+        self.test = _laid_out(*as_tensors(data, data.x_test[share], data.y_test[share]))
         torch.manual_seed(spec.seed)
-        model = make_model(spec.model.name, images.x_train.shape, images.classes, **spec.model.arguments)
+        model = build_model(spec.model, data)
         self.model: torch.nn.Module = model.to(device, memory_format=torch.channels_last)  # pyright: ignore
         self.opt = DistributedOptimizer(
-            make_optimizer(spec, self.model),
-            build_algorithm(spec.algorithm),
-            build_topology(spec.topology.model_dump(), self.nodes),
+            build_optimizer(spec, self.model),
+            spec.build_algorithm(),
+            spec.build_topology(self.nodes),
             model=self.model,
             buffers=spec.buffers,
             seed=spec.seed,
@@ -60,10 +57,12 @@ class NodeTraining:
         self.rows: list[dict[str, Any]] = []
         self._record: Record | None = None
 
-    def train(self, folder: Path, tick: Callable[[int], None], say: Callable[[str], None]) -> list[dict[str, Any]]:
+    def train(
+        self, folder: Path, tick: Callable[[int], None], print_line: Callable[[str], None]
+    ) -> list[dict[str, Any]]:
         """Trains to the last round, from the last checkpoint if there is one; returns the curve, a row a measurement.
 
-        Rank 0 writes the curve into the folder and says a line at each measurement; at the end it draws the curve and
+        Rank 0 writes the curve into the folder and prints a line at each measurement; at the end it draws the curve and
         writes the averaged model. Raises a NonFiniteError if the training loss is not finite.
 
         Args:
@@ -78,7 +77,7 @@ class NodeTraining:
         if self.rank == 0:
             self._record = Record(spec, self.nodes, folder, self.rows)
         if found is None:
-            self._measure(say)
+            self._measure(print_line)
             if opt.algorithm.starts_warm:
                 self._backward()
                 opt.warm_start()
@@ -93,18 +92,18 @@ class NodeTraining:
             tick(opt.round)
             last = opt.round == spec.rounds
             if last or opt.round % spec.evaluate_every == 0:
-                self._measure(say, time.monotonic() - began)
+                self._measure(print_line, time.monotonic() - began)
             if spec.checkpoint_every and (last or opt.round % spec.checkpoint_every == 0):
                 opt.save(checkpoints, extra={"rows": self.rows})
         self._finish(folder)
         return self.rows
 
     def _backward(self) -> None:
-        x, y = self.batches.at(self.opt.steps_taken)
+        x, y = _laid_out(*self.batches.at(self.opt.steps_taken))
         self.opt.zero_grad()
-        cross_entropy(self.model(self._placed(x)), y.to(self.device)).backward()
+        cross_entropy(self.model(x.to(self.device)), y.to(self.device)).backward()
 
-    def _measure(self, say: Callable[[str], None], seconds: float = 0.0) -> None:
+    def _measure(self, print_line: Callable[[str], None], seconds: float = 0.0) -> None:
         """A row of the curve: the averaged model on all nodes' samples of training data and on the test set."""
         opt = self.opt
         self.model.eval()
@@ -130,7 +129,7 @@ class NodeTraining:
             }
         )
         if self._record is not None:
-            self._record.add(self.rows, say)
+            self._record.add(self.rows, print_line)
 
     def _finish(self, folder: Path) -> None:
         """Each node's own accuracy on the share of the test set it has, the curve, and last the averaged model."""
@@ -149,25 +148,44 @@ class NodeTraining:
         """The sums over all nodes."""
         return all_reduce(torch.tensor(numbers, dtype=torch.float64, device=self.device)).tolist()
 
-    def _ready(self, images: np.ndarray) -> torch.Tensor:
-        return normalised(images, self.spec.data.name).contiguous(memory_format=torch.channels_last)
 
-    def _placed(self, x: torch.Tensor) -> torch.Tensor:
-        return x.to(self.device, memory_format=torch.channels_last)
+def as_tensors(data: LabelledData, x: np.ndarray, y: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    """Samples of a data set as a model gets them, and their labels."""
+    return torch.from_numpy(data.inputs(x)), torch.from_numpy(y.astype(np.int64))
+
+
+def _laid_out(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images with their channels last in memory, where convolutions are fastest."""
+    return (x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x), y
 
 
 @torch.inference_mode()
 def evaluate(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[float, int]:
     """The summed loss and the number of right answers."""
     loss, correct, device = 0.0, 0, next(model.parameters()).device
-    for images, labels in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
-        scores, labels = model(images.to(device)), labels.to(device)
+    for samples, labels in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
+        scores, labels = model(samples.to(device)), labels.to(device)
         loss += cross_entropy(scores, labels, reduction="sum").item()
         correct += int((scores.argmax(dim=1) == labels).sum())
     return loss, correct
 
 
-def make_optimizer(spec: Training, model: torch.nn.Module) -> torch.optim.Optimizer:
+def build_model(named: Named, data: LabelledData) -> torch.nn.Module:
+    """The registered model of that name for these data, with the arguments that go with the name."""
+    function = MODELS.find(named.name, "model.name")
+    known = {"shape": data.shape, "classes": data.classes}
+    for argument in known:
+        if argument in named.arguments:
+            raise EntryError(["model", argument], " is that of the data set: leave it out.")
+    taken = inspect.signature(function).parameters
+    given = {argument: value for argument, value in known.items() if argument in taken}
+    model = call(function, named.arguments | given, "model", named.name)
+    if not isinstance(model, torch.nn.Module):
+        raise EntryError(["model", "name"], f"={named.name!r} returned a {type(model).__name__}: return a module.")
+    return model
+
+
+def build_optimizer(spec: Training, model: torch.nn.Module) -> torch.optim.Optimizer:
     """The optimiser that the spec names, over the model's parameters."""
     name = spec.optimizer.name
     kind = getattr(torch.optim, name, None)

@@ -1,40 +1,82 @@
-"""Whether the runs of a spec can be trained, as far as one process can know it before they start."""
+"""Before a training starts: whether its runs can be trained, and what was seen to fail in runs like them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from reproductions.images import Images
-from reproductions.training.models import make_model
-from stgt.study.spec import build_algorithm, build_topology
-from stgt.study.spec.training import Training, TrainingSpec
+from stgt.algorithms import OuterStep
+from stgt.study.spec.training import LabelledData, Training, TrainingSpec
 from stgt.torch import validate
-from stgt.torch.train.node_training import make_optimizer
+from stgt.torch.train.data import check_augment
+from stgt.torch.train.node_training import build_model, build_optimizer
 
 
-def check_ready(runs: TrainingSpec, nodes: int, images: Mapping[str, Images]) -> None:
-    """A ValueError says what is wrong with a run: its graph, method, model, optimiser, data, or how they fit together.
+def check_ready(runs: TrainingSpec, nodes: int, data: Mapping[str, LabelledData]) -> None:
+    """Raises a ValueError if a run cannot be trained: its graph, method, model, optimiser or data, or all together.
 
     Args:
         runs: the spec.
         nodes: how many processes are to train it.
-        images: its data sets, by name.
+        data: its data sets, by name.
     """
     for run in runs.runs:
         try:
-            _check(run, nodes, images[run.data.name])
+            _check(run, nodes, data[run.data.name])
         except (ValueError, RuntimeError) as error:  # torch's own refusals are RuntimeErrors
             words = str(error).splitlines()[0] if isinstance(error, RuntimeError) else str(error)
             whose = f"run {run.name!r}: " if len(runs.runs) > 1 else ""
             raise ValueError(f"{whose}{words}") from None
 
 
-def _check(run: Training, nodes: int, images: Images) -> None:
-    topology = validate.topology_of(build_topology(run.topology.model_dump(), nodes), nodes)
-    algorithm = validate.usable(build_algorithm(run.algorithm), topology)
-    run.data.parts(images.y_train, nodes)
-    model = make_model(run.model.name, images.x_train.shape, images.classes, **run.model.arguments)
-    optimizer = make_optimizer(run, model)
+def _check(run: Training, nodes: int, data: LabelledData) -> None:
+    topology = validate.topology_of(run.build_topology(nodes), nodes)
+    algorithm = validate.usable(run.build_algorithm(), topology)
+    run.data.parts(data.y_train, nodes)
+    check_augment(data, run.data.augment)
+    if len(data.y_test) < nodes:
+        raise ValueError(
+            f"data.name={run.data.name!r} has {len(data.y_test)} samples to test {nodes} nodes: give more."
+        )
+    optimizer = build_optimizer(run, build_model(run.model, data))
     validate.check_optimizer(optimizer)
     validate.check_divided(algorithm, optimizer)
     validate.check_sending(algorithm, topology, optimizer, run.message_dtype, run.early)
+
+
+class Seen(NamedTuple):
+    """From which lr · tau on ST-GT with SGD failed on MNIST: eight nodes, exponential graph, batch 32, tau 5 or 10."""
+
+    reach: float
+    words: str
+
+
+# By model and partition; docs/training.md has the table. With tau = 1 it was not seen to fail up to lr = 0.4, nor on
+# resnet18, whose BatchNorm took lr · tau = 10 on CIFAR-10.
+SEEN = {
+    ("lenet", "two classes a node"): Seen(0.1, "1 of 14 runs at 0.1, 4 of 7 at 0.15, all at 0.4"),
+    ("lenet", "iid data"): Seen(0.3, "1 of 2 runs at 0.3, both at 0.5 and more"),
+    ("mlp", "two classes a node"): Seen(1.6, "all of 3 runs at 1.6"),
+}
+
+
+def cautions(runs: TrainingSpec) -> list[str]:
+    """A sentence for each run whose tracker is not relaxed and whose rounds are as long as those of one that failed."""
+    return [sentence for run in runs.runs if (sentence := _caution(run))]
+
+
+def _caution(run: Training) -> str:
+    algorithm, lr = run.build_algorithm(), run.optimizer.arguments.get("lr")
+    data = "iid data" if run.data.partition == "iid" else "two classes a node"
+    seen = SEEN.get((run.model.name, data)) if run.data.name == "mnist" else None
+    if seen is None or run.optimizer.name != "SGD" or not isinstance(lr, int | float):
+        return ""
+    inside = algorithm.inner if isinstance(algorithm, OuterStep) else algorithm
+    relaxed = getattr(inside, "beta", 1.0) < 1.0
+    if not algorithm.tracks or relaxed or algorithm.tau == 1 or lr * algorithm.tau < seen.reach * (1 - 1e-9):
+        return ""
+    return (
+        f"{run.name}: lr · tau = {lr * algorithm.tau:g}; on MNIST with {data} ST-GT diverged or stopped learning with "
+        f"{run.model.name} from lr · tau = {seen.reach:g} on ({seen.words}): relax it by algorithm.beta = 0.25, or "
+        "give a smaller optimizer.lr or algorithm.tau."
+    )
