@@ -16,13 +16,9 @@ import numpy as np
 
 from reproductions.cell import Cell
 from reproductions.outcome import Claim, Outcome, finite
-from stgt._internal.progress import Progress, split_progress
-from stgt._internal.statistics import error_interval, mean_interval
-from stgt.simulator import Trace, simulate
-from stgt.simulator.drive import side_by_side
-from stgt.simulator.trace import MEANING
+from stgt.simulator import METRICS, Trace, simulate
+from stgt.study import Progress, RunSpec, Spec, error_interval, make, mean_interval, parallel_map, split_progress
 from stgt.study.report import Figure, Line, Panel, long_band
-from stgt.study.spec.runs import RunSpec, Spec, make
 
 NODES, TAU, ROUNDS, ROWS = 10, 5, 700, 1200
 DATA = ("a9a", "w8a", "mushrooms")
@@ -150,7 +146,7 @@ def _simulate(runs: Sequence[RunSpec], data_dir: Path | None, progress: Progress
         tick(1, 1)
         return trace
 
-    return side_by_side(one, runs, split_progress(progress, [1] * len(runs)), at_once=AT_ONCE)
+    return parallel_map(one, runs, split_progress(progress, [1] * len(runs)), at_once=AT_ONCE)
 
 
 def _claims(data: str, exact: Cells, nonconvex: Cells, minibatch: Cells) -> list[Claim]:
@@ -230,7 +226,7 @@ def _summaries(cells: Cells, partitions: Iterable[str], methods: Iterable[str] =
 
 def _figures(data: Sequence[str], cells: dict[tuple[str, str], Cells]) -> list[Figure]:
     same = f"{NODES} nodes, τ = {TAU}, one γ for all"
-    loss, gradient = MEANING["loss"] + ", or 1e-16 if below", MEANING["gradient_norm"]
+    loss, gradient = METRICS["loss"] + ", or 1e-16 if below", METRICS["gradient_norm"]
     labels = dict.fromkeys(data, "") | {data[0]: gradient}  # on the left only
     exact = [_levels(name, cells["exact", name], "loss", loss if name == data[0] else "") for name in data]
     exact += [_levels(name, cells["exact", name], "gradient_norm", label) for name, label in labels.items()]

@@ -10,17 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from reproductions.options import check_choice
 from reproductions.outcome import Claim, finite
-from reproductions.simulated import AT_ONCE, as_plain
-from stgt._internal.checks import check_choice
-from stgt._internal.progress import Progress, split_progress
-from stgt._internal.statistics import error_interval, mean_interval
-from stgt.simulator import Trace
-from stgt.simulator.drive import side_by_side
-from stgt.simulator.run import sweep
-from stgt.simulator.trace import MEANING
+from reproductions.simulated import AT_ONCE, as_matrices
+from stgt.simulator import METRICS, Trace, sweep
+from stgt.study import Progress, RunSpec, error_interval, make, mean_interval, parallel_map, split_progress
 from stgt.study.report import Figure, Line, Panel, long_band
-from stgt.study.spec.runs import RunSpec, make
 
 NODES, TAU, BATCH, ROWS, ROUNDS, SEEDS = 16, 10, 16, 1600, 400, 5
 PENALTIES: dict[str, dict[str, float]] = {"l2": {"l2": 0.02}, "nonconvex": {"nonconvex": 0.1}}
@@ -89,12 +84,12 @@ def a9a_grids(
 
     def study(runs: list[RunSpec], tick: Progress) -> list[Trace]:
         made = make(runs[0], data_dir)
-        where, grid = as_plain(made.topology), {"gamma": list(gammas)}
+        where, grid = as_matrices(made.topology), {"gamma": list(gammas)}
         found = sweep(made.algorithm, made.problem, where, rounds, seeds, grid=grid, metrics=["gradient_norm"])
         tick(1, 1)
         return [replace(trace, topology=made.topology) for trace in found]
 
-    studied = side_by_side(study, plan, split_progress(progress, [1.0] * len(plan)), at_once=AT_ONCE)
+    studied = parallel_map(study, plan, split_progress(progress, [1.0] * len(plan)), at_once=AT_ONCE)
     found: dict[str, Grids] = {}
     traces = dict(zip(cases, studied, strict=True))
     for (penalty, graph, method), of in traces.items():
@@ -265,7 +260,7 @@ def _compared(grids: Grids, high: str, low: str, what: str, above: bool) -> tupl
 def a9a_figures(found: dict[str, Grids]) -> list[Figure]:
     """Over rounds at γ = 0.5, over bytes at the best stepsizes, and the ends over the stepsizes."""
     words = f"a9a, one label a node, {NODES} nodes, τ = {TAU}, minibatches of {BATCH}"
-    gradient = MEANING["gradient_norm"]
+    gradient = METRICS["gradient_norm"]
     rounds, sent, ends = [], [], []
     for penalty, grids in found.items():
         for graph, by in grids.items():

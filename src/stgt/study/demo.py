@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reproductions.outcome import lost_at
+import numpy as np
+
 from stgt import problems, topology
 from stgt._internal.progress import Progress, split_progress
 from stgt._internal.statistics import error_interval
@@ -58,7 +59,8 @@ def summary(traces: dict[str, Trace]) -> list[MethodSummary]:
     rows = []
     for method, trace in traces.items():
         error, low, high = map(float, error_interval(trace.tail("residual")))
-        lost = [at for at in lost_at(trace["residual"]).tolist() if at >= 0]
+        wrong = ~np.isfinite(trace["residual"])
+        lost = wrong.argmax(axis=1)[wrong.any(axis=1)].tolist()
         rows.append(
             MethodSummary(
                 method=method,

@@ -16,7 +16,7 @@ from stgt.simulator.choice import distinct, fresh_seeds, in_words, labels
 from stgt.simulator.run import combinations, sharing
 from stgt.simulator.setting import fitting
 from stgt.study.comparison import check_measured
-from stgt.study.spec.initial_point import start
+from stgt.study.spec.initial_point import initial_point
 from stgt.study.spec.runs import Made, RunSpec, Spec, make_all
 
 KINDS = ("run", "sweep", "compare")
@@ -166,7 +166,7 @@ def _batches(run: RunSpec, made: Made, name: str, which: int) -> Iterator[Batch]
         "metrics": None if run.metrics is None else list(run.metrics),
         "engine": run.engine,
         "dtype": run.dtype,
-        **start(run, made),
+        **initial_point(run, made),
     }
     parts = [part for group in groups for part in np.array_split(np.arange(len(group)), -(-len(group) // POINTS))]
     owners = [group for group in groups for _ in range(-(-len(group) // POINTS))]

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from reproductions.counting_problem import Counting
 from stgt.algorithms import Algorithm
 from stgt.oracles import Exact
 from stgt.problems import Problem, Quadratic, logistic
 from stgt.simulator import Trace, simulate
 from stgt.simulator.drive import interrupts_as_ever
 from stgt.simulator.setting import check_algorithm_object, check_constant_stepsize, check_fit
+from stgt.testing.counting import CountingModel
 from stgt.testing.elsewhere import difference, flower_difference, torch_difference
 from stgt.testing.report import Report, SkipError
 from stgt.theory import spectral_radius, steady_state
@@ -135,7 +135,7 @@ def _costs(algorithm: Algorithm) -> str:
     topology = next(_topologies(algorithm))
     problem, counted = _problem(algorithm), []
     for rounds in (0, ROUNDS):
-        model = Counting(problem.model)
+        model = CountingModel(problem.model)
         watched = replace(problem, model=model)
         options: Any = {"engine": "numpy", "metrics": [], "oracle": Exact() if algorithm.oracle is None else None}
         trace = simulate(algorithm, watched, topology, rounds, **options)

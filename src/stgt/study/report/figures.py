@@ -13,7 +13,7 @@ from stgt._internal.files import write_atomically, writing
 from stgt._internal.hyper import brief
 from stgt.simulator.choice import distinct, labels
 from stgt.simulator.description import Saved
-from stgt.simulator.trace import MEANING, Trace
+from stgt.simulator.trace import METRICS, Trace
 from stgt.study.report.panels import Figure, Line, Panel, band
 
 # Okabe and Ito's palette, told apart with any colour vision; dashes and marks tell the curves apart without colour.
@@ -91,7 +91,7 @@ def _named(traces: Any) -> dict[str, Trace]:
 def meaning(metric: str, traces: Iterable[Trace]) -> str:
     """Of a loss whose minimum nobody knows, it is the loss itself."""
     known = [one.problem.solved if isinstance(one.problem, Saved) else one.problem.solve is not None for one in traces]
-    return "f(x̄)" if metric == "loss" and not all(known) else MEANING.get(metric, metric)
+    return "f(x̄)" if metric == "loss" and not all(known) else METRICS.get(metric, metric)
 
 
 def _over(x: str, per_node: bool) -> str:
@@ -104,7 +104,7 @@ def _over(x: str, per_node: bool) -> str:
 def _is_logarithmic(metric: str, lines: tuple[Line, ...]) -> bool:
     """The library's errors are, and so is what is positive and spans two decades; an accuracy is not."""
     values = np.concatenate([line.y for line in lines]) if lines else np.ones(1)
-    if metric in MEANING:
+    if metric in METRICS:
         return metric != "loss" or bool((values > 0).all())
     return bool(len(values) and values.min() > 0 and values.max() > 100 * values.min())
 

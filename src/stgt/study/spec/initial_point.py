@@ -9,8 +9,8 @@ import numpy as np
 from stgt.study.spec.runs import Made, RunSpec
 
 
-def start(run: RunSpec, made: Made) -> dict[str, Any]:
-    """Where a run starts, as options of `simulate`."""
+def initial_point(run: RunSpec, made: Made) -> dict[str, Any]:
+    """Where a run starts: `x0` and `state0` of `simulate`, as `run.x0` says; for "zero" there is nothing to give."""
     if run.x0 == "zero":
         return {}
     if made.problem.optimum is None:

@@ -9,10 +9,22 @@ import numpy as np
 Array = Any
 
 
-class Counting:
+class CountingModel:
     """A problem's model, and how many gradients it was asked for: one for each sample, or for each node without them.
 
-    For the reference, which computes what is asked for and nothing else.
+    For `engine="numpy"`, which computes what is asked for and nothing else.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> import stgt
+        >>> problem = stgt.problems.ridge(n=4, p=2)
+        >>> model = stgt.testing.CountingModel(problem.model)
+        >>> run = stgt.simulate(
+        ...     stgt.STGT(gamma=0.1, tau=5), replace(problem, model=model), stgt.topology.ring(4), rounds=3,
+        ...     engine="numpy", metrics=[],
+        ... )
+        >>> model.count
+        60
     """
 
     def __init__(self, model: Any):

@@ -1,0 +1,17 @@
+"""Options of the experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+
+def check_choice(value: Any, name: str, allowed: Iterable[str]) -> str:
+    """One of a few words; a ValueError that lists them if it is another."""
+    words = list(allowed)
+    if value in words:
+        return value
+    close = get_close_matches(str(value), words, n=1)
+    end = f"; did you mean {close[0]!r}?" if close else "."
+    raise ValueError(f"{name}={value!r}: choose from {', '.join(map(repr, words))}{end}")
