@@ -23,7 +23,6 @@ from reproductions.relaxed import relaxed
 from reproductions.table1 import table1
 from reproductions.topology_study import topology
 from stgt.problems import find_libsvm
-from stgt.study import Progress
 
 # Those that train networks need PyTorch, so they are loaded when they are run: by module, function and first argument.
 EXPERIMENTS: dict[str, Callable[..., Outcome] | tuple[str, ...]] = {
@@ -46,31 +45,18 @@ EXPERIMENTS: dict[str, Callable[..., Outcome] | tuple[str, ...]] = {
 NEEDS = {"heterogeneity": HETEROGENEITY_DATA, "relaxed": (RELAXED_DATA,)}
 
 
-def reproduce(
-    name: str,
-    *,
-    readings: Iterable[str] | None = None,
-    data_dir: Path | str | None = None,
-    progress: Progress | None = None,
-    **options: Any,
-) -> Outcome:
-    """Runs one of the paper's experiments.
+def prepared(
+    name: str, readings: Iterable[str] | None = None, data_dir: Path | str | None = None, **options: Any
+) -> Callable[..., Outcome]:
+    """The experiment with its options, checked, still to be called with `progress`.
 
     Args:
         name: one of `EXPERIMENTS`.
         readings: names of `readings.READINGS`, for the experiments that the paper leaves open; all if left out.
         data_dir: a folder with LIBSVM's files for `heterogeneity` and `relaxed`, CIFAR-10's for `cifar10`, MNIST's
             for the other trainings.
-        progress: called with (done, total) from time to time.
-        options: others of the experiment's own, such as `scale` of `cifar10`.
+        options: others of the experiment's own, such as `scale` of `cifar10`; None stands for the default.
     """
-    return prepared(name, readings, data_dir, **options)(progress=progress)
-
-
-def prepared(
-    name: str, readings: Iterable[str] | None = None, data_dir: Path | str | None = None, **options: Any
-) -> Callable[..., Outcome]:
-    """The experiment with its options, checked, still to be called with `progress`; None stands for the default."""
     experiment = _loaded(check_choice(name, "name", EXPERIMENTS))
     taken = inspect.signature(experiment).parameters
     given = {option: value for option, value in options.items() if value is not None}
