@@ -233,14 +233,14 @@ def _simulated(found: Found) -> Judged:
     for graph, form, point in runs:
         if point.simulated is None:
             continue
-        told = {"radius": point.exact.radius, "growth": finite(point.growth)}
+        numbers = {"radius": point.exact.radius, "growth": finite(point.growth)}
         if point.exact.stable:
             found_at = error_interval(point.simulated.errors / point.exact.error, 0.999)
-            told |= dict(zip(("simulated/exact", "low", "high"), map(finite, found_at), strict=True))
+            numbers |= dict(zip(("simulated/exact", "low", "high"), map(finite, found_at), strict=True))
             right.append(found_at[1] <= 1 <= found_at[2])
         elif point.exact.radius**point.run.rounds > GROWN**2:
             right.append(point.growth > GROWN)
-        figures[f"{graph}, {form}, γτL = {point.reach:.3g}"] = told
+        figures[f"{graph}, {form}, γτL = {point.reach:.3g}"] = numbers
     words = "Simulated runs grow where the radius says so, and show the exact error where it is below 1."
     return words, bool(right) and all(right), figures
 

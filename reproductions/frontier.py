@@ -217,8 +217,8 @@ def _below(id: str, whose: str, found: Found, others: tuple[str, ...]) -> Claim:
         for other in others:
             ratio = ratio_at_equal_rate(by["ST-GT"], by[other])
             holds = holds and len(ratio) > 0 and ratio.min() < 1 - SAME and ratio.max() <= 1 + SAME
-            told = {"fastest": ratio[0], "least": ratio.min(), "most": ratio.max()} if len(ratio) else {}
-            figures.setdefault(graph, {})[other] = {name: float(value) for name, value in told.items()}
+            numbers = {"fastest": ratio[0], "least": ratio.min(), "most": ratio.max()} if len(ratio) else {}
+            figures.setdefault(graph, {})[other] = {name: float(value) for name, value in numbers.items()}
     words = (
         f"At equal rate ST-GT's error is below {whose} on every graph: by over 1 % somewhere, above by as much nowhere."
     )

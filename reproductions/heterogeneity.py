@@ -16,8 +16,9 @@ import numpy as np
 
 from reproductions.cell import Cell
 from reproductions.outcome import Claim, Outcome, finite
+from reproductions.simulated import AT_ONCE, beyond
 from stgt.simulator import METRICS, Trace, simulate
-from stgt.study import Progress, RunSpec, Spec, error_interval, make, mean_interval, parallel_map, split_progress
+from stgt.study import Progress, RunSpec, Spec, error_interval, make, parallel_map, split_progress
 from stgt.study.report import Figure, Line, Panel, long_band
 
 NODES, TAU, ROUNDS, ROWS = 10, 5, 700, 1200
@@ -42,7 +43,6 @@ DTYPE = "float64"
 FACTOR = 100.0
 ROUNDING = 1e-12  # of f(x̄) − f*: what counts as no error
 LEAST = 1e-16  # of f(x̄) − f* on a logarithmic axis
-AT_ONCE = 2
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def _grows(cells: Cells) -> tuple[bool, dict[str, Any]]:
         for before, after in pairwise(PARTITIONS)
         if (cells[after, method].losses < cells[before, method].losses).all()
     ]
-    rises = all(_beyond(cells[APART, method].losses, cells[ALIKE, method].losses) for method in PLAIN)
+    rises = all(beyond(cells[APART, method].losses, cells[ALIKE, method].losses) for method in PLAIN)
     return rises and not falls, {"steps down": falls, **_summaries(cells, PARTITIONS, PLAIN)}
 
 
@@ -200,23 +200,15 @@ def _level(cells: Cells) -> tuple[bool, dict[str, Any]]:
 
 def _above(cells: Cells) -> tuple[bool, dict[str, Any]]:
     floor = cells[APART, "ST-GT"].gradients
-    holds = all(_beyond(cells[APART, method].gradients, floor) for method in PLAIN)
+    holds = all(beyond(cells[APART, method].gradients, floor) for method in PLAIN)
     ratios = {f"{method} / ST-GT": finite(cells[APART, method].gradients.mean() / floor.mean()) for method in PLAIN}
     return holds, {**ratios, **_summaries(cells, [APART])}
 
 
 def _floor(cells: Cells) -> tuple[bool, dict[str, Any]]:
     ends = [(cells[APART, method].gradients, cells[ALIKE, method].gradients) for method in TRACKERS]
-    holds = all(np.isfinite(alike).all() and not _beyond(apart, alike) for apart, alike in ends)
+    holds = all(np.isfinite(alike).all() and not beyond(apart, alike) for apart, alike in ends)
     return holds, _summaries(cells, [ALIKE, APART], TRACKERS)
-
-
-def _beyond(high: np.ndarray, low: np.ndarray) -> bool:
-    """Is `high` above `low` beyond the 95 % interval of the mean difference? One value each: simply above."""
-    if not np.isfinite(low).all() or not np.isfinite(high).all():
-        return bool(np.isfinite(low).all())
-    mean, least, _ = mean_interval(high - low)
-    return bool((least if np.isfinite(least) else mean) > 0)
 
 
 def _summaries(cells: Cells, partitions: Iterable[str], methods: Iterable[str] = tuple(METHODS)) -> dict[str, Any]:

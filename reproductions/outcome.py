@@ -18,7 +18,7 @@ from stgt.study.report import Figure, draw
 
 TableRow = dict[str, Any]  # a row of a table, by the names of its columns
 RATES = ("gamma", "lr")
-NAMES = ("reading", "setting", "data", "partition", "method", "form", "graph", *RATES)  # columns that tell runs apart
+NAMES = ("reading", "setting", "data", "partition", "method", "form", "graph", *RATES)  # columns that distinguish runs
 
 
 @dataclass(frozen=True)

@@ -203,6 +203,17 @@ def lower(a: SimulatedRun, b: SimulatedRun) -> bool:
     return bool(mean_interval(above - below)[1] > 0)
 
 
+def beyond(high: np.ndarray, low: np.ndarray) -> bool:
+    """Is `high` above `low` beyond the 95 % interval of the mean difference, seed by seed? One value each: above.
+
+    Values that are not finite are above all others.
+    """
+    if not np.isfinite(low).all() or not np.isfinite(high).all():
+        return bool(np.isfinite(low).all())
+    mean, least, _ = mean_interval(high - low)
+    return bool((least if np.isfinite(least) else mean) > 0)
+
+
 def decided_by(*runs: SimulatedRun) -> str:
     """What a comparison of these runs rests on."""
     if all(one.exact is not None for one in runs):
