@@ -1,6 +1,6 @@
 """The paper's experiments and ours: figures, readings, claims. `stgt reproduce NAME` runs them."""
 
-from reproductions.catalogue import EXPERIMENTS, prepared, reproduce, works_in
+from reproductions.catalogue import EXPERIMENTS, prepared, works_in
 from reproductions.outcome import Claim, Outcome, divergences, write_outcome
 
-__all__ = ["EXPERIMENTS", "Claim", "Outcome", "divergences", "prepared", "reproduce", "works_in", "write_outcome"]
+__all__ = ["EXPERIMENTS", "Claim", "Outcome", "divergences", "prepared", "works_in", "write_outcome"]

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from reproductions.outcome import finite
-from stgt._internal.statistics import error_interval
 from stgt.simulator import Trace
-from stgt.study.spec.runs import RunSpec
+from stgt.study import RunSpec, error_interval
 
 EVERY = 10  # rounds between the rows of a curve
 

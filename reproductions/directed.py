@@ -8,15 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from reproductions.options import check_choice
 from reproductions.outcome import Claim, Outcome, finite, lost_at
-from reproductions.simulated import AT_ONCE, Prediction, SimulatedRun, predict, simulate_run
+from reproductions.simulated import AT_ONCE, Prediction, SimulatedRun, as_matrices, predict, simulate_run
 from stgt import theory
-from stgt._internal.checks import check_choice
-from stgt._internal.progress import Progress, split_progress
-from stgt._internal.statistics import error_interval
-from stgt.simulator.drive import side_by_side
+from stgt.study import Progress, RunSpec, Spec, build_run, error_interval, parallel_map, split_progress
 from stgt.study.report import Figure, Line, Panel
-from stgt.study.spec.runs import RunSpec, Spec, build_run
 from stgt.topology import Topology, one_peer_exponential, sequence
 
 TAU, MU = 50, 0.1
@@ -102,8 +99,8 @@ def directed(
         return points
 
     ticks = split_progress(progress, [len(reaches)] * len(runs))
-    studied = dict(zip(runs, side_by_side(study, runs.values(), ticks, at_once=AT_ONCE), strict=True))
-    limits = dict(zip(runs, side_by_side(_limit, studied.values(), at_once=AT_ONCE), strict=True))
+    studied = dict(zip(runs, parallel_map(study, runs.values(), ticks, at_once=AT_ONCE), strict=True))
+    limits = dict(zip(runs, parallel_map(_limit, studied.values(), at_once=AT_ONCE), strict=True))
     best = np.array([point.exact.error for point in studied["complete", "plain"]])
     found: Found = {graph: {form: studied[graph, form] for form in FORMS} for graph in names}
     held = _held_twice(runs["complete", "plain"])
@@ -143,9 +140,8 @@ def _limit(points: list[Point]) -> float | None:
     if above is None:
         return None
     made, gamma = build_run(above.run), above.run.algorithm.arguments["gamma"]
-    # As plain matrices, so that all graphs share a compiled program.
-    schedule = sequence([made.topology.matrix(r) for r in range(made.topology.period or 1)])
-    limit = theory.largest_stable_stepsize(made.algorithm, made.problem, schedule, below=gamma, precision=0.03)
+    where = as_matrices(made.topology)
+    limit = theory.largest_stable_stepsize(made.algorithm, made.problem, where, below=gamma, precision=0.03)
     return above.reach * limit / gamma
 
 
@@ -237,14 +233,14 @@ def _simulated(found: Found) -> Judged:
     for graph, form, point in runs:
         if point.simulated is None:
             continue
-        told = {"radius": point.exact.radius, "growth": finite(point.growth)}
+        numbers = {"radius": point.exact.radius, "growth": finite(point.growth)}
         if point.exact.stable:
             found_at = error_interval(point.simulated.errors / point.exact.error, 0.999)
-            told |= dict(zip(("simulated/exact", "low", "high"), map(finite, found_at), strict=True))
+            numbers |= dict(zip(("simulated/exact", "low", "high"), map(finite, found_at), strict=True))
             right.append(found_at[1] <= 1 <= found_at[2])
         elif point.exact.radius**point.run.rounds > GROWN**2:
             right.append(point.growth > GROWN)
-        figures[f"{graph}, {form}, γτL = {point.reach:.3g}"] = told
+        figures[f"{graph}, {form}, γτL = {point.reach:.3g}"] = numbers
     words = "Simulated runs grow where the radius says so, and show the exact error where it is below 1."
     return words, bool(right) and all(right), figures
 

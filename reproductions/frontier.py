@@ -9,17 +9,15 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from reproductions.options import check_choice
 from reproductions.outcome import Claim, Outcome, TableRow
-from reproductions.simulated import AT_ONCE, STABLE_BELOW
+from reproductions.simulated import AT_ONCE, as_matrices
 from reproductions.topology_study import GRAPHS
-from stgt import theory
-from stgt._internal.checks import NotCovered, check_choice
-from stgt._internal.progress import Progress, split_progress
-from stgt.simulator.drive import side_by_side
-from stgt.simulator.trace import MEANING
+from stgt import NotCovered, theory
+from stgt.simulator import METRICS
+from stgt.study import Progress, RunSpec, Spec, build_run, parallel_map, split_progress
 from stgt.study.report import Figure, Line, Panel
-from stgt.study.spec.runs import RunSpec, Spec, build_run
-from stgt.topology import Topology, sequence
+from stgt.theory import STABLE_BELOW
 
 NODES, TAU = 32, 50
 METHODS: dict[str, tuple[dict[str, Any], float]] = {  # the algorithm, and 1/η_s
@@ -86,7 +84,7 @@ def frontier(
 
     ticks = split_progress(progress, [1.0] * len(cases))
     with threadpool_limits(1, "blas"):
-        studied = dict(zip(cases, side_by_side(study, cases, ticks, at_once=AT_ONCE), strict=True))
+        studied = dict(zip(cases, parallel_map(study, cases, ticks, at_once=AT_ONCE), strict=True))
     found: Found = {}
     rows: list[TableRow] = []
     refused: dict[str, list[str]] = {}
@@ -130,7 +128,7 @@ def ratio_at_equal_rate(a: Frontier, b: Frontier) -> np.ndarray:
 def _study(run_at: Callable[[float, float], RunSpec], tick: Progress) -> Frontier | str:
     """A frontier; for a random schedule that the exact theory refuses, its reason."""
     made = build_run(run_at(1.0, 1.0))
-    L, topology = made.problem.L or np.nan, _as_matrices(made.topology)
+    L, topology = made.problem.L or np.nan, as_matrices(made.topology)
     total = 2.0 * (len(REACHES) + NARROWINGS + 2)
 
     def radius(reach: float) -> float:
@@ -182,13 +180,6 @@ def _search(radius: Callable[[float], float], tick: Callable[[int], None]) -> di
     return {reach: radii[reach] for reach in sorted(radii) if reach < fastest or (reach == fastest and not beyond)}
 
 
-def _as_matrices(topology: Topology) -> Topology:
-    """The same schedule as plain matrices, so that all graphs of one period share a compiled program."""
-    if topology.period is None or topology.has_server:
-        return topology
-    return sequence([topology.matrix(r) for r in range(topology.period)])
-
-
 def _row(graph: str, method: str, probe: Probe) -> dict[str, Any]:
     arguments = probe.run.algorithm.arguments
     return {
@@ -226,8 +217,8 @@ def _below(id: str, whose: str, found: Found, others: tuple[str, ...]) -> Claim:
         for other in others:
             ratio = ratio_at_equal_rate(by["ST-GT"], by[other])
             holds = holds and len(ratio) > 0 and ratio.min() < 1 - SAME and ratio.max() <= 1 + SAME
-            told = {"fastest": ratio[0], "least": ratio.min(), "most": ratio.max()} if len(ratio) else {}
-            figures.setdefault(graph, {})[other] = {name: float(value) for name, value in told.items()}
+            numbers = {"fastest": ratio[0], "least": ratio.min(), "most": ratio.max()} if len(ratio) else {}
+            figures.setdefault(graph, {})[other] = {name: float(value) for name, value in numbers.items()}
     words = (
         f"At equal rate ST-GT's error is below {whose} on every graph: by over 1 % somewhere, above by as much nowhere."
     )
@@ -244,7 +235,7 @@ def _faster(found: Found) -> Claim:
 
 def _figures(found: Found, notes: list[str]) -> list[Figure]:
     styles = {method: i for i, method in enumerate(METHODS)}
-    x, y = "rounds to shrink the distance by e", f"E{MEANING['residual']}"
+    x, y = "rounds to shrink the distance by e", f"E{METRICS['residual']}"
     best = found.get("complete", {}).get("ST-GT")
     plain, relative = [], []
     for graph, by in found.items():

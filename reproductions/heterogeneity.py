@@ -16,13 +16,10 @@ import numpy as np
 
 from reproductions.cell import Cell
 from reproductions.outcome import Claim, Outcome, finite
-from stgt._internal.progress import Progress, split_progress
-from stgt._internal.statistics import error_interval, mean_interval
-from stgt.simulator import Trace, simulate
-from stgt.simulator.drive import side_by_side
-from stgt.simulator.trace import MEANING
+from reproductions.simulated import AT_ONCE, beyond
+from stgt.simulator import METRICS, Trace, simulate
+from stgt.study import Progress, RunSpec, Spec, build_run, error_interval, parallel_map, split_progress
 from stgt.study.report import Figure, Line, Panel, long_band
-from stgt.study.spec.runs import RunSpec, Spec, build_run
 
 NODES, TAU, ROUNDS, ROWS = 10, 5, 700, 1200
 DATA = ("a9a", "w8a", "mushrooms")
@@ -46,7 +43,6 @@ DTYPE = "float64"
 FACTOR = 100.0
 ROUNDING = 1e-12  # of f(x̄) − f*: what counts as no error
 LEAST = 1e-16  # of f(x̄) − f* on a logarithmic axis
-AT_ONCE = 2
 
 
 @dataclass(frozen=True)
@@ -150,7 +146,7 @@ def _simulate(runs: Sequence[RunSpec], data_dir: Path | None, progress: Progress
         tick(1, 1)
         return trace
 
-    return side_by_side(one, runs, split_progress(progress, [1] * len(runs)), at_once=AT_ONCE)
+    return parallel_map(one, runs, split_progress(progress, [1] * len(runs)), at_once=AT_ONCE)
 
 
 def _claims(data: str, exact: Cells, nonconvex: Cells, minibatch: Cells) -> list[Claim]:
@@ -188,7 +184,7 @@ def _grows(cells: Cells) -> tuple[bool, dict[str, Any]]:
         for before, after in pairwise(PARTITIONS)
         if (cells[after, method].losses < cells[before, method].losses).all()
     ]
-    rises = all(_beyond(cells[APART, method].losses, cells[ALIKE, method].losses) for method in PLAIN)
+    rises = all(beyond(cells[APART, method].losses, cells[ALIKE, method].losses) for method in PLAIN)
     return rises and not falls, {"steps down": falls, **_summaries(cells, PARTITIONS, PLAIN)}
 
 
@@ -204,23 +200,15 @@ def _level(cells: Cells) -> tuple[bool, dict[str, Any]]:
 
 def _above(cells: Cells) -> tuple[bool, dict[str, Any]]:
     floor = cells[APART, "ST-GT"].gradients
-    holds = all(_beyond(cells[APART, method].gradients, floor) for method in PLAIN)
+    holds = all(beyond(cells[APART, method].gradients, floor) for method in PLAIN)
     ratios = {f"{method} / ST-GT": finite(cells[APART, method].gradients.mean() / floor.mean()) for method in PLAIN}
     return holds, {**ratios, **_summaries(cells, [APART])}
 
 
 def _floor(cells: Cells) -> tuple[bool, dict[str, Any]]:
     ends = [(cells[APART, method].gradients, cells[ALIKE, method].gradients) for method in TRACKERS]
-    holds = all(np.isfinite(alike).all() and not _beyond(apart, alike) for apart, alike in ends)
+    holds = all(np.isfinite(alike).all() and not beyond(apart, alike) for apart, alike in ends)
     return holds, _summaries(cells, [ALIKE, APART], TRACKERS)
-
-
-def _beyond(high: np.ndarray, low: np.ndarray) -> bool:
-    """Is `high` above `low` beyond the 95 % interval of the mean difference? One value each: simply above."""
-    if not np.isfinite(low).all() or not np.isfinite(high).all():
-        return bool(np.isfinite(low).all())
-    mean, least, _ = mean_interval(high - low)
-    return bool((least if np.isfinite(least) else mean) > 0)
 
 
 def _summaries(cells: Cells, partitions: Iterable[str], methods: Iterable[str] = tuple(METHODS)) -> dict[str, Any]:
@@ -230,7 +218,7 @@ def _summaries(cells: Cells, partitions: Iterable[str], methods: Iterable[str] =
 
 def _figures(data: Sequence[str], cells: dict[tuple[str, str], Cells]) -> list[Figure]:
     same = f"{NODES} nodes, τ = {TAU}, one γ for all"
-    loss, gradient = MEANING["loss"] + ", or 1e-16 if below", MEANING["gradient_norm"]
+    loss, gradient = METRICS["loss"] + ", or 1e-16 if below", METRICS["gradient_norm"]
     labels = dict.fromkeys(data, "") | {data[0]: gradient}  # on the left only
     exact = [_levels(name, cells["exact", name], "loss", loss if name == data[0] else "") for name in data]
     exact += [_levels(name, cells["exact", name], "gradient_norm", label) for name, label in labels.items()]

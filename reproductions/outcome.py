@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stgt._internal.files import write_table, write_text
-from stgt._internal.markup import many
+from stgt.study import Spec, spec_text
 from stgt.study.report import Figure, draw
-from stgt.study.spec import spec_text
-from stgt.study.spec.runs import Spec
-from stgt.study.spec.training import TrainingSpec
 
 TableRow = dict[str, Any]  # a row of a table, by the names of its columns
 RATES = ("gamma", "lr")
-NAMES = ("reading", "setting", "data", "partition", "method", "form", "graph", *RATES)  # columns that tell runs apart
+NAMES = ("reading", "setting", "data", "partition", "method", "form", "graph", *RATES)  # columns that distinguish runs
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Claim:
 class Outcome:
     """The whole result. `rows` is the tidy table; `curves` has one row for each run and round."""
 
-    spec: Spec | TrainingSpec
+    spec: Any  # a `stgt.study.Spec`, or that of trainings
     rows: list[TableRow]
     claims: list[Claim]
     figures: list[Figure]
@@ -54,10 +54,27 @@ def write_outcome(outcome: Outcome, folder: Path) -> list[Path]:
     written.append(write_table(folder / "results.csv", outcome.rows))
     if outcome.curves:
         written.append(write_table(folder / "curves.csv", outcome.curves))
-    written.append(write_text(folder / "spec.toml", spec_text(outcome.spec)))
+    written.append(_write(folder / "spec.toml", spec_text(outcome.spec)))
     claims = json.dumps([asdict(claim) for claim in outcome.claims], indent=2, ensure_ascii=False, allow_nan=False)
-    written.append(write_text(folder / "claims.json", claims + "\n"))
+    written.append(_write(folder / "claims.json", claims + "\n"))
     return written
+
+
+def write_table(path: Path, rows: Sequence[TableRow]) -> Path:
+    """Writes rows as CSV; their columns are all names that occur, in the order in which they do."""
+    text = StringIO()
+    table = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return _write(path, text.getvalue())
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.write_text(text, encoding="utf-8")
+    os.replace(unfinished, path)
+    return path
 
 
 def lost_at(values: np.ndarray) -> np.ndarray:
@@ -68,10 +85,10 @@ def lost_at(values: np.ndarray) -> np.ndarray:
 
 def divergences(outcome: Outcome) -> list[str]:
     """A sentence for each setting in which a run left the finite numbers: how many did, and from which round on."""
-    if isinstance(outcome.spec, TrainingSpec):
-        rows = _ends_of_training(outcome.curves)
-    else:
+    if isinstance(outcome.spec, Spec):
         rows = [row for row in outcome.rows if "diverged_at" in row]
+    else:
+        rows = _ends_of_training(outcome.curves)
     found: dict[str, list[int | None]] = {}
     for row in rows:
         words = ", ".join(f"{key} {row[key]:g}" if key in RATES else row[key] for key in NAMES if row.get(key))
@@ -80,10 +97,8 @@ def divergences(outcome: Outcome) -> list[str]:
     for words, rounds in found.items():
         lost = [r for r in rounds if r is not None]
         if lost:
-            sentences.append(
-                f"{words}: {len(lost)} of {many(len(rounds), 'run')} left the finite numbers, from round "
-                f"{min(lost):g} on."
-            )
+            of = f"{len(lost)} of {len(rounds)} {'run' if len(rounds) == 1 else 'runs'}"
+            sentences.append(f"{words}: {of} left the finite numbers, from round {min(lost):g} on.")
     return sentences
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from reproductions.outcome import Claim, finite
 from reproductions.readings import Reading
 from reproductions.simulated import EXACTLY, TIE, SimulatedRun, decided_by, lower
-from stgt._internal.statistics import mean_interval
+from stgt.study import mean_interval
 from stgt.theory import fit_power_law
 
 METHODS = ("ST-GT", "FlexGT", "Scaffold")

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+from reproductions.options import check_choice
 from stgt import theory
-from stgt._internal.checks import check_choice
-from stgt.study.spec import Named
-from stgt.study.spec.runs import RunSpec, build_run
+from stgt.study import Named, RunSpec, build_run
 
 NODES, DIMENSION, NOISE = 32, 10, 0.1
 SYMMETRIC = (

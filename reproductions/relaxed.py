@@ -13,9 +13,8 @@ import numpy as np
 from reproductions.outcome import Outcome
 from reproductions.relaxed_a9a import a9a_claims, a9a_curves, a9a_figures, a9a_grids, a9a_rows
 from reproductions.relaxed_exact import METHODS, Point, Points, exact_claims, exact_points, exact_rows
-from stgt._internal.progress import Progress, split_progress
+from stgt.study import Progress, Spec, split_progress
 from stgt.study.report import Figure, Line, Panel
-from stgt.study.spec.runs import Spec
 
 DATA = "a9a"
 STYLES = dict(zip(METHODS, (0, 4, 6, 3, 5, 1, 2), strict=True))

@@ -10,17 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from reproductions.options import check_choice
 from reproductions.outcome import Claim, finite
-from reproductions.simulated import AT_ONCE, as_plain
-from stgt._internal.checks import check_choice
-from stgt._internal.progress import Progress, split_progress
-from stgt._internal.statistics import error_interval, mean_interval
-from stgt.simulator import Trace
-from stgt.simulator.drive import side_by_side
-from stgt.simulator.run import sweep
-from stgt.simulator.trace import MEANING
+from reproductions.simulated import AT_ONCE, as_matrices, beyond
+from stgt.simulator import METRICS, Trace, sweep
+from stgt.study import Progress, RunSpec, build_run, error_interval, parallel_map, split_progress
 from stgt.study.report import Figure, Line, Panel, long_band
-from stgt.study.spec.runs import RunSpec, build_run
 
 NODES, TAU, BATCH, ROWS, ROUNDS, SEEDS = 16, 10, 16, 1600, 400, 5
 PENALTIES: dict[str, dict[str, float]] = {"l2": {"l2": 0.02}, "nonconvex": {"nonconvex": 0.1}}
@@ -89,12 +84,12 @@ def a9a_grids(
 
     def study(runs: list[RunSpec], tick: Progress) -> list[Trace]:
         made = build_run(runs[0], data_dir)
-        where, grid = as_plain(made.topology), {"gamma": list(gammas)}
+        where, grid = as_matrices(made.topology), {"gamma": list(gammas)}
         found = sweep(made.algorithm, made.problem, where, rounds, seeds, grid=grid, metrics=["gradient_norm"])
         tick(1, 1)
         return [replace(trace, topology=made.topology) for trace in found]
 
-    studied = side_by_side(study, plan, split_progress(progress, [1.0] * len(plan)), at_once=AT_ONCE)
+    studied = parallel_map(study, plan, split_progress(progress, [1.0] * len(plan)), at_once=AT_ONCE)
     found: dict[str, Grids] = {}
     traces = dict(zip(cases, studied, strict=True))
     for (penalty, graph, method), of in traces.items():
@@ -204,18 +199,10 @@ def a9a_claims(penalty: str, grids: Grids) -> list[Claim]:
     return [Claim(id, words, f"a9a, {penalty}", bool(holds), of, png) for id, words, (holds, of), png in judged]
 
 
-def _told(values: np.ndarray, gamma: float | None = None) -> dict[str, Any]:
+def _interval(values: np.ndarray, gamma: float | None = None) -> dict[str, Any]:
     mean, low, high = map(finite, error_interval(values))
     found = {"mean": mean, "low": low, "high": high}
     return found if gamma is None else {"gamma": gamma, **found}
-
-
-def _beyond(high: np.ndarray, low: np.ndarray) -> bool:
-    """Is `high` above `low` beyond the 95 % interval of the mean difference, seed by seed?"""
-    if not np.isfinite(low).all() or not np.isfinite(high).all():
-        return bool(np.isfinite(low).all())
-    mean, least, _ = mean_interval(high - low)
-    return bool((least if np.isfinite(least) else mean) > 0)
 
 
 def _shared(by: dict[str, Grid]) -> dict[str, np.ndarray]:
@@ -225,9 +212,9 @@ def _shared(by: dict[str, Grid]) -> dict[str, np.ndarray]:
 def _far(grids: Grids) -> tuple[bool, dict[str, Any]]:
     ends = _shared(grids["one-peer"])
     ratios = {method: finite(ends[PLAIN].mean() / ends[method].mean()) for method in LEDS}
-    holds = all(_beyond(ends[PLAIN], ends[method]) for method in LEDS)
+    holds = all(beyond(ends[PLAIN], ends[method]) for method in LEDS)
     holds = holds and all(value is None or value >= TIMES for value in ratios.values())
-    return holds, {"ST-GT's/LED's": ratios, **{method: _told(values) for method, values in ends.items()}}
+    return holds, {"ST-GT's/LED's": ratios, **{method: _interval(values) for method, values in ends.items()}}
 
 
 def _close(grids: Grids) -> tuple[bool, dict[str, Any]]:
@@ -237,14 +224,14 @@ def _close(grids: Grids) -> tuple[bool, dict[str, Any]]:
             ends = _shared(by)
             of = {method: float(ends[method].mean() / ends[PLAIN].mean()) for method in LEDS}
             ratios += of.values()
-            told = {method: _told(values) for method, values in ends.items()}
-            figures[graph] = {"LED's/ST-GT's": {method: finite(value) for method, value in of.items()}, **told}
+            numbers = {method: _interval(values) for method, values in ends.items()}
+            figures[graph] = {"LED's/ST-GT's": {method: finite(value) for method, value in of.items()}, **numbers}
     return bool(ratios) and all(abs(value - 1) <= CLOSE for value in ratios), figures
 
 
 def _relaxed(grids: Grids) -> tuple[bool, dict[str, Any]]:
     ends = _shared(grids["one-peer"])
-    return _beyond(ends[PLAIN], ends[QUARTER]), {method: _told(ends[method]) for method in (PLAIN, QUARTER)}
+    return beyond(ends[PLAIN], ends[QUARTER]), {method: _interval(ends[method]) for method in (PLAIN, QUARTER)}
 
 
 def _compared(grids: Grids, high: str, low: str, what: str, above: bool) -> tuple[bool, dict[str, Any]]:
@@ -252,10 +239,10 @@ def _compared(grids: Grids, high: str, low: str, what: str, above: bool) -> tupl
     figures, found = {}, []
     for graph, by in grids.items():
         a, b = by[high], by[low]
-        found.append(_beyond(a.at_best(what), b.at_best(what)))
+        found.append(beyond(a.at_best(what), b.at_best(what)))
         ratio = finite(a.at_best(what).mean() / b.at_best(what).mean())
-        told = {method: _told(grid.at_best(what), grid.best(what)) for method, grid in by.items()}
-        figures[graph] = {f"{high}/{low}": ratio, "beyond the interval": found[-1], **told}
+        numbers = {method: _interval(grid.at_best(what), grid.best(what)) for method, grid in by.items()}
+        figures[graph] = {f"{high}/{low}": ratio, "beyond the interval": found[-1], **numbers}
     return (all(found) if above else not any(found)), figures
 
 
@@ -265,7 +252,7 @@ def _compared(grids: Grids, high: str, low: str, what: str, above: bool) -> tupl
 def a9a_figures(found: dict[str, Grids]) -> list[Figure]:
     """Over rounds at γ = 0.5, over bytes at the best stepsizes, and the ends over the stepsizes."""
     words = f"a9a, one label a node, {NODES} nodes, τ = {TAU}, minibatches of {BATCH}"
-    gradient = MEANING["gradient_norm"]
+    gradient = METRICS["gradient_norm"]
     rounds, sent, ends = [], [], []
     for penalty, grids in found.items():
         for graph, by in grids.items():

@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from reproductions.options import check_choice
 from reproductions.outcome import Claim, finite
-from reproductions.simulated import AT_ONCE, STABLE_BELOW
-from stgt._internal.checks import check_choice
-from stgt._internal.progress import Progress, split_progress
-from stgt.simulator.drive import side_by_side
-from stgt.study.spec import build_topology
-from stgt.study.spec.runs import RunSpec, build_run
-from stgt.theory.stability import exact_map, steady_state_of
+from reproductions.simulated import AT_ONCE
+from stgt.study import Progress, RunSpec, build_run, parallel_map, split_progress
+from stgt.theory import STABLE_BELOW, spectral_radius, steady_state
 from stgt.topology import Topology, sequence
 
 TAU, MU = 20, 0.1
@@ -48,7 +45,9 @@ class Graph:
     nodes: int = 16  # fewer where second moments of random rounds would be slow to settle
 
     def make(self, draw: int = 0, n: int | None = None) -> Topology:
-        made = build_topology({**self.topology, **({"seed": draw} if self.repeated else {})}, n or self.nodes)
+        table = {**self.topology, **({"seed": draw} if self.repeated else {})}
+        parts = {"algorithm": {"name": "STGT"}, "problem": {"name": "ridge", "n": n or self.nodes}, "topology": table}
+        made = build_run(RunSpec.model_validate(parts)).topology
         if not self.repeated and self.times == 1:
             return made
         rounds = self.repeated or made.period or 1
@@ -133,7 +132,7 @@ def exact_points(
 
     work = [30.0 if GRAPHS[name].make().random else 1.0 for name, _ in cases]  # second moments take longer
     with threadpool_limits(1, "blas"):
-        studied = side_by_side(study, cases, split_progress(progress, work), at_once=AT_ONCE)
+        studied = parallel_map(study, cases, split_progress(progress, work), at_once=AT_ONCE)
     points = [point for some in studied for point in some]
     plain = [one for one in points if GRAPHS[one.graph].repeated == 0 and GRAPHS[one.graph].times == 1]
     return points, [_run(one.graph, one.method, one.reach, n or GRAPHS[one.graph].nodes, p) for one in plain]
@@ -142,21 +141,20 @@ def exact_points(
 def _run(graph: str, method: str, reach: float, n: int, p: int) -> RunSpec:
     problem = {"name": "ridge", "n": n, "p": p, "mu": MU, "scale": "sqrt_p", "noise": 0.1, "seed": 0}
     parts = {"problem": problem, "topology": GRAPHS[graph].topology, "x0": "optimum", "rounds": 0}
-    L = build_run(
-        RunSpec.model_validate({"algorithm": {"name": "STGT"}, **parts, "topology": {"name": "ring"}})
-    ).problem.L
+    on_ring = {"algorithm": {"name": "STGT"}, **parts, "topology": {"name": "ring"}}
+    L = build_run(RunSpec.model_validate(on_ring)).problem.L
     algorithm = {**METHODS[method], "gamma": reach / (TAU * (L or np.nan)), "tau": TAU}
     return RunSpec.model_validate({"label": method, "reading": graph, "algorithm": algorithm, **parts})
 
 
 def _point(run: RunSpec, topology: Topology, graph: str, reach: float, draw: int) -> Point:
     made = build_run(run)
-    found = exact_map(made.algorithm, made.problem, topology, x0=made.problem.optimum)
+    parts = made.algorithm, made.problem, topology
     names = {"undirected": topology.symmetric, "random": topology.random, "draw": draw}
-    point = Point(graph, run.label, reach, found.spectral_radius, **names, gamma=run.algorithm.arguments["gamma"])
+    point = Point(graph, run.label, reach, spectral_radius(*parts), **names, gamma=run.algorithm.arguments["gamma"])
     if not point.stable:
         return point
-    state = steady_state_of(found)
+    state = steady_state(*parts)
     return Point(**{**vars(point), "error": state.residual, "consensus": state.consensus})
 
 

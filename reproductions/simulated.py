@@ -11,16 +11,21 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from reproductions.outcome import finite, lost_at
-from stgt import theory
-from stgt._internal.checks import NotCovered
-from stgt._internal.progress import Progress, split_progress
-from stgt._internal.statistics import error_interval, mean_interval
+from stgt import NotCovered, theory
 from stgt.simulator import Trace, simulate
-from stgt.simulator.drive import interrupts_as_ever, side_by_side
-from stgt.study.spec.runs import BuiltRun, RunSpec, build_run, initial_point
-from stgt.theory.stability import STABLE_BELOW
-from stgt.topology import Topology
-from stgt.topology.structure import DENSE_UP_TO, Dense
+from stgt.study import (
+    BuiltRun,
+    Progress,
+    RunSpec,
+    build_run,
+    error_interval,
+    initial_point,
+    mean_interval,
+    parallel_map,
+    split_progress,
+)
+from stgt.theory import STABLE_BELOW
+from stgt.topology import Topology, sequence
 
 TIE = 1e-3
 SURE = 0.99  # the confidence with which a run is said not to have settled
@@ -43,7 +48,7 @@ class Prediction(NamedTuple):
 
 def predict(made: BuiltRun) -> Prediction | None:
     """The exact spectral radius, E‖x̄ − x*‖² and E‖X − 1x̄‖²; None where the exact theory does not reach."""
-    parts = made.algorithm, made.problem, as_plain(made.topology)
+    parts = made.algorithm, made.problem, as_matrices(made.topology)
     try:
         radius = theory.spectral_radius(*parts)
         if radius >= STABLE_BELOW:
@@ -155,21 +160,20 @@ class SimulatedRun:
         ]
 
 
-@interrupts_as_ever()
 def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun:
     """Simulates a run and predicts it."""
     made = build_run(run)
-    where = as_plain(made.topology)
+    where = as_matrices(made.topology)
     options = {"metrics": ["residual"], "progress": progress, **initial_point(run, made)}
-    trace = simulate(made.algorithm, made.problem, where, run.rounds, run.seeds, **options)
+    trace = whole(simulate(made.algorithm, made.problem, where, run.rounds, run.seeds, **options))
     return SimulatedRun(run, made, replace(trace, topology=made.topology), predict(made))
 
 
-@interrupts_as_ever()
 def first_rounds(one: SimulatedRun) -> Trace:
     """The first rounds of a run's first seed in double precision, in which a run that diverges stays finite longer."""
     options = {"metrics": ["residual"], "dtype": "float64", **initial_point(one.run, one.made)}
-    return simulate(one.made.algorithm, one.made.problem, as_plain(one.made.topology), EARLY, 1, **options)
+    where = as_matrices(one.made.topology)
+    return whole(simulate(one.made.algorithm, one.made.problem, where, EARLY, 1, **options))
 
 
 def simulate_runs(runs: Sequence[RunSpec], progress: Progress | None = None) -> list[SimulatedRun]:
@@ -180,7 +184,7 @@ def simulate_runs(runs: Sequence[RunSpec], progress: Progress | None = None) -> 
     ticks = split_progress(progress, work)
     # One thread of linear algebra for each: more would wait for each other.
     with threadpool_limits(1, "blas"):
-        made = side_by_side(simulate_run, different.values(), ticks, at_once=AT_ONCE)
+        made = parallel_map(simulate_run, different.values(), ticks, at_once=AT_ONCE)
     found = dict(zip(different, made, strict=True))
     return [replace(found[key.model_dump_json()], run=run) for key, run in zip(keys, runs, strict=True)]
 
@@ -199,6 +203,17 @@ def lower(a: SimulatedRun, b: SimulatedRun) -> bool:
     return bool(mean_interval(above - below)[1] > 0)
 
 
+def beyond(high: np.ndarray, low: np.ndarray) -> bool:
+    """Is `high` above `low` beyond the 95 % interval of the mean difference, seed by seed? One value each: above.
+
+    Values that are not finite are above all others.
+    """
+    if not np.isfinite(low).all() or not np.isfinite(high).all():
+        return bool(np.isfinite(low).all())
+    mean, least, _ = mean_interval(high - low)
+    return bool((least if np.isfinite(least) else mean) > 0)
+
+
 def decided_by(*runs: SimulatedRun) -> str:
     """What a comparison of these runs rests on."""
     if all(one.exact is not None for one in runs):
@@ -206,9 +221,15 @@ def decided_by(*runs: SimulatedRun) -> str:
     return "runs that grow" if any(one.growing for one in runs) else "95 % intervals"
 
 
-def as_plain(topology: Topology) -> Topology:
-    """The same schedule as plain matrices, if it is small: then all graphs share one compiled program."""
-    if topology.period is None or topology.has_server or topology.n > DENSE_UP_TO:
+def as_matrices(topology: Topology) -> Topology:
+    """The same schedule as plain matrices, so that all graphs of one period share a compiled program."""
+    if topology.period is None or topology.has_server:
         return topology
-    matrices = np.stack([topology.matrix(r) for r in range(topology.period)])
-    return replace(topology, structure=Dense(matrices))
+    return sequence([topology.matrix(r) for r in range(topology.period)])
+
+
+def whole(trace: Trace) -> Trace:
+    """The trace; Ctrl-C, which only ends a simulation early, ends an experiment."""
+    if trace.interrupted:
+        raise KeyboardInterrupt
+    return trace

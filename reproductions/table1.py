@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from reproductions.counting import Counted, count, reference
 from reproductions.outcome import Claim, Outcome
-from stgt._internal.progress import Progress
+from reproductions.simulated import whole
+from stgt.algorithms import Algorithm
+from stgt.problems import Problem
+from stgt.simulator import Trace, simulate
+from stgt.study import BuiltRun, Progress, RunSpec, Spec, build_run
 from stgt.study.report import Figure, Line, Panel
-from stgt.study.spec.runs import RunSpec, Spec, build_run
+from stgt.testing import CountingModel
 from stgt.theory import Complexity, Constants, Start, fit_power_law, table1_rounds
+from stgt.topology import Topology
 
 NODES, SAMPLES, DIMENSION, TAU, PERIOD, GAMMA = 4, 20, 3, 5, 10, 0.1
 CONSTANTS = Constants(L=1.0, mu=0.05, sigma2=1.0, n=32, tau=10, rho=4 / 9, sampled=4, samples=100)
@@ -55,6 +59,62 @@ ROWS = (
     Method("GT-SVRG", {"name": "GTSVRG", "period": PERIOD}, GRAPH, ("SC",), "m", "4", ("x", "c", "v", "x̃", "∇f_i(x̃)")),
     Method("ST-GT", {"name": "STGT", "tau": TAU}, GRAPH, ("SC", "NC"), "1", "5", ("x", "the round's start", "c", "g")),
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """What a short run cost a node.
+
+    Attributes:
+        gradients: sample gradients a local step, counted in the model.
+        initial: those before the first step.
+        traced: those a step by `trace["gradients"]`.
+        vectors: models sent to a neighbour a round, by `trace["floats"]`; through a server, up and down together.
+        kept: model-sized arrays that the method and its oracle keep from one step to the next, by name.
+    """
+
+    made: BuiltRun
+    gradients: float
+    initial: float
+    traced: float
+    vectors: float
+    kept: dict[str, int]
+
+    @property
+    def buffers(self) -> float:
+        """Those that a node needs, as `algorithm.cost` says."""
+        counts = self.made.problem.counts
+        return self.made.algorithm.cost(None if counts is None else round(counts.mean())).buffers
+
+
+def count(made: BuiltRun, period: int) -> Counted:
+    """Runs two periods on the reference, which computes what is asked for and nothing else, and counts in the second.
+
+    All nodes must work in every round.
+    """
+    algorithm, problem, topology = made.objects
+    n, p = problem.n, problem.p
+    counts, traces = [], []
+    for rounds in (0, period, 2 * period):
+        model = CountingModel(problem.model)
+        traces.append(reference(algorithm, replace(problem, model=model), topology, rounds))
+        counts.append(model.count / n)
+    steps, links = period * algorithm.tau, n * (1 if topology.has_server else topology.degree)
+    last = traces[-1]
+    arrays = last.state | last.run_state.memory
+    return Counted(
+        made=made,
+        gradients=(counts[2] - counts[1]) / steps,
+        initial=counts[0],
+        traced=float(last["gradients"][0, -1] - last["gradients"][0, period]) / (n * steps),
+        vectors=float(last["floats"][0, -1]) / (2 * period * links * p),
+        kept={name: array.size // (n * p) for name, array in arrays.items()},
+    )
+
+
+def reference(algorithm: Algorithm, problem: Problem, topology: Topology, count: int) -> Trace:
+    """A run of one seed on the NumPy engine, without measurements."""
+    return whole(simulate(algorithm, problem, topology, count, engine="numpy", metrics=[]))
 
 
 def table1(progress: Progress | None = None) -> Outcome:

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from reproductions.options import check_choice
 from reproductions.outcome import Claim, Outcome, finite
 from reproductions.simulated import Prediction, SimulatedRun, simulate_runs
-from stgt._internal.checks import check_choice
-from stgt._internal.progress import Progress
-from stgt._internal.statistics import error_interval, mean_interval
-from stgt.simulator.trace import MEANING
+from stgt.simulator import METRICS
+from stgt.study import Progress, RunSpec, Spec, error_interval, mean_interval
 from stgt.study.report import Figure, Line, Panel
-from stgt.study.spec.runs import RunSpec, Spec
 from stgt.topology import Topology, contraction
 
 NODES, TAU = 32, 50
@@ -195,8 +193,8 @@ def _figures(ordered: dict[str, Found]) -> list[Figure]:
             consensus[~np.isfinite(consensus) | (consensus < 1e-12)] = np.nan  # W = J leaves none
             apart.append(Line(method, np.arange(len(of)), consensus, style=i, marked=True))
         frame = 1e3 * min(float(one.errors.mean()) for by in of.values() for one in by.values())
-        panels["topology"].append(Panel(title, x, f"E{MEANING['residual']}", tuple(errors), ticks=ticks, ymax=frame))
-        panels["topology-consensus"].append(Panel(title, x, f"E{MEANING['consensus']}", tuple(apart), ticks=ticks))
+        panels["topology"].append(Panel(title, x, f"E{METRICS['residual']}", tuple(errors), ticks=ticks, ymax=frame))
+        panels["topology-consensus"].append(Panel(title, x, f"E{METRICS['consensus']}", tuple(apart), ticks=ticks))
     titles = {
         "topology": "Exact where stable (lines) and simulated (bars)",
         "topology-consensus": "Exact, where stable",

@@ -67,7 +67,7 @@ def test_the_labels_are_the_paper_s():
 @pytest.mark.parametrize("label", LABELS)
 def test_symbols_and_tests_exist(label):
     symbol, test = rows()[label]
-    named = re.findall(r"`(stgt\.[\w.]+)`", symbol)
+    named = re.findall(r"`((?:stgt|reproductions)\.[\w.]+)`", symbol)
     assert named or symbol.startswith(NOT_CODE), f"{label} names neither a symbol nor a reason"
     for name in named:
         resolved(name)

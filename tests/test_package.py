@@ -35,10 +35,16 @@ topology = {name = "ring"}
 """
 
 
-def call(*command, **options) -> str:
-    """What a command prints, started where nothing leads to the sources."""
+def run(*command, **options) -> subprocess.CompletedProcess[str]:
+    """A command, started where nothing leads to the sources."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment, **options)
+    options |= {"capture_output": True, "text": True, "env": environment}
+    return subprocess.run(list(map(str, command)), check=False, **options)
+
+
+def call(*command, **options) -> str:
+    """What a command prints that does what it is asked for."""
+    done = run(*command, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -114,7 +120,8 @@ def test_the_sdist_holds_what_a_developer_needs(dist):
     (path,) = dist.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    for folder, kind in (("tests", "py"), ("docs", "md"), ("examples", "toml"), ("benchmarks", "py")):
+    kinds = {"tests": "py", "docs": "md", "examples": "toml", "benchmarks": "py", "reproductions": "py"}
+    for folder, kind in kinds.items():
         here = {str(page.relative_to(ROOT)) for page in (ROOT / folder).rglob(f"*.{kind}")}
         assert here
         assert here <= names
@@ -136,6 +143,23 @@ def test_the_wheel_works_in_a_clean_environment(clean, tmp_path):
     assert "spectral radius" in call(clean / "stgt", "check", "spec.toml", cwd=tmp_path)
     where = call(clean / "python", "-c", SIMULATION, cwd=tmp_path).strip()
     assert Path(where).is_relative_to(clean.parent)
+
+
+def test_the_experiments_are_run_in_a_clone_and_nowhere_else(clean, wheel, tmp_path):
+    with ZipFile(wheel) as archive:
+        assert not [name for name in archive.namelist() if "reproductions" in name]
+    refused = run(clean / "stgt", "reproduce", "table1", "--out", "found", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.splitlines() == [
+        "stgt: the experiments are not part of the installed package: run this in a clone of the repository."
+    ]
+    assert list(tmp_path.iterdir()) == []
+    assert "a clone of the repository has them" in " ".join(
+        call(clean / "stgt", "reproduce", "--help", cwd=tmp_path).replace("│", " ").split()
+    )
+    printed = call(clean / "stgt", "reproduce", "table1", "--out", tmp_path / "found", cwd=ROOT)
+    assert "claims.json" in printed
+    assert (tmp_path / "found" / "claims.json").is_file()
 
 
 TYPED = """

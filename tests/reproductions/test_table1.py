@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from reproductions.counting import count
 from reproductions.outcome import write_outcome
-from reproductions.table1 import CONSTANTS, EPSILON, PERIOD, ROWS, SAMPLES, TAU, table1
+from reproductions.table1 import CONSTANTS, EPSILON, PERIOD, ROWS, SAMPLES, TAU, count, table1
 from stgt.study import load_spec
 from stgt.study.spec.runs import RunSpec, build_run
 

@@ -8,7 +8,7 @@ import pytest
 
 import stgt
 from stgt.simulator import drive
-from stgt.simulator.drive import interrupts_as_ever, side_by_side
+from stgt.simulator.drive import interrupts_as_ever, parallel_map
 
 LINE = stgt.problems.Quadratic(np.ones((2, 1, 1)), np.zeros((2, 1)))
 MANY = 50_000  # rounds, which take far longer than a test may
@@ -83,10 +83,10 @@ def test_all_that_run_side_by_side_end():
         return ended[-1]
 
     with pytest.raises(KeyboardInterrupt):
-        side_by_side(work, [interrupt_once(), None, None, None], at_once=2)
+        parallel_map(work, [interrupt_once(), None, None, None], at_once=2)
     assert len(ended) <= 2, "those that had not begun do not begin"
     assert all(rounds < MANY for rounds in ended)
-    assert side_by_side(lambda k: 2 * k, [1, 2, 3], at_once=2) == [2, 4, 6]
+    assert parallel_map(lambda k: 2 * k, [1, 2, 3], at_once=2) == [2, 4, 6]
 
 
 def test_an_error_of_one_ends_the_others():
@@ -96,7 +96,7 @@ def test_an_error_of_one_ends_the_others():
         return run().rounds
 
     with pytest.raises(ValueError, match="this one"):
-        side_by_side(work, [True, False, False], at_once=2)
+        parallel_map(work, [True, False, False], at_once=2)
 
 
 def test_experiments_are_interrupted():

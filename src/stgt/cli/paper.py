@@ -64,7 +64,10 @@ class Reproduce(TyperCommand):
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         for parameter in self.params:
             if isinstance(parameter, TyperArgument):
-                parameter.help = f"One of {', '.join(complete_reproductions(''))}."
+                names = ", ".join(complete_reproductions(""))
+                parameter.help = (
+                    f"One of {names}." if names else "Which experiment; a clone of the repository has them."
+                )
         super().format_help(ctx, formatter)
 
 

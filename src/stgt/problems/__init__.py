@@ -3,7 +3,7 @@
 from stgt._internal.registry import PROBLEMS
 from stgt.problems.base import Problem
 from stgt.problems.custom import from_loss
-from stgt.problems.datasets import load_libsvm
+from stgt.problems.datasets import find_libsvm, load_libsvm
 from stgt.problems.least_squares import least_squares
 from stgt.problems.logistic import logistic
 from stgt.problems.partition import by_label, dirichlet, iid, partition
@@ -21,6 +21,7 @@ __all__ = [
     "Quadratic",
     "by_label",
     "dirichlet",
+    "find_libsvm",
     "from_loss",
     "iid",
     "least_squares",

@@ -297,8 +297,17 @@ def _shared() -> Iterator[Interrupt]:
         _current.remove(shared)
 
 
-def side_by_side(function: Callable[..., Made], *arguments: Iterable[Any], at_once: int) -> list[Made]:
-    """Maps the function over the arguments, `at_once` calls at a time; Ctrl-C ends the runs of all and is raised."""
+def parallel_map(function: Callable[..., Made], *arguments: Iterable[Any], at_once: int) -> list[Made]:
+    """As `map`, `at_once` calls at a time in threads; Ctrl-C ends the simulations of all of them and is raised.
+
+    Args:
+        function: of an item of each of the arguments.
+        arguments: as many items in each.
+        at_once: how many calls run at the same time.
+
+    Returns:
+        The results, in the order of the items.
+    """
     with _shared() as shared, ThreadPoolExecutor(at_once) as pool:
 
         def one(*given: Any) -> Made:

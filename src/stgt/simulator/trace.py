@@ -27,7 +27,8 @@ from stgt.topology import Topology, contraction
 if TYPE_CHECKING:
     import pandas
 
-MEANING = {
+# What a trace holds, by name: the formula, or words.
+METRICS = {
     "residual": "‖x̄ − x*‖²",
     "loss": "f(x̄) − f*",
     "gradient_norm": "‖∇f(x̄)‖²",

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stgt._internal.progress import Progress, split_progress
     from stgt._internal.statistics import error_interval, mean_interval
+    from stgt.simulator.drive import parallel_map
     from stgt.study.comparison import Comparison, compare
     from stgt.study.execution import LostWorkersError, RemoteWorkers, execute
     from stgt.study.plans import KINDS, Batch, Plan, plan
     from stgt.study.result import load_comparison, load_study, write_results
     from stgt.study.run_folder import Folder, list_folders
+    from stgt.study.spec.build import Named
     from stgt.study.spec.load import spec_text
-    from stgt.study.spec.runs import RunSpec, Spec, build_all, build_run, load_spec
+    from stgt.study.spec.runs import BuiltRun, RunSpec, Spec, build_all, build_run, initial_point, load_spec
 
 # Loaded when they are first asked for: all of them take half a second.
 _MODULES = {
@@ -21,6 +23,8 @@ _MODULES = {
     "Folder": "run_folder",
     "KINDS": "plans",
     "LostWorkersError": "execution",
+    "BuiltRun": "spec.runs",
+    "Named": "spec.build",
     "Plan": "plans",
     "RemoteWorkers": "execution",
     "RunSpec": "spec.runs",
@@ -29,6 +33,7 @@ _MODULES = {
     "build_run": "spec.runs",
     "compare": "comparison",
     "execute": "execution",
+    "initial_point": "spec.runs",
     "list_folders": "run_folder",
     "load_comparison": "result",
     "load_spec": "spec.runs",
@@ -42,6 +47,7 @@ _BELOW = {
     "Progress": "stgt._internal.progress",
     "error_interval": "stgt._internal.statistics",
     "mean_interval": "stgt._internal.statistics",
+    "parallel_map": "stgt.simulator.drive",
     "split_progress": "stgt._internal.progress",
 }
 
@@ -60,6 +66,8 @@ __all__ = [
     "Folder",
     "KINDS",
     "LostWorkersError",
+    "BuiltRun",
+    "Named",
     "Plan",
     "Progress",
     "RemoteWorkers",
@@ -70,11 +78,13 @@ __all__ = [
     "compare",
     "error_interval",
     "execute",
+    "initial_point",
     "list_folders",
     "load_comparison",
     "load_spec",
     "load_study",
     "mean_interval",
+    "parallel_map",
     "plan",
     "spec_text",
     "split_progress",

@@ -15,7 +15,7 @@ from stgt.theory.rates import (
     theorem2,
 )
 from stgt.theory.relaxation import beta_for_noise, largest_beta, small_step_radius, tracker_noise
-from stgt.theory.stability import SteadyState, expected_curve, round_map, spectral_radius, steady_state
+from stgt.theory.stability import STABLE_BELOW, SteadyState, expected_curve, round_map, spectral_radius, steady_state
 from stgt.theory.stepsizes import StableStepsize, largest_stable_stepsize
 from stgt.theory.table1 import Complexity, rounds, table1_rounds
 from stgt.topology import Rho, period_contraction
@@ -30,6 +30,7 @@ __all__ = [
     "Promise",
     "Rho",
     "RoundMap",
+    "STABLE_BELOW",
     "Scaling",
     "StableStepsize",
     "Start",
