@@ -110,8 +110,8 @@ def test_a_training_shares_in_the_same_words(tmp_path):
     assert (one.rounds, two.rounds) == (3, 3)
     assert one.optimizer == Named(name="SGD", lr=0.025, momentum=0.5)
     assert two.optimizer == Named(name="SGD", lr=0.1)
-    with pytest.raises(ValueError, match=r"spec .*: data\.name='mnits': choose from .*did you mean 'mnist'\?"):
-        load_training(path, ["data.name=mnits"])
+    with pytest.raises(ValueError, match=r"spec .*: data\.partition='labl': choose from .*did you mean 'label'\?"):
+        load_training(path, ["data.partition=labl"])
 
 
 def test_of_the_grid_a_method_has_what_it_knows(several):
