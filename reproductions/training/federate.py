@@ -27,7 +27,7 @@ from stgt.torch.train.batches import Batches, normalised
 from stgt.torch.train.node_training import evaluate, make_optimizer
 
 TRAINING_SAMPLE = 2048  # training images on which the loss is measured
-DIVERGED = "take a smaller lr"  # in every sentence of the strategy about what is not finite or went too far
+DIVERGED = "use a smaller lr"  # in every error of the strategy about what is not finite or too large
 
 
 def federate(spec: Training, images: Images, clients: int, progress: Progress) -> list[dict[str, Any]]:
