@@ -20,7 +20,7 @@ from stgt.study import Progress
 from stgt.torch.train import Batches, LabelledData, Training, as_tensors, build_model, build_optimizer, evaluate
 
 TRAINING_SAMPLE = 2048  # training images on which the loss is measured
-DIVERGED = "take a smaller lr"  # in every sentence of the strategy about what is not finite or went too far
+DIVERGED = "use a smaller lr"  # in every error of the strategy about what is not finite or too large
 
 
 def federate(spec: Training, images: LabelledData, clients: int, progress: Progress) -> list[dict[str, Any]]:

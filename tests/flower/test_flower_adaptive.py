@@ -89,7 +89,7 @@ def test_m_and_v_are_in_the_checkpoint_and_never_in_a_message(rule, tmp_path):
     quadratics.start(strategy, grid, 4)
     arrays, _ = load_arrays(tmp_path / "server.safetensors")
     for field in ("c", "m", "v"):
-        saved = np.concatenate([arrays[f"3:{field}:{name}"].reshape(-1) for name in ("u", "v")])
+        saved = np.concatenate([arrays[f"3.{field}:{name}"].reshape(-1) for name in ("u", "v")])
         np.testing.assert_array_equal(saved, quadratics.held(strategy, field))
     for message in grid.sent + grid.replied:
         assert not any(key.endswith((".m", ".v")) for key in message.content)

@@ -343,7 +343,7 @@ class Strategy(FlowerStrategy):
         if self._started()[0].trained is None and len(good) <= self.topology.n / 2:
             log(
                 INFO,
-                "round %d: %d of %d clients decide what is trained: give start the model itself to decide.",
+                "round %d: %d of %d clients decide what is trained: give start the model itself, which then decides.",
                 r + 1,
                 len(good),
                 self.topology.n,
