@@ -302,7 +302,7 @@ def test_nodes_that_never_hear_of_each_other_are_refused(name: str) -> None:
 
 def test_leaders_of_whom_neither_hears_the_other() -> None:
     """Followers hear both of them; with one leader all follow it."""
-    with pytest.raises(ValueError, match=r"nodes 0 and 1 of .* never hear"):
+    with pytest.raises(ValueError, match=r"nodes 0 and 1 of .* never exchange"):
         stgt.simulate(stgt.FedAvg(gamma=0.1), quadratic(4, 1), topo.from_matrix(LEADERS, row_stochastic=True), 1)
     one = np.vstack([LEADERS[:1], [0.5, 0.5, 0, 0], LEADERS[2:]])
     assert topo.from_matrix(one, row_stochastic=True).strangers is None
