@@ -14,10 +14,9 @@ import pytest
 
 from pages import LANGUAGES, PAGES, PRINTS, ROOT, blocks, commands, indented, name_of, script, started, write_files
 from shell import wrong
-from stgt import comparison
 from stgt._internal.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES
 from stgt.simulator import metrics, run
-from stgt.study import load_spec
+from stgt.study import comparison, load_spec
 from stgt.study.spec.training import load_training
 
 QUICK = {"docs/relaxed.md", "docs/theorems.md", "docs/theory.md"}  # the others are thorough
