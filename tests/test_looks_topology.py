@@ -116,9 +116,9 @@ def test_spokes_go_to_the_workers_of_the_first_round(kind, seed):
         (T.ring(8), ["ring(8)", "8 nodes", "static", "degree 2", "symmetric"]),
         (T.one_peer_exponential(8), ["period 3", "degree 1", "directed"]),
         (T.random_matching(8), ["random", "degree 1", "symmetric"]),
-        (T.server(8, 3), ["8 nodes", "a server calls 3 of 8 workers a round", "random"]),
-        (T.server(8), ["a server calls all workers a round", "static"]),
-        (T.relay(8, 3), ["a server calls 3 of 8 workers a round", "row-stochastic only", "directed"]),
+        (T.server(8, 3), ["8 nodes", "a server samples 3 of 8 workers a round", "random"]),
+        (T.server(8), ["a server samples all workers a round", "static"]),
+        (T.relay(8, 3), ["a server samples 3 of 8 workers a round", "row-stochastic only", "directed"]),
         (T.schedule(4, lambda r: np.eye(4)), ["never repeats", "counts as directed"]),
     ],
 )

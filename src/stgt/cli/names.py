@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +11,9 @@ import typer
 from rich.table import Table
 
 from stgt.cli.common import Imports, app, console, import_scripts
+
+# What can be listed, and the module of each.
+KINDS = {"algorithms": "algorithms", "topologies": "topology", "problems": "problems", "oracles": "oracles"}
 
 
 @app.command(name="list")
@@ -37,14 +40,14 @@ def list_names(
         return
     kinds = [what] if what else list(KINDS)
     if as_json:
-        print(json.dumps({kind: KINDS[kind]() for kind in kinds}, indent=2, ensure_ascii=False))
+        print(json.dumps({kind: _described(kind) for kind in kinds}, indent=2, ensure_ascii=False))
         return
     for kind in kinds:
         if what is None:
-            console.print(f"{kind}:", ", ".join(KINDS[kind]()))
+            console.print(f"{kind}:", ", ".join(_described(kind)))
             continue
         table = Table("name", "what it is")
-        for name, words in KINDS[kind]().items():
+        for name, words in _described(kind).items():
             table.add_row(name, words)
         console.print(table)
 
@@ -90,37 +93,13 @@ def _list_runs(below: Path, as_json: bool) -> None:
     console.print(table)
 
 
-def _algorithms() -> dict[str, str]:
-    from stgt._internal.registry import ALGORITHMS, summary
-    from stgt.algorithms import list_algorithms
+def _described(kind: str) -> dict[str, str]:
+    """A line on each name of a kind."""
+    from stgt._internal.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES, summary
 
-    return {name: summary(ALGORITHMS.find(name, "name")) for name in list_algorithms()}
-
-
-def _topologies() -> dict[str, str]:
-    from stgt._internal.registry import TOPOLOGIES, summary
-    from stgt.topology import list_topologies
-
-    return {name: summary(TOPOLOGIES.find(name, "name")) for name in list_topologies()}
-
-
-def _problems() -> dict[str, str]:
-    from stgt._internal.registry import PROBLEMS, summary
-    from stgt.problems import list_problems
-
-    return {name: summary(PROBLEMS.find(name, "name")) for name in list_problems()}
-
-
-def _oracles() -> dict[str, str]:
-    from stgt._internal.registry import summary
-    from stgt.oracles import NAMED_ORACLES, list_oracles
-
-    return {name: summary(NAMED_ORACLES[name]) for name in list_oracles()}
-
-
-KINDS: dict[str, Callable[[], dict[str, str]]] = {
-    "algorithms": _algorithms,
-    "topologies": _topologies,
-    "problems": _problems,
-    "oracles": _oracles,
-}  # what can be listed: a line on each, by its name
+    module = import_module(f"stgt.{KINDS[kind]}")
+    registry = {"algorithms": ALGORITHMS, "topologies": TOPOLOGIES, "problems": PROBLEMS}.get(kind)
+    found = {}
+    for name in getattr(module, f"list_{kind}")():
+        found[name] = summary(module.NAMED_ORACLES[name] if registry is None else registry.find(name, "name"))
+    return found

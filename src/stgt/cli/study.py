@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -172,10 +173,7 @@ def _study(
         from stgt.study.ray import RayCluster
 
         remote = RayCluster(ray, out_console.print, scripts or ())
-    if resume is not None:
-        planned, folder = _resumed(kind, spec, resume, sets, data_dir, scripts)
-    else:
-        planned, folder = _new(kind, spec, out, force, sets, data_dir, scripts)
+    planned, folder = _planned(kind, spec, out, resume, force, sets or (), data_dir, scripts or ())
     methods = len({batch.method for batch in planned.batches})
     amount = f"{many(methods, 'method')}, {many(planned.runs, 'run')} of {many(len(folder.record['seeds']), 'seed')}"
     out_console.print(f"{kind} {folder.name}: {amount}, into {folder.path}", soft_wrap=True)
@@ -207,45 +205,35 @@ def _study(
         out_console.print(f"Write a page of it: stgt report {folder.path} -o report.html", soft_wrap=True)
 
 
-def _new(
+def _planned(
     kind: str,
     spec: Path | None,
     out: Path | None,
+    resume: Path | None,
     force: bool,
-    sets: list[str] | None,
+    sets: Sequence[str],
     data_dir: Path | None,
-    scripts: list[Path] | None,
+    scripts: Sequence[Path],
 ) -> tuple[Plan, Folder]:
+    """What to run, in a new folder or in the one to resume."""
     from stgt.study import Folder, load_spec, plan
-
-    if spec is None:
-        raise ValueError("spec was left out: give a TOML file, or --resume FOLDER to continue a run.")
-    planned = plan(kind, load_spec(spec, sets or ()), spec, data_dir)
-    where = out or Path("runs") / spec.stem
-    return planned, Folder.create(where, planned, force=force, scripts=scripts or (), data_dir=data_dir)
-
-
-def _resumed(
-    kind: str,
-    spec: Path | None,
-    resume: Path,
-    sets: list[str] | None,
-    data_dir: Path | None,
-    scripts: list[Path] | None,
-) -> tuple[Plan, Folder]:
-    from stgt.study import Folder, plan
     from stgt.study.run_folder import SPEC
 
+    if resume is None:
+        if spec is None:
+            raise ValueError("spec was left out: give a TOML file, or --resume FOLDER to continue a run.")
+        planned = plan(kind, load_spec(spec, sets), spec, data_dir)
+        where = out or Path("runs") / spec.stem
+        return planned, Folder.create(where, planned, force=force, scripts=scripts, data_dir=data_dir)
     if spec is not None:
         raise ValueError(f"resume continues what {resume} holds: leave {spec} out.")
     folder = Folder.open(resume)
     if folder.kind != kind:
         raise ValueError(f"resume {resume} is of `stgt {folder.kind}`: use `stgt {folder.kind} --resume {resume}`.")
-    used = folder.record["scripts"]
+    used, data = folder.record["scripts"], folder.record["data_dir"]
     if used and not scripts:
         raise ValueError(f"import was left out: {resume} was run with a script of your own; give --import {used[0]}.")
-    where = data_dir or (Path(folder.record["data_dir"]) if folder.record["data_dir"] else None)
-    return plan(kind, folder.longer_spec(sets or ()), resume / SPEC, where), folder
+    return plan(kind, folder.longer_spec(sets), resume / SPEC, data_dir or (Path(data) if data else None)), folder
 
 
 def _print(folder: Folder, found: Comparison, as_json: bool) -> None:

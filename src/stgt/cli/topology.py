@@ -102,11 +102,7 @@ def _table(found: TopologyStats) -> Table:
     rows = {
         "nodes": f"{topology.n:,}",
         "degree": f"{topology.degree:,}",
-        "period": period
-        if topology.period is None
-        else "1, static"
-        if topology.period == 1
-        else f"{topology.period:,}",
+        "period": period,
         "links": "symmetric" if topology.symmetric else "directed",
         "messages a round": messages(found),
         "ρ = ‖E[WᵀW] − J‖": "unknown" if rho is None else near_one(rho) + interval,

@@ -48,7 +48,7 @@ def facts(topology: Topology) -> list[str]:
         found.append("row-stochastic only")
     if topology.has_server:
         called = "all" if topology.sampled == n else f"{topology.sampled:,} of {n:,}"
-        found.append(f"a server calls {called} workers a round")
+        found.append(f"a server samples {called} workers a round")
     return found
 
 
