@@ -33,7 +33,7 @@ class OfUpdates(stgt.Algorithm):
 
     beta: float = 0.25
 
-    keeps = (stgt.Kept("c", zero_sum=True),)
+    state_vars = (stgt.StateVar("c", zero_sum=True),)
 
     def merge(self, state: Any, local: Any, mixed: Any) -> dict[str, Any]:
         return {"x": mixed["x"], "c": state["c"] + self.beta * (local.end - mixed["x"])}

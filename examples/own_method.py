@@ -20,7 +20,7 @@ class OneVector(stgt.Algorithm):
 
     beta: float = 0.5
     reads = frozenset({"end", "gamma"})  # of a round: the model after the local steps, and the stepsize
-    keeps = (stgt.Kept("c", zero_sum=True),)  # beside the model; 0 at the start
+    state_vars = (stgt.StateVar("c", zero_sum=True),)  # beside the model; 0 at the start
 
     def correction(self, state, x):
         return state["c"]
@@ -44,8 +44,8 @@ class FedCM(stgt.Algorithm):
 
     beta: float = 0.5
     reads = frozenset({"end", "direction"})  # the mean of g + correction over the round
-    keeps = (stgt.Kept("x", at_server=True), stgt.Kept("d", at_server=True))
-    exchanges = (stgt.Sent("x", replaces=True), stgt.Sent("d", replaces=True))
+    state_vars = (stgt.StateVar("x", at_server=True), stgt.StateVar("d", at_server=True))
+    messages = (stgt.MessageVar("x", replaces=True), stgt.MessageVar("d", replaces=True))
 
     def correction(self, state, x):
         return state["d"]

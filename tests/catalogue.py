@@ -38,7 +38,7 @@ def instances(gamma: float = 0.05, tau: int = 3) -> dict[str, stgt.Algorithm]:
         "STGT-relaxed": stgt.STGT(gamma=gamma, tau=tau, beta=0.25),
         "KGT-relaxed": stgt.KGT(gamma=gamma, tau=tau, eta_s=0.8, beta=0.25),
         "FlexGT-relaxed": stgt.FlexGT(gamma=gamma, tau=tau, beta=0.5),
-        "FlexGT-gossips": stgt.FlexGT(gamma=gamma, tau=tau, gossips=2),
+        "FlexGT-mixing_steps": stgt.FlexGT(gamma=gamma, tau=tau, mixing_steps=2),
         "LUGT-relaxed": stgt.LUGT(gamma=gamma, tau=tau, beta=0.5),
         "Scaffold-relaxed": stgt.Scaffold(gamma=gamma, tau=tau, beta=0.5),
         "LED": stgt.LED(gamma=gamma, tau=tau),

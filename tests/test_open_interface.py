@@ -10,7 +10,7 @@ import pytest
 import stgt
 from catalogue import instances, quadratic
 from stgt._internal.registry import ALGORITHMS
-from stgt.algorithms import Kept, Sent
+from stgt.algorithms import MessageVar, StateVar
 from stgt.algorithms.declare import PARTS
 from stgt.testing.engines import flower_difference, torch_difference
 
@@ -25,7 +25,7 @@ class Peek(stgt.Algorithm):
 
     part: str = "end"
     said: tuple[str, ...] = ()
-    keeps = (Kept("x", at_server=True),)
+    state_vars = (StateVar("x", at_server=True),)
 
     @property
     def reads(self):
@@ -70,9 +70,9 @@ def test_what_is_declared_is_handed_over(part):
     algorithm = Peek(gamma=0.1, part=part, said=(part,))
     runs = engines(algorithm)
     np.testing.assert_allclose(runs["jax"]().x, runs["numpy"]().x, rtol=0, atol=1e-12)
-    if part != "anchor":
+    if part != "start_gradient":
         assert runs["torch"]() <= 1e-12
-    if part not in ("first", "last", "anchor"):
+    if part not in ("first", "last", "start_gradient"):
         assert runs["flower"]() <= 1e-12
 
 
@@ -81,7 +81,7 @@ class Remember(stgt.Algorithm):
     """It keeps what other fields were: the round's start and end, and what it kept of the end before."""
 
     reads = frozenset({"start", "end"})
-    keeps = (Kept("began"), Kept("ended"), Kept("before"))
+    state_vars = (StateVar("began"), StateVar("ended"), StateVar("before"))
 
     def correction(self, state, x):
         return 0.1 * (state["ended"] - state["before"])
@@ -104,7 +104,7 @@ def own(**parts):
 FAULTS = {
     "a state's field": (
         own(correction=lambda self, state, x: state["d"]),
-        "Own reads state['d'], which is not there: add Kept('d') to its keeps, if it is a node's own.",
+        "Own reads state['d'], which is not there: add StateVar('d') to its state_vars, if it is a node's own.",
     ),
     "the round's start in the state": (
         own(correction=lambda self, state, x: x - state["x"]),
@@ -112,7 +112,7 @@ FAULTS = {
     ),
     "a mixture's field": (
         own(merge=lambda self, state, local, mixed: {"x": mixed["x"], "c": mixed["y"]}),
-        "Own reads mixed['y'], which it does not exchange: add Sent('y').",
+        "Own reads mixed['y'], which it does not exchange: add MessageVar('y').",
     ),
     "a field forgotten in merge": (
         own(merge=lambda self, state, local, mixed: {"x": mixed["x"]}),
@@ -120,11 +120,11 @@ FAULTS = {
     ),
     "a field too many in merge": (
         own(merge=lambda self, state, local, mixed: {"x": mixed["x"], "c": state["c"], "d": state["c"]}),
-        "Own's merge returns 'd', which it does not declare: add it to its keeps.",
+        "Own's merge returns 'd', which it does not declare: add it to its state_vars.",
     ),
     "a message not declared": (
         own(message=lambda self, state, local: {"x": local.end, "z": local.end, "u": local.end}),
-        "Own's message returns 'u', which it does not declare: add it to its exchanges.",
+        "Own's message returns 'u', which it does not declare: add it to its messages.",
     ),
     "a message left out": (
         own(message=lambda self, state, local: {"x": local.end}),
@@ -137,7 +137,7 @@ FAULTS = {
     "more than the mixture": (
         own(merge=lambda self, state, local, mixed: {"x": 1.0 * mixed["x"], "c": state["c"]}),
         "Own's merge does more with mixed['x'] than to put it in the field's place: leave replaces=True out of "
-        "Sent('x') in its exchanges.",
+        "MessageVar('x') in its messages.",
     ),
 }
 
@@ -187,7 +187,7 @@ def test_a_message_that_is_not_what_it_declares_is_not_sent_early():
     from stgt.torch.local_steps import Chunk, LocalSteps
     from stgt.torch.overlap import _DirectionHalf
 
-    wrong = own(exchanges=(Sent("x", value=Linear(start=1.0)), Sent("z", value=Linear(direction=1.0))))
+    wrong = own(exchanges=(MessageVar("x", value=Linear(start=1.0)), MessageVar("z", value=Linear(direction=1.0))))
     for kind in (stgt.STGT, wrong):
         parameter = torch.nn.Parameter(torch.ones(5, dtype=torch.float64))
         group = {"params": [parameter], "lr": 0.1}
@@ -209,9 +209,9 @@ def test_a_message_that_is_not_what_it_declares_is_not_sent_early():
     [
         ({"reads": frozenset({"strat"})}, r"Own\.reads has 'strat': choose from 'start', 'end', .*\."),
         ({"reads": "end"}, r"Own\.reads='end': give a frozenset of names, such as .*\."),
-        ({"keeps": ("c",)}, r"Own\.keeps=\('c',\): give a tuple of Kept, such as \(Kept\('c'\),\)\."),
-        ({"exchanges": (Sent("x"), Sent("x"))}, r"Own\.exchanges has 'x' twice: give each name once\."),
-        ({"exchanges": ()}, r"Own\.exchanges is empty: .*\."),
+        ({"state_vars": ("c",)}, r"Own\.state_vars=\('c',\): give a tuple of StateVar, such as \(StateVar\('c'\),\)\."),
+        ({"messages": (MessageVar("x"), MessageVar("x"))}, r"Own\.messages has 'x' twice: give each name once\."),
+        ({"messages": ()}, r"Own\.messages is empty: .*\."),
     ],
 )
 def test_a_wrong_declaration_is_one_sentence(parts, sentence):

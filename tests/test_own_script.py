@@ -124,7 +124,7 @@ def test_what_sums_to_zero_is_found_where_it_is_not_declared():
 
     @dataclass(frozen=True, kw_only=True)
     class Silent(ALGORITHMS["OneVector"]):
-        keeps = (stgt.Kept("c"),)
+        state_vars = (stgt.StateVar("c"),)
 
     problem, graph = PROBLEMS["own_least_squares"](4, 2, 0.05), TOPOLOGIES["breathing"](4)
     declared = ALGORITHMS["OneVector"](gamma=GAMMA, tau=TAU, beta=BETA)

@@ -19,7 +19,7 @@ N, P = 6, 3
 PUSHING = [
     name
     for name, algorithm in instances().items()
-    if any(sent.pushed for sent in (*algorithm.exchanges, *algorithm.exchanges_again))
+    if any(sent.pushed for sent in (*algorithm.messages, *algorithm.second_messages))
 ]
 # All pull from node 0 and all push to it: the paper's graph with a leader.
 R = 0.5 * np.eye(N) + 0.5 * np.eye(N)[[0] * N]
@@ -29,7 +29,7 @@ LEADER = push_pull(R, R.T)
 def test_the_trackers_push():
     assert set(PUSHING) == {
         "STGT", "FlexGT-first", "FlexGT-last", "KGT", "KGT-warm", "DSGT", "PushPull", "LUGT", "LUGT-cta", "AugDGM",
-        "DIGing", "NEXT", "GTSAGA", "GTSVRG", "STGT-relaxed", "KGT-relaxed", "FlexGT-relaxed", "FlexGT-gossips",
+        "DIGing", "NEXT", "GTSAGA", "GTSVRG", "STGT-relaxed", "KGT-relaxed", "FlexGT-relaxed", "FlexGT-mixing_steps",
         "LUGT-relaxed", "MomentumTracking", "GTAdam", "Outer-STGT", "Adaptive-STGT",
     }  # fmt: skip
 
@@ -242,7 +242,7 @@ def test_elsewhere():
 
     @dataclass(frozen=True, kw_only=True)
     class Both(stgt.STGT):
-        exchanges = (stgt.Sent("x"), stgt.Sent("z", transposed=True, pushed=True))
+        messages = (stgt.MessageVar("x"), stgt.MessageVar("z", transposed=True, pushed=True))
 
     with pytest.raises(ValueError, match="'z' both transposed and pushed"):
         Both(gamma=0.1)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stgt._internal.randomness import STREAM_ANCHOR, STREAM_SAMPLING, Clock, choose, coin, threefry, unit, words
+from stgt._internal.randomness import STREAM_SAMPLING, STREAM_START_GRADIENT, Clock, choose, coin, threefry, unit, words
 from stgt.simulator.reference import OPS
 
 ONES = 0xFFFFFFFF
@@ -122,7 +122,7 @@ def test_width_is_what_was_asked_for(width: int) -> None:
 
 def test_seeds_steps_nodes_and_streams_all_matter() -> None:
     first = clock().bits(4)
-    others = [clock(seed=1), clock(step=1), clock(nodes=(3, 4, 5)), clock(stream=STREAM_ANCHOR)]
+    others = [clock(seed=1), clock(step=1), clock(nodes=(3, 4, 5)), clock(stream=STREAM_START_GRADIENT)]
     for other in others:
         # Equal words by chance: probability 12·2^-32 each.
         assert not (other.bits(4) == first).any()

@@ -7,7 +7,7 @@ import pytest
 
 import stgt
 from catalogue import instances, least_squares, logistic, quadratic
-from stgt.algorithms import Cost, Kept
+from stgt.algorithms import Cost, StateVar
 from stgt.problems.quadratic import QuadraticModel
 from stgt.testing import CheckError, check_algorithm, check_problem, check_topology
 from stgt.testing.algorithm import _costs
@@ -77,7 +77,7 @@ class Cheap(stgt.STGT):
 class Drifting(stgt.STGT):
     """It adds up what is mixed without what was said: no stepsize makes it settle."""
 
-    keeps = (Kept("c"),)
+    state_vars = (StateVar("c"),)
 
     def merge(self, state, local, mixed):
         return {"x": mixed["x"], "c": state["c"] + mixed["z"]}

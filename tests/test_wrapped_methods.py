@@ -24,7 +24,7 @@ WRONG = {
     "beta of Scaffold⁺": (lambda: stgt.ScaffoldPlus(beta=1.5), f"beta=1.5: {BETA}"),
     "beta=3 of LED": (lambda: stgt.LED(beta=3), "beta=3: give a finite number above 0 and up to 2."),
     "beta=0 of LED": (lambda: stgt.LED(beta=0), "beta=0: give a finite number above 0 and up to 2."),
-    "gossips": (lambda: stgt.FlexGT(gossips=0), "gossips=0: give a whole number of at least 1."),
+    "mixing_steps": (lambda: stgt.FlexGT(mixing_steps=0), "mixing_steps=0: give a whole number of at least 1."),
     "momentum=1": (lambda: stgt.Outer(stgt.STGT(), momentum=1), "momentum=1: give a finite number of at least 0"),
     "momentum of DiLoCo": (lambda: stgt.DiLoCo(momentum=-0.1), "momentum=-0.1: give a finite number of at least 0"),
     "momentum tracked": (lambda: stgt.MomentumTracking(momentum=1), "momentum=1: give a finite number of at least 0"),
@@ -128,7 +128,7 @@ def test_methods_for_symmetric_weights_are_refused_on_directed_graphs(method, la
 
 COSTS = {  # gradients, vectors, up, down, buffers at tau = 5, or 1 where it is the only one
     "relaxed ST-GT": (stgt.STGT(tau=5, beta=0.25), (5, 2, 2, 2, 4)),
-    "FlexGT, three exchanges": (stgt.FlexGT(tau=5, gossips=3), (5, 6, 6, 6, 4)),
+    "FlexGT, three exchanges": (stgt.FlexGT(tau=5, mixing_steps=3), (5, 6, 6, 6, 4)),
     "LED": (stgt.LED(tau=5), (5, 1, 1, 1, 3)),
     "exact diffusion": (stgt.ExactDiffusion(), (1, 1, 1, 1, 3)),
     "EXTRA": (stgt.EXTRA(), (1, 1, 1, 1, 3)),
@@ -255,7 +255,10 @@ def test_a_spec_names_the_method_inside():
 
 BAD_SPECS = {
     "wrong name inside": ({"name": "Outer", "method": {"name": "LEDD"}}, "algorithm.method.name='LEDD': choose from"),
-    "wrong option inside": ({"name": "Outer", "method": {"name": "STGT", "gossips": 2}}, "algorithm.method.gossips"),
+    "wrong option inside": (
+        {"name": "Outer", "method": {"name": "STGT", "mixing_steps": 2}},
+        "algorithm.method.mixing_steps",
+    ),
     "bad value inside": ({"name": "Outer", "method": {"name": "STGT", "beta": 2}}, "beta=2"),
     "no method": ({"name": "Outer"}, "algorithm.method was left out: Outer needs it."),
     "a word": ({"name": "Outer", "method": "STGT"}, "method='STGT': give an instance of the method to wrap"),

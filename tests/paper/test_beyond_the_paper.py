@@ -24,7 +24,7 @@ from shared_noise import (
 
 import stgt
 from catalogue import suited
-from stgt._internal.randomness import STREAM_ANCHOR
+from stgt._internal.randomness import STREAM_START_GRADIENT
 
 PROBLEM = PROBLEMS["nonconvex"]
 GRADIENTS = gradients(PROBLEM)
@@ -54,7 +54,7 @@ def test_relaxed_kgt(topology, tau):
 def test_relaxed_flexgt_with_several_exchanges(topology, tau, snapshot, beta, d):
     arguments = {"gamma": GAMMA, "tau": tau, "beta": beta, "snapshot": snapshot}
     theirs = paper.relaxed_flexgt(X0, GRADIENTS, topology.matrix, d=d, rounds=ROUNDS, **arguments)
-    assert_equal(ours(stgt.FlexGT(gossips=d, **arguments), topology), theirs)
+    assert_equal(ours(stgt.FlexGT(mixing_steps=d, **arguments), topology), theirs)
 
 
 @pytest.mark.parametrize("atc_y", [True, False])
@@ -67,7 +67,7 @@ def test_relaxed_lugt(topology, tau, atc_y):
 @pytest.mark.parametrize("option", [1, 2])
 def test_relaxed_scaffold(server, tau, option):
     arguments = {"gamma": GAMMA, "tau": tau, "beta": 0.3, "gamma_g": 1.3, "option": option}
-    anchors = gradients(PROBLEM, STREAM_ANCHOR)
+    anchors = gradients(PROBLEM, STREAM_START_GRADIENT)
     theirs = paper.relaxed_scaffold(ONE, GRADIENTS, sampled(server), extra=anchors, rounds=ROUNDS, **arguments)
     assert_equal(ours(stgt.Scaffold(**arguments), server, x0=ONE), theirs)
 

@@ -11,7 +11,7 @@ from shared_noise import GAMMA, ONE, ROUNDS, SEED, X0, N, P, assert_equal, clock
 
 import stgt
 from catalogue import quadratic, two_matrices
-from stgt._internal.randomness import STREAM_ANCHOR, STREAM_COIN, STREAM_INITIAL, unit, words
+from stgt._internal.randomness import STREAM_COIN, STREAM_INITIAL, STREAM_START_GRADIENT, unit, words
 
 
 def test_stgt(problem, topology, tau):
@@ -167,7 +167,7 @@ def test_scaffold(problem, server, tau, option, warm_start):
         rounds=ROUNDS,
         gamma_g=1.3,
         option=option,
-        extra=gradients(problem, STREAM_ANCHOR),
+        extra=gradients(problem, STREAM_START_GRADIENT),
         **start,
     )
     algorithm = stgt.Scaffold(gamma=GAMMA, tau=tau, gamma_g=1.3, option=option, warm_start=warm_start)

@@ -220,7 +220,7 @@ def test_relaxed_scaffold_plus_with_all_workers_is_relaxed_stgt(problem, tau):
         stgt.STGT(gamma=0.05, tau=3, beta=0.25),
         stgt.LED(gamma=0.05, tau=3),
         stgt.LUGT(gamma=0.05, tau=3),
-        stgt.FlexGT(gamma=0.05, tau=3, gossips=2),
+        stgt.FlexGT(gamma=0.05, tau=3, mixing_steps=2),
         stgt.KGT(gamma=0.05, tau=3, eta_s=0.7, warm_start=True),
         stgt.EXTRA(gamma=0.05),
         stgt.DPSGD(gamma=0.05, tau=3),
@@ -288,7 +288,7 @@ def test_flexgt_with_d_exchanges_is_flexgt_on_the_power(problem, snapshot, d):
     for graph in (stgt.topology.ring(N), stgt.topology.exponential(N)):
         power = stgt.topology.from_matrix(np.linalg.matrix_power(graph.matrix(0), d))
         arguments = {"gamma": 0.05, "tau": 4, "snapshot": snapshot}
-        several = last(stgt.FlexGT(gossips=d, **arguments), problem, graph)
+        several = last(stgt.FlexGT(mixing_steps=d, **arguments), problem, graph)
         same(several, last(stgt.FlexGT(**arguments), problem, power))
 
 

@@ -66,7 +66,7 @@ def test_permuting_the_nodes_permutes_the_result(name, n, seed, directed):
 
 def at_rest(algorithm, g):
     """The state at x* in which nothing moves, g being the gradients there; momenta of what is 0 are 0."""
-    if algorithm.starts_warm:
+    if algorithm.needs_initial_gradient:
         return None  # a warm start at x* is that state
     fields = algorithm.state_fields
     if "u" in fields:  # what is tracked is u = μu + g
@@ -104,7 +104,7 @@ def test_exact_methods_converge(name):
     algorithm = instances()[name]
     problem = logistic(6, P, batch=None) if algorithm.oracle else quadratic(6, P)
     topology = stgt.topology.complete(6) if "ProxSkip" in name else stgt.topology.ring(6)
-    if algorithm.held:
+    if algorithm.server_fields:
         topology = stgt.topology.server(6, sampled=3)
     rounds = 6000 if algorithm.tau == 1 else 1500
     trace = stgt.simulate(algorithm, problem, topology, rounds, dtype="float64", metrics=[])

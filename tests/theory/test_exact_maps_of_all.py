@@ -7,7 +7,7 @@ import stgt
 from catalogue import instances, quadratic
 from stgt import theory
 
-NAMES = [name for name, algorithm in instances().items() if not (algorithm.oracle or algorithm.coin)]
+NAMES = [name for name, algorithm in instances().items() if not (algorithm.oracle or algorithm.random_communication)]
 CHANGING = "NEXT"  # its stepsize falls from round to round
 NONLINEAR = ("GTAdam", "FedAdam", "FedYogi", "Adaptive-STGT", "Adaptive-LED", "Adaptive-ScaffoldPlus")
 

@@ -89,7 +89,7 @@ def test_a_server_is_the_mean_over_all_it_may_call(algorithm, sampled):
     sampling = isinstance(phase, mean_square.Sampling)
     law = phase.law if sampling else phase.laws[0][1]
     assert isinstance(law, ServerLaw)
-    assert sampling == bool(algorithm.held)
+    assert sampling == bool(algorithm.server_fields)
     size, q = law.size, law.rows.shape[1]
     rng = np.random.default_rng(0)
     root, y = rng.normal(size=(n * q, n * q)), rng.normal(size=(n, q, 2))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import stgt
 from catalogue import quadratic
 from stgt import theory
-from stgt.algorithms import Kept, Sent
+from stgt.algorithms import MessageVar, StateVar
 
 METHODS = [
     stgt.STGT(tau=3),
@@ -99,8 +99,8 @@ class Undeclared(stgt.algorithms.Algorithm):
     """ST-GT that does not say what it conserves, and keeps twice its c."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"end", "direction"})
-    keeps: ClassVar[tuple[Kept, ...]] = (Kept("twice"),)
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True), Sent("z"))
+    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("twice"),)
+    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", replaces=True), MessageVar("z"))
 
     def correction(self, state, x):
         return state["twice"] / 2

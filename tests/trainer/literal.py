@@ -6,7 +6,7 @@ from scenarios import topology
 from scenarios_use import METHODS, P, base_of, data, wide_data
 
 from stgt.algorithms import Local
-from stgt.algorithms.calls import begin, hear, readable, say
+from stgt.algorithms.calls import apply_mixed, begin, make_message, readable
 
 NODES = 8
 
@@ -115,8 +115,8 @@ def simulate_method(name: str, base: str, gain: float, rounds: int, lr: float) -
             method.label, method.reads, start=start, end=x.copy(), direction=total / method.tau, gamma=lr * gain,
             round=r, participation=1.0,
         )  # fmt: skip
-        mixed = {field: W @ value for field, value in say(method, readable(method, state), local).items()}
-        state = dict(hear(method, readable(method, state), local, mixed))
+        mixed = {field: W @ value for field, value in make_message(method, readable(method, state), local).items()}
+        state = dict(apply_mixed(method, readable(method, state), local, mixed))
         x[:] = state["x"]
     return x
 

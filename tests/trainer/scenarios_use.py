@@ -413,7 +413,7 @@ def mistake(kind: str):
         "AugDGM": lambda: wrap(algorithm=stgt.AugDGM()),
         "GTSAGA": lambda: wrap(algorithm=stgt.GTSAGA()),
         "Scaffold": lambda: wrap(algorithm=stgt.Scaffold(tau=2, option="I")),
-        "gossips": lambda: wrap(algorithm=stgt.FlexGT(tau=2, gossips=2)),
+        "mixing_steps": lambda: wrap(algorithm=stgt.FlexGT(tau=2, mixing_steps=2)),
         "LED AdamW": lambda: wrap(torch.optim.AdamW(model.parameters()), stgt.LED(tau=2)),
         "ProxSkip AdamW": lambda: wrap(torch.optim.AdamW(model.parameters()), stgt.ProxSkip(tau=2), "ring"),
         "LED momentum 1": lambda: wrap(torch.optim.SGD(model.parameters(), lr=0.1, momentum=1.0), stgt.LED(tau=2)),

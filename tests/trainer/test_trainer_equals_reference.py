@@ -79,7 +79,7 @@ def reference(name: str, graph: str, rounds: int = ROUNDS) -> Run:
 
 def assert_equal(found: list, run: Run, tolerance: float, rounds: int = ROUNDS) -> None:
     """Every field of every node; what a server holds is compared at the nodes that work next or worked last."""
-    topology, held = run.job.topology, run.algorithm.held if run.job.topology.has_server else ()
+    topology, held = run.job.topology, run.algorithm.server_fields if run.job.topology.has_server else ()
     fresh = topology.active(rounds - 1) | topology.active(rounds)
     for name, expected in run.state.items():
         scale = max(1.0, float(np.abs(expected).max()))
@@ -116,7 +116,7 @@ def compare(world, name: str, graph: str, dtype: str) -> None:
 def test_every_algorithm_is_compared_or_refused(alone):
     """With the reference above; those that start from gradients with the paper's lines in test_trainer_errors.py."""
     compared = {name for name, _ in CASES + BEYOND} | {"KGT-warm", "Scaffold-warm"}
-    words = {"FlexGT-gossips": "mixes 2 times a round: the trainer mixes once"}
+    words = {"FlexGT-mixing_steps": "mixes 2 times a round: the trainer mixes once"}
     for name, algorithm in catalogue.instances().items():
         model = scenarios.Linear(torch.float64)
         base = torch.optim.SGD(model.parameters(), lr=LR)

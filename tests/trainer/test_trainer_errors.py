@@ -22,7 +22,7 @@ MISTAKES = {
     "AugDGM": "takes gradients that a training loop does not have",
     "GTSAGA": "takes gradients that a training loop does not have",
     "Scaffold": "takes gradients that a training loop does not have",
-    "gossips": "FlexGT (first) mixes 2 times a round: the trainer mixes once.",
+    "mixing_steps": "FlexGT (first) mixes 2 times a round: the trainer mixes once.",
     "LED AdamW": "LED takes (start − end)/(lr·tau) for a mean of gradients, which it is not behind AdamW",
     "ProxSkip AdamW": "ProxSkip takes (start − end)/(lr·tau) for a mean of gradients, which it is not behind AdamW",
     "LED momentum 1": "LED divides by lr (1 − dampening)/(1 − momentum), and SGD has momentum=1",

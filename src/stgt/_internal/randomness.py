@@ -18,7 +18,7 @@ Array = Any
 
 # What a draw is for. Two purposes never share a stream, so no draw is used twice.
 STREAM_LOCAL = 0  # the gradient of a local step
-STREAM_ANCHOR = 1  # one more gradient, at a round's start
+STREAM_START_GRADIENT = 1  # one more gradient, at a round's start
 STREAM_COIN = 2  # does this round end with communication?
 STREAM_SAMPLING = 3  # which workers the server calls
 STREAM_MATCHING = 4  # the pairs of a matching

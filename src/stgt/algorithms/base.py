@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from stgt._internal.checks import check_count, check_flag, check_number
 from stgt._internal.hyper import Frozen, ShortRepr, real_fields
 from stgt._internal.schedules import Stepsize, stepsize
-from stgt.algorithms.declare import PARTS, Kept, Local, Sent, State, Vector
+from stgt.algorithms.declare import PARTS, Local, MessageVar, State, StateVar, Vector
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Cost:
 class Algorithm(Frozen, ShortRepr):
     """Base of all methods. `gamma` may be left out only where an engine supplies it (a torch optimiser's lr).
 
-    A method of one's own declares `reads`, `keeps` and `exchanges`, as class attributes or as properties where options
+    Your own method declares `reads`, `state_vars` and `messages`, as class attributes, or as properties where options
     change them, and overrides `correction`, `message` and `merge`; the rest follows, or may be overridden.
     """
 
@@ -57,11 +57,11 @@ class Algorithm(Frozen, ShortRepr):
     tau: int = 1
 
     reads: ClassVar[frozenset[str]] = frozenset({"end"})  # what it reads of a round: names of `Local`'s fields
-    keeps: ClassVar[tuple[Kept, ...]] = ()
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True),)
-    exchanges_again: ClassVar[tuple[Sent, ...]] = ()  # a second time, after a gradient at the merged model
-    gossips: ClassVar[int] = 1  # how often a message is mixed in a round
-    coin: ClassVar[bool] = False  # does a coin decide whether a round ends with communication?
+    state_vars: ClassVar[tuple[StateVar, ...]] = ()
+    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", replaces=True),)
+    second_messages: ClassVar[tuple[MessageVar, ...]] = ()  # a second time, after a gradient at the merged model
+    mixing_steps: ClassVar[int] = 1  # how often a message is mixed in a round
+    random_communication: ClassVar[bool] = False  # does a coin decide whether a round ends with communication?
     oracle: ClassVar[str | None] = None  # the name of the oracle the method is made of, if it insists on one
     least_eigenvalue: ClassVar[float | None] = None  # a bound that the eigenvalues of a fixed symmetric W must exceed
     symmetric_only: ClassVar[bool] = False  # is it for symmetric W_r, and diverges on directed ones at any stepsize?
@@ -102,7 +102,7 @@ class Algorithm(Frozen, ShortRepr):
     # -- the four parts of a method ------------------------------------------------------------------------------
 
     def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
-        """The state before round 0. `gradient` at x and its `mean` over nodes come if it `starts_warm`."""
+        """The state before round 0. `gradient` at x and its `mean` over nodes come if it `needs_initial_gradient`."""
         return {name: x if name == "x" else 0 * x for name in self.state_fields}
 
     def correction(self, state: State, x: Vector) -> Vector:
@@ -123,12 +123,12 @@ class Algorithm(Frozen, ShortRepr):
         For engines whose server is a process of its own. It does to these fields what `merge` does; a method that does
         more there than to put what was mixed in their place writes both.
         """
-        return {name: mixed[name] for name in self.held}
+        return {name: mixed[name] for name in self.server_fields}
 
     # -- methods that exchange twice -----------------------------------------------------------------------------
 
     def second_message(self, state: State, gradient: Vector) -> dict[str, Vector]:
-        """What is sent after `merge`, given the gradient at the merged x, if it `exchanges_again`."""
+        """What is sent after `merge`, given the gradient at the merged x, if it `second_messages`."""
         raise NotImplementedError(f"{type(self).__name__} exchanges once a round")
 
     def second_merge(self, state: State, gradient: Vector, mixed: State) -> dict[str, Vector]:
@@ -140,22 +140,22 @@ class Algorithm(Frozen, ShortRepr):
     @property
     def state_fields(self) -> tuple[str, ...]:
         """The names of all that a node keeps, x first."""
-        return "x", *(kept.name for kept in self.keeps if kept.name != "x")
+        return "x", *(kept.name for kept in self.state_vars if kept.name != "x")
 
     @property
-    def held(self) -> tuple[str, ...]:
+    def server_fields(self) -> tuple[str, ...]:
         """The fields that live at the server, where there is one."""
-        return tuple(kept.name for kept in self.keeps if kept.at_server)
+        return tuple(kept.name for kept in self.state_vars if kept.at_server)
 
     @property
-    def starts_warm(self) -> bool:
+    def needs_initial_gradient(self) -> bool:
         """Does `init` take the gradient at the start and its mean over the nodes?"""
         return False
 
     @property
     def tracks(self) -> bool:
         """Do the corrections follow the network's gradient, with a sum over the nodes that stays 0?"""
-        return any(kept.zero_sum for kept in self.keeps)
+        return any(kept.zero_sum for kept in self.state_vars)
 
     @property
     def oracle_options(self) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class Algorithm(Frozen, ShortRepr):
         return {}
 
     @property
-    def talks(self) -> Any:
+    def communication_probability(self) -> Any:
         """The probability that a round ends with communication."""
         return 1.0
 
@@ -173,19 +173,19 @@ class Algorithm(Frozen, ShortRepr):
 
     def conserved(self, state: State, participation: Any) -> Vector:
         """A vector of each node whose sum over all nodes stays 0 for ever, of a method that `tracks`."""
-        return next(state[kept.name] for kept in self.keeps if kept.zero_sum)
+        return next(state[kept.name] for kept in self.state_vars if kept.zero_sum)
 
     def check(self, participation: float) -> None:
         """Raises a ValueError if the method is wrong where this share of the nodes works in a round."""
 
     def cost(self, samples: int | None = None) -> Cost:
         """What a round costs a node; `samples` is m, the number of samples a node holds."""
-        sent = self.gossips * (len(self.exchanges) + len(self.exchanges_again))
+        sent = self.mixing_steps * (len(self.messages) + len(self.second_messages))
         # The model, the gradient, and the round's start where it is needed after the first step.
         begun = self.tau > 1 and bool(self.reads & {"start", "direction"})
-        buffers = len(self.state_fields) + 1 + begun + ("first" in self.reads) + bool(self.exchanges_again)
-        gradients = self.tau + ("anchor" in self.reads)
-        return Cost(gradients, sent, buffers, up=sent, down=sent, initial=int(self.starts_warm))
+        buffers = len(self.state_fields) + 1 + begun + ("first" in self.reads) + bool(self.second_messages)
+        gradients = self.tau + ("start_gradient" in self.reads)
+        return Cost(gradients, sent, buffers, up=sent, down=sent, initial=int(self.needs_initial_gradient))
 
     def same_as(self, has_server: bool) -> str:
         """Which other method this one is, as it was given, with or without a server; "" if it is none."""
@@ -221,17 +221,17 @@ def _check_declaration(algorithm: Algorithm) -> None:
     for part in sorted(reads):
         if part not in PARTS:
             raise ValueError(f"{name}.reads has {part!r}: choose from {', '.join(map(repr, PARTS))}.")
-    for what, kind in (("keeps", Kept), ("exchanges", Sent), ("exchanges_again", Sent)):
+    for what, kind in (("state_vars", StateVar), ("messages", MessageVar), ("second_messages", MessageVar)):
         given = getattr(algorithm, what)
         if not isinstance(given, tuple) or not all(isinstance(one, kind) for one in given):
-            example = f"({kind.__name__}('c'),)" if kind is Kept else "(Sent('x'), Sent('z'))"
+            example = f"({kind.__name__}('c'),)" if kind is StateVar else "(MessageVar('x'), MessageVar('z'))"
             raise ValueError(f"{name}.{what}={given!r}: give a tuple of {kind.__name__}, such as {example}.")
         names = [one.name for one in given]
         for one in given:
-            if isinstance(one, Sent) and one.transposed and one.pushed:
+            if isinstance(one, MessageVar) and one.transposed and one.pushed:
                 raise ValueError(f"{name}.{what} has {one.name!r} both transposed and pushed: a field is one or none.")
         for one in names:
             if names.count(one) > 1:
                 raise ValueError(f"{name}.{what} has {one!r} twice: give each name once.")
-    if not algorithm.exchanges:
-        raise ValueError(f"{name}.exchanges is empty: a method sends something, such as (Sent('x'),).")
+    if not algorithm.messages:
+        raise ValueError(f"{name}.messages is empty: a method sends something, such as (MessageVar('x'),).")

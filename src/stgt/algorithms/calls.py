@@ -7,7 +7,7 @@ from copy import copy
 from typing import Any
 
 from stgt.algorithms.base import Algorithm
-from stgt.algorithms.declare import VECTORS, Fields, Local, Sent, State, Vector
+from stgt.algorithms.declare import VECTORS, Fields, Local, MessageVar, State, Vector
 
 
 def at_stepsize(algorithm: Algorithm, gamma: Any) -> Algorithm:
@@ -42,15 +42,15 @@ def after_steps(algorithm: Algorithm, *, start: Vector, end: Vector, gamma: Any,
     return Local(algorithm.label, algorithm.reads, **parts)
 
 
-def say(algorithm: Algorithm, state: State, local: Local) -> dict[str, Vector]:
+def make_message(algorithm: Algorithm, state: State, local: Local) -> dict[str, Vector]:
     """What a node sends at the end of a round; `state` is `readable`."""
-    return _sent(algorithm, "message", algorithm.message(state, local), algorithm.exchanges)
+    return _sent(algorithm, "message", algorithm.message(state, local), algorithm.messages)
 
 
-def hear(algorithm: Algorithm, state: State, local: Local, mixed: Mapping[str, Vector]) -> dict[str, Vector]:
+def apply_mixed(algorithm: Algorithm, state: State, local: Local, mixed: Mapping[str, Vector]) -> dict[str, Vector]:
     """The state after a node has received the mixture; `state` is `readable`."""
     merged = algorithm.merge(state, local, _received(algorithm, mixed))
-    return _merged(algorithm, "merge", merged, mixed, algorithm.exchanges)
+    return _merged(algorithm, "merge", merged, mixed, algorithm.messages)
 
 
 def divides(algorithm: Algorithm) -> bool:
@@ -60,15 +60,15 @@ def divides(algorithm: Algorithm) -> bool:
     """
     if "gamma" not in algorithm.reads:
         return False
-    names = (*algorithm.state_fields, *(sent.name for sent in algorithm.exchanges), *sorted(VECTORS))
+    names = (*algorithm.state_fields, *(sent.name for sent in algorithm.messages), *sorted(VECTORS))
     numbers = iter(1 + (0.618 * k) % 1 for k in range(len(names)))  # all different, so that no two of them cancel
     state = {name: next(numbers) for name in algorithm.state_fields}
-    mixed = {sent.name: next(numbers) for sent in algorithm.exchanges}
+    mixed = {sent.name: next(numbers) for sent in algorithm.messages}
     parts = {"round": 0, "participation": 1.0, **dict(zip(sorted(VECTORS), numbers, strict=True))}
 
     def kept(gamma: float) -> dict[str, Vector]:
         local = Local(algorithm.label, algorithm.reads, gamma=gamma, **parts)
-        return hear(algorithm, readable(algorithm, state), local, mixed)
+        return apply_mixed(algorithm, readable(algorithm, state), local, mixed)
 
     try:
         one, two = kept(0.1), kept(0.2)
@@ -80,43 +80,45 @@ def divides(algorithm: Algorithm) -> bool:
 def serve(algorithm: Algorithm, state: State, mixed: Mapping[str, Vector]) -> dict[str, Vector]:
     """What a server that is a process of its own holds after the mixture; `state` is what it held before."""
     before = Fields(
-        {name: state[name] for name in algorithm.held},
+        {name: state[name] for name in algorithm.server_fields},
         algorithm.label,
         lambda name: f"state[{name!r}] in its serve, which the server does not hold: read what is kept at_server",
     )
     served = algorithm.serve(before, _received(algorithm, mixed))
-    _check_names(algorithm, "serve", served, algorithm.held)
+    _check_names(algorithm, "serve", served, algorithm.server_fields)
     return dict(served)
 
 
-def say_again(algorithm: Algorithm, state: State, gradient: Vector) -> dict[str, Vector]:
+def make_second_message(algorithm: Algorithm, state: State, gradient: Vector) -> dict[str, Vector]:
     """What is sent in the second exchange, given the gradient at the merged model."""
     message = algorithm.second_message(whole(algorithm, state), gradient)
-    return _sent(algorithm, "second_message", message, algorithm.exchanges_again)
+    return _sent(algorithm, "second_message", message, algorithm.second_messages)
 
 
-def hear_again(algorithm: Algorithm, state: State, gradient: Vector, mixed: Mapping[str, Vector]) -> dict[str, Vector]:
+def apply_second_mixed(
+    algorithm: Algorithm, state: State, gradient: Vector, mixed: Mapping[str, Vector]
+) -> dict[str, Vector]:
     """The state after the second exchange."""
     merged = algorithm.second_merge(whole(algorithm, state), gradient, _received(algorithm, mixed))
-    return _merged(algorithm, "second_merge", merged, mixed, algorithm.exchanges_again)
+    return _merged(algorithm, "second_merge", merged, mixed, algorithm.second_messages)
 
 
 def _received(algorithm: Algorithm, mixed: Mapping[str, Vector]) -> Fields:
     return Fields(
-        mixed, algorithm.label, lambda name: f"mixed[{name!r}], which it does not exchange: add Sent({name!r})"
+        mixed, algorithm.label, lambda name: f"mixed[{name!r}], which it does not exchange: add MessageVar({name!r})"
     )
 
 
 def _not_kept(name: str) -> str:
     if name == "x":
         return "state['x'], the round's start, which it does not declare: add 'start' to its reads"
-    return f"state[{name!r}], which is not there: add Kept({name!r}) to its keeps, if it is a node's own"
+    return f"state[{name!r}], which is not there: add StateVar({name!r}) to its state_vars, if it is a node's own"
 
 
 def _sent(
-    algorithm: Algorithm, part: str, message: Mapping[str, Vector], declared: tuple[Sent, ...]
+    algorithm: Algorithm, part: str, message: Mapping[str, Vector], declared: tuple[MessageVar, ...]
 ) -> dict[str, Vector]:
-    _check_names(algorithm, part, message, tuple(sent.name for sent in declared), "exchanges")
+    _check_names(algorithm, part, message, tuple(sent.name for sent in declared), "messages")
     return {sent.name: message[sent.name] for sent in declared}
 
 
@@ -125,20 +127,20 @@ def _merged(
     part: str,
     merged: Mapping[str, Vector],
     mixed: Mapping[str, Vector],
-    declared: tuple[Sent, ...],
+    declared: tuple[MessageVar, ...],
 ) -> dict[str, Vector]:
     _check_names(algorithm, part, merged, algorithm.state_fields)
     for sent in declared:
         if sent.replaces and sent.name in merged and merged[sent.name] is not mixed[sent.name]:
             raise ValueError(
                 f"{algorithm.label}'s {part} does more with mixed[{sent.name!r}] than to put it in the field's place: "
-                f"leave replaces=True out of Sent({sent.name!r}) in its exchanges."
+                f"leave replaces=True out of MessageVar({sent.name!r}) in its messages."
             )
     return {name: merged[name] for name in algorithm.state_fields}
 
 
 def _check_names(
-    algorithm: Algorithm, part: str, given: Mapping[str, Vector], wanted: tuple[str, ...], where: str = "keeps"
+    algorithm: Algorithm, part: str, given: Mapping[str, Vector], wanted: tuple[str, ...], where: str = "state_vars"
 ) -> None:
     if not isinstance(given, Mapping):
         raise ValueError(

@@ -11,7 +11,7 @@ State = Mapping[str, Vector]
 
 
 @dataclass(frozen=True)
-class Kept:
+class StateVar:
     """A vector that a node keeps from round to round; 0 before round 0, unless `init` gives another start.
 
     Attributes:
@@ -34,7 +34,7 @@ class Linear(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sent:
+class MessageVar:
     """A vector that a node sends to its neighbours; they receive W_r times it.
 
     Attributes:
@@ -75,7 +75,7 @@ class Local:
     participation: Any  # the share of nodes that work in a round, s/n
     first: Vector  # the round's first gradient
     last: Vector  # the round's last gradient
-    anchor: Vector  # one more gradient, at `start`, on a sample of its own
+    start_gradient: Vector  # one more gradient, at `start`, on a sample of its own
 
     def __init__(self, label: str, reads: frozenset[str], **values: Any):
         self._label, self._reads = label, reads
@@ -95,7 +95,7 @@ class Local:
 
 
 PARTS = tuple(Local.__annotations__)  # all that a method may read of a round
-VECTORS = frozenset({"start", "end", "direction", "first", "last", "anchor"})
+VECTORS = frozenset({"start", "end", "direction", "first", "last", "start_gradient"})
 
 
 class Fields(dict[str, Vector]):

@@ -12,7 +12,7 @@ from typing import ClassVar
 from stgt._internal.checks import check_number
 from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm, one_step
-from stgt.algorithms.declare import Kept, Local, Sent, State, Vector
+from stgt.algorithms.declare import Local, MessageVar, State, StateVar, Vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Diffusion(Algorithm):
     """Shared by the three: the correction is c."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"end", "gamma"})
-    keeps: ClassVar[tuple[Kept, ...]] = (Kept("c", zero_sum=True),)
+    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("c", zero_sum=True),)
 
     def correction(self, state: State, x: Vector) -> Vector:
         return state["c"]
@@ -80,8 +80,8 @@ class ExactDiffusion(Diffusion):
         return None if self.lazy else -1 / 3
 
     @property
-    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return (Sent("x", replaces=not self.lazy),)
+    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return (MessageVar("x", replaces=not self.lazy),)
 
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
         x = (local.end + mixed["x"]) / 2 if self.lazy else mixed["x"]
@@ -103,7 +103,7 @@ class EXTRA(Diffusion):
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "gamma"})
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x"),)
+    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x"),)
     symmetric_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from stgt._internal.checks import check_choice, check_number
 from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm, Cost
-from stgt.algorithms.declare import Kept, Local, Sent, State, Vector
+from stgt.algorithms.declare import Local, MessageVar, State, StateVar, Vector
 
 
 @register
@@ -25,7 +25,7 @@ class FedAvg(Algorithm):
     Reference: McMahan et al., arXiv:1602.05629.
     """
 
-    keeps: ClassVar[tuple[Kept, ...]] = (Kept("x", at_server=True),)
+    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("x", at_server=True),)
     row_stochastic: ClassVar[str] = "any"
 
     def same_as(self, has_server: bool) -> str:
@@ -69,8 +69,12 @@ class FedDyn(Algorithm):
     alpha: float = 0.1
 
     reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "participation"})
-    keeps: ClassVar[tuple[Kept, ...]] = (Kept("x", at_server=True), Kept("H", at_server=True), Kept("own"))
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x"), Sent("H", replaces=True))
+    state_vars: ClassVar[tuple[StateVar, ...]] = (
+        StateVar("x", at_server=True),
+        StateVar("H", at_server=True),
+        StateVar("own"),
+    )
+    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x"), MessageVar("H", replaces=True))
     row_stochastic: ClassVar[str] = "server"
     invariant: ClassVar[str] = "H must be the mean of own"
 
@@ -117,8 +121,12 @@ class ControlVariates(Algorithm):
     beta: float = 1.0
 
     reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction", "participation"})
-    keeps: ClassVar[tuple[Kept, ...]] = (Kept("x", at_server=True), Kept("c", at_server=True), Kept("own"))
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True), Sent("c", replaces=True))
+    state_vars: ClassVar[tuple[StateVar, ...]] = (
+        StateVar("x", at_server=True),
+        StateVar("c", at_server=True),
+        StateVar("own"),
+    )
+    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", replaces=True), MessageVar("c", replaces=True))
     row_stochastic: ClassVar[str] = "server"
     invariant: ClassVar[str] = "c must be (gamma_c n/s) times the mean of own"
 
@@ -134,7 +142,7 @@ class ControlVariates(Algorithm):
         raise NotImplementedError
 
     @property
-    def starts_warm(self) -> bool:
+    def needs_initial_gradient(self) -> bool:
         return self.warm_start
 
     @property
@@ -195,7 +203,7 @@ class Scaffold(ControlVariates):
 
     @property
     def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return frozenset({"start", "end", "participation", "anchor" if self.option == "I" else "direction"})
+        return frozenset({"start", "end", "participation", "start_gradient" if self.option == "I" else "direction"})
 
     def same_as(self, has_server: bool) -> str:
         other = self.option == "I" or self.warm_start or (self.gamma_g, self.beta) != (1.0, 1.0)
@@ -204,7 +212,7 @@ class Scaffold(ControlVariates):
     def change_of_own(self, state: State, local: Local) -> Vector:
         if self.option == "II":
             return super().change_of_own(state, local)
-        return self.beta * (local.anchor - state["own"])
+        return self.beta * (local.start_gradient - state["own"])
 
     def cost(self, samples: int | None = None) -> Cost:
         if self.option == "II":

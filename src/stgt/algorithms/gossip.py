@@ -8,7 +8,7 @@ from typing import ClassVar
 from stgt._internal.checks import check_number
 from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm
-from stgt.algorithms.declare import Kept, Linear, Local, Sent, State, Vector
+from stgt.algorithms.declare import Linear, Local, MessageVar, State, StateVar, Vector
 
 
 @register
@@ -27,8 +27,8 @@ class DPSGD(Algorithm):
         return frozenset({"end"} if self.atc else {"start", "end"})
 
     @property
-    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return (Sent("x", replaces=self.atc, value=Linear(start=1.0, moved=float(self.atc))),)
+    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return (MessageVar("x", replaces=self.atc, value=Linear(start=1.0, moved=float(self.atc))),)
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         return {"x": local.end if self.atc else local.start}
@@ -62,8 +62,8 @@ class ProxSkip(Algorithm):
         self._set(p=check_number(self.p, "p", above=0, most=1))
 
     reads: ClassVar[frozenset[str]] = frozenset({"end", "gamma"})
-    keeps: ClassVar[tuple[Kept, ...]] = (Kept("h", zero_sum=True),)
-    coin: ClassVar[bool] = True
+    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("h", zero_sum=True),)
+    random_communication: ClassVar[bool] = True
     symmetric_only: ClassVar[bool] = True
 
     def correction(self, state: State, x: Vector) -> Vector:
@@ -74,5 +74,5 @@ class ProxSkip(Algorithm):
         return {"x": mixed["x"], "h": state["h"] + weight * (mixed["x"] - local.end)}
 
     @property
-    def talks(self) -> float:
+    def communication_probability(self) -> float:
         return self.p

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from stgt._internal.checks import check_number
 from stgt._internal.registry import register
-from stgt.algorithms.declare import Kept, Local, Sent, State, Vector
+from stgt.algorithms.declare import Local, MessageVar, State, StateVar, Vector
 from stgt.algorithms.tracking import START, TRACKED, OneStepTracking
 
 
@@ -22,7 +22,7 @@ class MomentumTracking(OneStepTracking):
 
     momentum: float = 0.9
 
-    keeps: ClassVar[tuple[Kept, ...]] = (Kept("c", zero_sum=True), Kept("u"))
+    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("c", zero_sum=True), StateVar("u"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,8 +62,8 @@ class GTAdam(OneStepTracking):
     bound: float = 1e6
 
     reads: ClassVar[frozenset[str]] = frozenset({"start", "direction", "gamma"})
-    keeps: ClassVar[tuple[Kept, ...]] = (Kept("c", zero_sum=True), Kept("m"), Kept("v"))
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", value=START), TRACKED)
+    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("c", zero_sum=True), StateVar("m"), StateVar("v"))
+    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", value=START), TRACKED)
     linear: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from stgt._internal.checks import check_choice, check_number
 from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm, Cost
-from stgt.algorithms.declare import Kept, Local, Sent, State, Vector
+from stgt.algorithms.declare import Local, MessageVar, State, StateVar, Vector
 from stgt.algorithms.federated import FedAvg
 
 RULES = ("adam", "yogi", "adagrad")
@@ -56,7 +56,7 @@ class OuterStep(Algorithm):
         self._set(method=replace(method, gamma=None, tau=1))
         super().__post_init__()
         replace(method, gamma=self.gamma, tau=self.tau)  # which may refuse them
-        if self.inner.coin and self.inner.talks < 1:
+        if self.inner.random_communication and self.inner.communication_probability < 1:
             raise ValueError(f"{self.inner.label} may end a round in silence, which has no outer step: give it p=1.")
 
     @property
@@ -85,21 +85,21 @@ class OuterStep(Algorithm):
         return self.method.reads | {"start"}
 
     @property
-    def keeps(self) -> tuple[Kept, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        at_server = "x" in self.method.held
-        return (*self.method.keeps, *(Kept(name, at_server=at_server) for name in self.remembers))
+    def state_vars(self) -> tuple[StateVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        at_server = "x" in self.method.server_fields
+        return (*self.method.state_vars, *(StateVar(name, at_server=at_server) for name in self.remembers))
 
     @property
-    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return tuple(replace(sent, replaces=sent.replaces and sent.name != "x") for sent in self.inner.exchanges)
+    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return tuple(replace(sent, replaces=sent.replaces and sent.name != "x") for sent in self.inner.messages)
 
-    exchanges_again = _handed_on("exchanges_again")
-    gossips = _handed_on("gossips")
-    coin = _handed_on("coin")
-    talks = _handed_on("talks")  # pyright: ignore[reportIncompatibleMethodOverride]
+    second_messages = _handed_on("second_messages")
+    mixing_steps = _handed_on("mixing_steps")
+    random_communication = _handed_on("random_communication")
+    communication_probability = _handed_on("communication_probability")  # pyright: ignore[reportIncompatibleMethodOverride]
     oracle = _handed_on("oracle")
     oracle_options = _handed_on("oracle_options")  # pyright: ignore[reportIncompatibleMethodOverride]
-    starts_warm = _handed_on("starts_warm")  # pyright: ignore[reportIncompatibleMethodOverride]
+    needs_initial_gradient = _handed_on("needs_initial_gradient")  # pyright: ignore[reportIncompatibleMethodOverride]
     tracks = _handed_on("tracks")  # pyright: ignore[reportIncompatibleMethodOverride]
     invariant = _handed_on("invariant")
     linear = _handed_on("linear")

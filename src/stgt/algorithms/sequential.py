@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stgt._internal.checks import check_number
 from stgt._internal.registry import register
 from stgt.algorithms.base import one_step
-from stgt.algorithms.declare import Local, Sent, State, Vector
+from stgt.algorithms.declare import Local, MessageVar, State, Vector
 from stgt.algorithms.tracking import Tracking
 
 
@@ -29,13 +29,13 @@ class LUGT(Tracking):
         return frozenset({"end"} if self.atc_y else {"end", "last"})
 
     @property
-    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        model = Sent("x", replaces=True)
-        return (model,) if self.atc_y else (model, Sent("y", pushed=True))
+    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        model = MessageVar("x", replaces=True)
+        return (model,) if self.atc_y else (model, MessageVar("y", pushed=True))
 
     @property
-    def exchanges_again(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return (Sent("y", pushed=True),) if self.atc_y else ()
+    def second_messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return (MessageVar("y", pushed=True),) if self.atc_y else ()
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         if self.atc_y:

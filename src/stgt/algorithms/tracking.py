@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from stgt._internal.checks import check_choice, check_count, check_number
 from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm, Cost, one_step
-from stgt.algorithms.declare import Kept, Linear, Local, Sent, State, Vector
+from stgt.algorithms.declare import Linear, Local, MessageVar, State, StateVar, Vector
 
 END, START, DIRECTION = Linear(start=1.0, moved=1.0), Linear(start=1.0), Linear(direction=1.0)
-TRACKED, ADJOINT = Sent("z", pushed=True, value=DIRECTION), Sent("z", transposed=True, value=DIRECTION)
+TRACKED, ADJOINT = MessageVar("z", pushed=True, value=DIRECTION), MessageVar("z", transposed=True, value=DIRECTION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,8 @@ class Tracking(Algorithm):
         self._set(beta=check_number(self.beta, "beta", above=0, most=1))
 
     reads: ClassVar[frozenset[str]] = frozenset({"end", "direction"})
-    keeps: ClassVar[tuple[Kept, ...]] = (Kept("c", zero_sum=True),)
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True, value=END), TRACKED)
+    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("c", zero_sum=True),)
+    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", replaces=True, value=END), TRACKED)
 
     def correction(self, state: State, x: Vector) -> Vector:
         return state["c"]
@@ -66,8 +66,8 @@ class STGT(Tracking):
     adjoint: bool = False
 
     @property
-    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Sent("x", replaces=True, value=END), ADJOINT if self.adjoint else TRACKED
+    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return MessageVar("x", replaces=True, value=END), ADJOINT if self.adjoint else TRACKED
 
     @property
     def label(self) -> str:
@@ -94,12 +94,12 @@ class KGT(Tracking):
     reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction"})
 
     @property
-    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         moved = Linear(start=1.0, moved=self.eta_s)
-        return Sent("x", replaces=True, value=moved), TRACKED
+        return MessageVar("x", replaces=True, value=moved), TRACKED
 
     @property
-    def starts_warm(self) -> bool:
+    def needs_initial_gradient(self) -> bool:
         return self.warm_start
 
     def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
@@ -122,20 +122,20 @@ class FlexGT(Tracking):
     """FlexGT: the tracker follows one gradient of the round, c ← W(g* + c) − g*.
 
     `snapshot="first"` is the equation of the ST-GT paper, Y ← W Y_{rτ} + G_{(r+1)τ} − G_{rτ}; `"last"` is the
-    per-iteration form y ← W y_k + g_{k+1} − g_k. They coincide at tau = 1. `gossips=d` exchanges d times at a round's
+    per-iteration form y ← W y_k + g_{k+1} − g_k. They coincide at tau = 1. `mixing_steps=d` mixes d times at a round's
     end, W_r^d in the place of W_r.
     Reference: Huang, Xu, arXiv:2306.07159 and 2509.18129.
     """
 
     snapshot: str = "first"
-    gossips: int = 1  # pyright: ignore[reportIncompatibleVariableOverride]
+    mixing_steps: int = 1  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self.snapshot, "snapshot", ("first", "last"))
-        self._set(gossips=check_count(self.gossips, "gossips"))
+        self._set(mixing_steps=check_count(self.mixing_steps, "mixing_steps"))
 
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", replaces=True), Sent("y", pushed=True))
+    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", replaces=True), MessageVar("y", pushed=True))
 
     @property
     def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -151,7 +151,7 @@ class FlexGT(Tracking):
         return local.first if self.snapshot == "first" else local.last
 
     def same_as(self, has_server: bool) -> str:
-        return "DSGT" if (self.tau, self.gossips, self.beta) == (1, 1, 1.0) else ""
+        return "DSGT" if (self.tau, self.mixing_steps, self.beta) == (1, 1, 1.0) else ""
 
     @property
     def label(self) -> str:
@@ -203,7 +203,7 @@ class DIGing(OneStepTracking):
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction"})
-    exchanges: ClassVar[tuple[Sent, ...]] = (Sent("x", value=START), TRACKED)
+    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", value=START), TRACKED)
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         return {"x": local.start, "z": local.direction}
@@ -235,8 +235,8 @@ class NEXT(OneStepTracking):
     reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction", "round"})
 
     @property
-    def exchanges(self) -> tuple[Sent, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        moved = Sent("x", replaces=True, value=lambda r: Linear(start=1.0, moved=self._alpha(r)))
+    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        moved = MessageVar("x", replaces=True, value=lambda r: Linear(start=1.0, moved=self._alpha(r)))
         return moved, TRACKED
 
     def same_as(self, has_server: bool) -> str:

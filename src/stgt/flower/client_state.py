@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 
 from stgt._internal.files import write_atomically
 from stgt.algorithms import Algorithm, Local
-from stgt.algorithms.calls import begin, hear, readable
+from stgt.algorithms.calls import apply_mixed, begin, readable
 from stgt.algorithms.declare import VECTORS
 from stgt.flower.methods import client_fields, server_only_fields, to_json
 from stgt.flower.protocol import (
@@ -71,12 +71,12 @@ def next_client_state(
     algorithm: Algorithm, state: Mapping[str, np.ndarray], local: Local, mixed: Mapping[str, np.ndarray] | None
 ) -> Arrays:
     """A client's fields of one parameter after its round; `mixed` is needed where the model is not at the server."""
-    if algorithm.held:  # the client has gone when the mixture is there, so its fields cannot depend on it
+    if algorithm.server_fields:  # the client has gone when the mixture is there, so its fields cannot depend on it
         unknown = {field: NotReceived() for field in server_only_fields(algorithm)}
-        pending = {sent.name: NotReceived() for sent in algorithm.exchanges}
-        after = hear(algorithm, readable(algorithm, {**state, **unknown}), local, pending)
+        pending = {sent.name: NotReceived() for sent in algorithm.messages}
+        after = apply_mixed(algorithm, readable(algorithm, {**state, **unknown}), local, pending)
     else:
-        after = hear(algorithm, readable(algorithm, state), local, mixed or {})
+        after = apply_mixed(algorithm, readable(algorithm, state), local, mixed or {})
     found = {field: after[field] for field in client_fields(algorithm)}
     if any(isinstance(value, NotReceived) for value in found.values()):
         raise ValueError(
@@ -166,7 +166,7 @@ class ClientState:
         for name in reply.end:
             state = self.of_parameter(name)
             local = reply.local(algorithm, state["x"], name, r, participation)
-            if algorithm.held:
+            if algorithm.server_fields:
                 later = next_client_state(algorithm, state, local, None)
             else:  # the result depends on the mixture
                 later = {part: np.asarray(getattr(local, part)) for part in sorted(algorithm.reads)}
@@ -186,7 +186,7 @@ class ClientState:
 
     def _after_round(self, pending: View) -> View:
         """The fields after the round whose reply was accepted."""
-        if self.algorithm.held:
+        if self.algorithm.server_fields:
             return pending
         after: View = {field: {} for field in self.fields}
         for name in self.state[self.fields[0]]:

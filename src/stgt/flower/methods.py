@@ -10,7 +10,7 @@ import numpy as np
 
 from stgt._internal.registry import ALGORITHMS
 from stgt.algorithms import Algorithm, Local, OuterStep
-from stgt.algorithms.calls import hear, readable, serve
+from stgt.algorithms.calls import apply_mixed, readable, serve
 from stgt.algorithms.declare import VECTORS, Fields
 from stgt.simulator.instance import check_algorithm_object, check_fit
 from stgt.study.spec import algorithm_of
@@ -33,7 +33,7 @@ def check_supported(algorithm: Algorithm, topology: Topology) -> None:
         raise ValueError(f"topology={topology}: Flower has a server; give stgt.topology.server(n, sampled=s).")
     if algorithm.gamma is not None:
         raise ValueError(f"gamma={algorithm.gamma}: leave it out of {algorithm.label}, it is the clients' lr.")
-    if isinstance(algorithm, OuterStep) and "x" not in algorithm.held:
+    if isinstance(algorithm, OuterStep) and "x" not in algorithm.server_fields:
         raise ValueError(
             f"{algorithm.label}: the server makes the outer step, on one model with one "
             f"{' and one '.join(algorithm.remembers)}, and {algorithm.inner.label} keeps a model at each client: wrap "
@@ -54,21 +54,23 @@ def check_supported(algorithm: Algorithm, topology: Topology) -> None:
 
 def _unsupported(algorithm: Algorithm) -> str:
     """What the server cannot compute; "" if there is nothing."""
-    replaced = {sent.name for sent in algorithm.exchanges if sent.replaces}
+    replaced = {sent.name for sent in algorithm.messages if sent.replaces}
     found = [f"it reads {name!r} of a round" for name in sorted(algorithm.reads - SERVER_INPUTS)]
-    found += ["it needs the gradient at the start"] if algorithm.starts_warm else []
-    found += ["it communicates at random"] if algorithm.coin else []
-    found += ["it exchanges twice"] if algorithm.exchanges_again else []
-    found += ["it mixes more than once"] if algorithm.gossips > 1 else []
+    found += ["it needs the gradient at the start"] if algorithm.needs_initial_gradient else []
+    found += ["it communicates at random"] if algorithm.random_communication else []
+    found += ["it exchanges twice"] if algorithm.second_messages else []
+    found += ["it mixes more than once"] if algorithm.mixing_steps > 1 else []
     found += ["it is made of an oracle"] if algorithm.oracle is not None else []
-    replaced |= set(algorithm.held) if _has_server_step(algorithm) else set()
-    found += [f"{name} is not declared by replaces=True" for name in ("x", *algorithm.held) if name not in replaced]
+    replaced |= set(algorithm.server_fields) if _has_server_step(algorithm) else set()
+    found += [
+        f"{name} is not declared by replaces=True" for name in ("x", *algorithm.server_fields) if name not in replaced
+    ]
     return found[0] if found else ""
 
 
 def _has_server_step(algorithm: Algorithm) -> bool:
     """Does the server do more with the mixed values than to store them?"""
-    return "x" in algorithm.held and type(algorithm).serve is not Algorithm.serve
+    return "x" in algorithm.server_fields and type(algorithm).serve is not Algorithm.serve
 
 
 def _check_serve(algorithm: Algorithm, participation: float) -> None:
@@ -79,9 +81,9 @@ def _check_serve(algorithm: Algorithm, participation: float) -> None:
     vectors = {name: draws.uniform(1, 2, 4) for name in VECTORS}
     parts = {"gamma": 0.1, "round": 0, "participation": participation, **vectors}
     local = Local(algorithm.label, algorithm.reads, **{**parts, "start": state["x"]})
-    mixed = {sent.name: draws.uniform(1, 2, 4) for sent in algorithm.exchanges}
-    merged, served = hear(algorithm, readable(algorithm, state), local, mixed), serve(algorithm, state, mixed)
-    for name in algorithm.held:
+    mixed = {sent.name: draws.uniform(1, 2, 4) for sent in algorithm.messages}
+    merged, served = apply_mixed(algorithm, readable(algorithm, state), local, mixed), serve(algorithm, state, mixed)
+    for name in algorithm.server_fields:
         if not np.allclose(merged[name], served[name], rtol=1e-9, atol=0):
             raise ValueError(
                 f"{algorithm.label}'s serve and merge make different things of {name!r}, given the same mixture: "
@@ -101,13 +103,13 @@ def _check_serve(algorithm: Algorithm, participation: float) -> None:
 
 def server_only_fields(algorithm: Algorithm) -> list[str]:
     """The server's fields that no message contains, such as outer momentum: they are not sent."""
-    exchanged = {sent.name for sent in algorithm.exchanges}
-    return [name for name in algorithm.held if name not in exchanged]
+    exchanged = {sent.name for sent in algorithm.messages}
+    return [name for name in algorithm.server_fields if name not in exchanged]
 
 
 def client_fields(algorithm: Algorithm) -> list[str]:
     """The fields of the state that live at a client, beside the model, which it gets from the server."""
-    return [field for field in algorithm.state_fields if field != "x" and field not in algorithm.held]
+    return [field for field in algorithm.state_fields if field != "x" and field not in algorithm.server_fields]
 
 
 def to_json(algorithm: Algorithm) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from stgt.algorithms import Algorithm
-from stgt.algorithms.calls import divides, say, serve
+from stgt.algorithms.calls import divides, make_message, serve
 from stgt.algorithms.declare import Fields
 from stgt.flower.client_state import NO_REPLY, next_client_state, state_from_view
 from stgt.flower.methods import client_fields, server_only_fields
@@ -180,7 +180,7 @@ class ServerState:
             self._split(frozenset(first.end), first.tied)
         fields = next(iter(mixed.values()))
         self.views[r] = {key: {name: values[key] for name, values in mixed.items()} for key in fields}
-        self.view_round |= dict.fromkeys(self.view_round if self.algorithm.held else replies, r)
+        self.view_round |= dict.fromkeys(self.view_round if self.algorithm.server_fields else replies, r)
         self.views = {key: view for key, view in self.views.items() if key in self.view_round.values()}
         if client_fields(self.algorithm):
             self.client_states |= client_states
@@ -221,17 +221,17 @@ class ServerState:
             reply = replies[client]
             state = state_from_view(algorithm, self.views[self.view_round[client]], name)
             local = reply.local(algorithm, state["x"], name, r, participation)
-            for key, value in say(algorithm, _readable_by_server(algorithm, state), local).items():
+            for key, value in make_message(algorithm, _readable_by_server(algorithm, state), local).items():
                 sums[key] = sums[key] + value if key in sums else value.astype(np.float64)
         missing = max(0, self.topology.sampled - len(replies))
         found = {}
         for key, total in sums.items():
-            if key in algorithm.held and key != "x":
+            if key in algorithm.server_fields and key != "x":
                 total, count = total + missing * state[key], len(replies) + missing
             else:
                 count = len(replies)
             found[key] = total / count
-        if algorithm.held:  # then all clients have one view, which is the server's own state
+        if algorithm.server_fields:  # then all clients have one view, which is the server's own state
             found |= serve(algorithm, state, found)
         found = {key: value.astype(self.specs[name][1]) for key, value in found.items()}
         for value in found.values():
@@ -272,7 +272,7 @@ class ServerState:
 
 def _readable_by_server(algorithm: Algorithm, state: Arrays) -> Fields:
     """The part of a client's state that the server has: a message may read no other."""
-    names = [name for name in ("x", *algorithm.held) if name != "x" or "start" in algorithm.reads]
+    names = [name for name in ("x", *algorithm.server_fields) if name != "x" or "start" in algorithm.reads]
     return Fields(
         {name: state[name] for name in dict.fromkeys(names)},
         algorithm.label,

@@ -14,17 +14,17 @@ DRAWS = 100  # rounds of a random schedule whose links are counted
 def counts(instance: Instance, links: np.ndarray) -> dict[str, np.ndarray]:
     """The cumulative gradients, messages and floats of runs whose rounds used `links` links, (runs, rounds)."""
     algorithm, topology, problem = instance.algorithm, instance.topology, instance.problem
-    samples, again = instance.samples, bool(algorithm.exchanges_again)
+    samples, again = instance.samples, bool(algorithm.second_messages)
     calls = instance.oracle.calls(samples)
-    steps = algorithm.tau + ("anchor" in algorithm.reads)
+    steps = algorithm.tau + ("start_gradient" in algorithm.reads)
     a_round = np.full(links.shape, topology.sampled * steps * calls)
-    initial = problem.n * (instance.oracle.initial_calls(samples) + (algorithm.starts_warm or again) * calls)
+    initial = problem.n * (instance.oracle.initial_calls(samples) + (algorithm.needs_initial_gradient or again) * calls)
     cost = algorithm.cost(round(samples))
     # Through a server a link is a worker's way up or down; half of them each.
     vectors = (cost.up + cost.down) / 2 if topology.has_server else cost.vectors
     return {
         "gradients": initial + _cumulative(a_round),
-        "messages": _cumulative(links * (1 + again) * algorithm.gossips),
+        "messages": _cumulative(links * (1 + again) * algorithm.mixing_steps),
         "floats": _cumulative(links * vectors * problem.p),
     }
 
@@ -36,7 +36,7 @@ def communications(links: np.ndarray) -> np.ndarray:
 
 def pushed_share(algorithm: Algorithm) -> float:
     """The share of what is sent that is pushed."""
-    sent = (*algorithm.exchanges, *algorithm.exchanges_again)
+    sent = (*algorithm.messages, *algorithm.second_messages)
     return sum(one.pushed for one in sent) / len(sent)
 
 
@@ -54,7 +54,7 @@ def floats_a_round(instance: Instance) -> tuple[float, float]:
     rounds = topology.period or DRAWS
     links = np.array([[links_used(instance.algorithm, topology, r) for r in range(rounds)]])
     total = counts(instance, links)["floats"][0, -1]
-    a_node = float(total) / (rounds * topology.n) * float(instance.algorithm.talks)
+    a_node = float(total) / (rounds * topology.n) * float(instance.algorithm.communication_probability)
     if not topology.has_server:
         return a_node, a_node  # what one sends another receives
     both = cost.up + cost.down

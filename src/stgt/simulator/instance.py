@@ -34,7 +34,7 @@ class Instance:
     @property
     def tosses(self) -> bool:
         """Does a coin decide if a round ends with communication?"""
-        return self.algorithm.coin and self.algorithm.talks < 1
+        return self.algorithm.random_communication and self.algorithm.communication_probability < 1
 
 
 def validate(algorithm: Any, problem: Any, topology: Any, oracle: Any = None) -> Instance:
@@ -104,7 +104,7 @@ def check_topology_object(topology: Any, wanted: str = "a Topology, made by a fu
 def check_fit(algorithm: Algorithm, topology: Topology) -> None:
     """A ValueError if the method is wrong on this topology."""
     allowed = {"never": False, "server": topology.has_server, "any": True}[algorithm.row_stochastic]
-    pushes = any(sent.pushed for sent in (*algorithm.exchanges, *algorithm.exchanges_again))
+    pushes = any(sent.pushed for sent in (*algorithm.messages, *algorithm.second_messages))
     if topology.has_push and not pushes and not allowed:
         raise ValueError(
             f"{algorithm.label} sends nothing that {topology.name} could push by its column-stochastic matrix, and its "
@@ -116,7 +116,7 @@ def check_fit(algorithm: Algorithm, topology: Topology) -> None:
             f"{algorithm.label} needs doubly stochastic W_r here, and {topology.name} is row-stochastic only: use "
             f"another topology, such as {instead}; Scaffold and ScaffoldPlus run on relay, FedAvg on any."
         )
-    if topology.strangers is not None and not (topology.has_server and "x" in algorithm.held):
+    if topology.strangers is not None and not (topology.has_server and "x" in algorithm.server_fields):
         one, other = topology.strangers
         advice = "let the server call two at least" if topology.has_server else "join them by links"
         raise ValueError(

@@ -215,7 +215,7 @@ def first_models(x0: Any, instance: Instance) -> np.ndarray:
         return np.array(np.broadcast_to(0.0 if problem.start is None else problem.start, (problem.n, problem.p)))
     if problem.unravel is not None:
         x0 = problem.ravel(x0)
-    return _rows(x0, "x0", instance, held="x" in instance.algorithm.held)
+    return _rows(x0, "x0", instance, held="x" in instance.algorithm.server_fields)
 
 
 def first_state(
@@ -227,14 +227,14 @@ def first_state(
     first = instances[0].algorithm
     if not isinstance(given, Mapping):
         raise ValueError(f"state0 is a {type(given).__name__}: give a dict of first values by the field's name.")
-    if first.starts_warm:
+    if first.needs_initial_gradient:
         raise ValueError(f"state0 and warm_start=True: {first.label} can start from one of them only; leave one out.")
     state = begin(first, x0)
     for name, value in given.items():
         if name not in state or name == "x":
             allowed = [field for field in state if field != "x"]
             raise ValueError(f"state0 has {name!r}: {first.label} keeps {allowed or 'nothing'} beside x (give x0).")
-        state[name] = _rows(value, f"state0[{name!r}]", instances[0], held=name in first.held)
+        state[name] = _rows(value, f"state0[{name!r}]", instances[0], held=name in first.server_fields)
     single = any(getattr(value, "dtype", None) == np.float32 for value in given.values())
     allowed = ROUNDING * float(np.finfo(np.float32).eps) if single else OFF
     for instance in instances:

@@ -12,10 +12,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stgt._internal.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
+from stgt._internal.randomness import STREAM_INITIAL, STREAM_LOCAL, STREAM_START_GRADIENT, Clock, coin
 from stgt._internal.xla import jax, jnp, lax
-from stgt.algorithms import Algorithm, Sent
-from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
+from stgt.algorithms import Algorithm, MessageVar
+from stgt.algorithms.calls import (
+    after_steps,
+    apply_mixed,
+    apply_second_mixed,
+    at_stepsize,
+    begin,
+    make_message,
+    make_second_message,
+    readable,
+)
 from stgt.oracles import Oracle
 from stgt.simulator.cache import keep_compiled
 from stgt.simulator.costs import pushed_share
@@ -95,11 +104,11 @@ class Program:
         """The carry before round 0."""
         memory = self.oracle.init(OPS, self.static.model, self.inputs.data, x)
         gradient = mean = ahead = None
-        if self.algorithm.starts_warm:
+        if self.algorithm.needs_initial_gradient:
             gradient, memory = self.evaluate(self.workers(None), memory, x, jnp.int32(0), STREAM_INITIAL)
             mean = jnp.broadcast_to(gradient.mean(axis=0), gradient.shape)
         state = {**begin(self.algorithm, x, gradient, mean), **state0}
-        if self.algorithm.exchanges_again:
+        if self.algorithm.second_messages:
             ahead, memory = self.evaluate(self.workers(None), memory, x, jnp.int32(0))
         return Carry(state, memory, ahead, jnp.int32(-1))
 
@@ -123,9 +132,9 @@ class Program:
         algorithm, reads, tau = self.algorithm, self.algorithm.reads, self.algorithm.tau
         gamma = self.gamma if jnp.ndim(self.gamma) == 0 else _take(self.gamma, workers.rows)
         start, steps, kept = state["x"], r * tau + jnp.arange(tau), readable(algorithm, state)
-        anchor = None
-        if "anchor" in reads:
-            anchor, memory = self.evaluate(workers, memory, start, steps[0], STREAM_ANCHOR)
+        start_gradient = None
+        if "start_gradient" in reads:
+            start_gradient, memory = self.evaluate(workers, memory, start, steps[0], STREAM_START_GRADIENT)
 
         size = self.static.batch * tau * len(start) * self.oracle.width(self.static.p)
         drawn = self.draw(workers, steps) if size <= DRAWN_AT_ONCE else None
@@ -159,23 +168,23 @@ class Program:
             participation=self.static.participation,
             first=first,
             last=last,
-            anchor=anchor,
+            start_gradient=start_gradient,
         )
         return local, memory
 
     def exchange(
-        self, rows: Array | None, r: Array, message: dict[str, Array], declared: tuple[Sent, ...]
+        self, rows: Array | None, r: Array, message: dict[str, Array], declared: tuple[MessageVar, ...]
     ) -> dict[str, Array]:
         """The mixed message that the nodes `rows` receive."""
         if rows is not None:
             return {name: average(value) for name, value in message.items()}
         mixed = {**message}
         for sent in declared:
-            for _ in range(self.algorithm.gossips):
+            for _ in range(self.algorithm.mixing_steps):
                 mixed[sent.name] = self.mix(r, mixed[sent.name], sent)
         return mixed
 
-    def mix(self, r: Array, value: Array, sent: Sent) -> Array:
+    def mix(self, r: Array, value: Array, sent: MessageVar) -> Array:
         pushing = self.structure.pushing
         if pushing is not self.structure and (sent.pushed or sent.transposed):
             structure = pushing if sent.pushed else self.structure
@@ -197,27 +206,27 @@ class Program:
         workers, old = self.workers(rows), _take(carry.state, rows)
         local, memory = self.local_steps(workers, old, _take(carry.memory, rows), _take(carry.ahead, rows), r)
         kept = readable(algorithm, old)
-        message = say(algorithm, kept, local)
-        new = hear(algorithm, kept, local, self.exchange(rows, r, message, algorithm.exchanges))
+        message = make_message(algorithm, kept, local)
+        new = apply_mixed(algorithm, kept, local, self.exchange(rows, r, message, algorithm.messages))
         used = self.links(r)
-        if algorithm.coin:
-            exchanged = coin(jnp, self.seed, r, algorithm.talks, self.dtype)
+        if algorithm.random_communication:
+            exchanged = coin(jnp, self.seed, r, algorithm.communication_probability, self.dtype)
             new = jax.tree.map(partial(jnp.where, exchanged), new, {**old, "x": local.end})
             used = jnp.where(exchanged, used, 0.0)
         ahead = carry.ahead
         if ahead is not None:
             gradient, memory = self.evaluate(workers, memory, new["x"], (r + 1) * algorithm.tau)
-            mixed = self.exchange(rows, r, say_again(algorithm, new, gradient), algorithm.exchanges_again)
-            new = hear_again(algorithm, new, gradient, mixed)
+            mixed = self.exchange(rows, r, make_second_message(algorithm, new, gradient), algorithm.second_messages)
+            new = apply_second_mixed(algorithm, new, gradient, mixed)
             ahead = _put(ahead, rows, gradient)
         state = {name: _put(carry.state[name], rows, value) for name, value in new.items()}
         if rows is not None:
-            state |= self.held(state, new, hear(algorithm, kept, local, message), rows, r)
+            state |= self.held(state, new, apply_mixed(algorithm, kept, local, message), rows, r)
         return Carry(state, _put(carry.memory, rows, memory), ahead, carry.diverged_at), used
 
     def held(self, state: Tree, mixed: Tree, own: Tree, rows: Array, r: Array) -> dict[str, Array]:
         """The fields that a server holds: sent to all nodes, or by relay to the workers of the next round."""
-        names = self.algorithm.held
+        names = self.algorithm.server_fields
         following = self.structure.listening(jnp, self.graph_seed, r)
         if following is None:
             return {name: jnp.broadcast_to(mixed[name][0], state[name].shape) for name in names}

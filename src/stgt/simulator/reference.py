@@ -7,10 +7,19 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.ops import NUMPY as OPS
-from stgt._internal.randomness import STREAM_ANCHOR, STREAM_INITIAL, STREAM_LOCAL, Clock, coin
+from stgt._internal.randomness import STREAM_INITIAL, STREAM_LOCAL, STREAM_START_GRADIENT, Clock, coin
 from stgt._internal.schedules import is_schedule, stepsize
-from stgt.algorithms import Algorithm, Local, Sent
-from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
+from stgt.algorithms import Algorithm, Local, MessageVar
+from stgt.algorithms.calls import (
+    after_steps,
+    apply_mixed,
+    apply_second_mixed,
+    at_stepsize,
+    begin,
+    make_message,
+    make_second_message,
+    readable,
+)
 from stgt.simulator.costs import links_used
 from stgt.simulator.job import Job, RunState
 from stgt.simulator.metrics import finite, measure
@@ -36,12 +45,12 @@ class Run:
         x = job.x0.astype(self.dtype)
         self.memory = job.oracle.init(OPS, job.problem.model, self.data, x)
         gradient = mean = None
-        if algorithm.starts_warm:
+        if algorithm.needs_initial_gradient:
             gradient, self.memory = self.evaluate(x, 0, STREAM_INITIAL)
             mean = np.broadcast_to(gradient.mean(axis=0), gradient.shape)
         self.state = begin(algorithm, x, gradient, mean)
         self.state |= {name: value.astype(self.dtype) for name, value in job.state0.items()}
-        if algorithm.exchanges_again:
+        if algorithm.second_messages:
             self.ahead, self.memory = self.evaluate(x, 0)
 
     def _resume(self, run_state: RunState) -> None:
@@ -74,10 +83,10 @@ class Run:
         """tau times x ← x − γ(g + correction), at the active nodes."""
         algorithm, tau = self.algorithm, self.algorithm.tau
         state = readable(algorithm, self.state)
-        anchor = first = last = None
+        start_gradient = first = last = None
         x = start = self.state["x"]
-        if "anchor" in algorithm.reads:
-            anchor, memory = self.evaluate(start, r * tau, STREAM_ANCHOR)
+        if "start_gradient" in algorithm.reads:
+            start_gradient, memory = self.evaluate(start, r * tau, STREAM_START_GRADIENT)
             self.memory = _where(active, memory, self.memory)
         for t in range(tau):
             if t == 0 and self.ahead is not None:
@@ -96,17 +105,17 @@ class Run:
             participation=self.job.topology.participation,
             first=first,
             last=last,
-            anchor=anchor,
+            start_gradient=start_gradient,
         )
 
-    def mix(self, r: int, message: dict[str, np.ndarray], declared: tuple[Sent, ...]) -> dict[str, np.ndarray]:
+    def mix(self, r: int, message: dict[str, np.ndarray], declared: tuple[MessageVar, ...]) -> dict[str, np.ndarray]:
         """W_r times each field of a message; W_rᵀ for a transposed one, C_r for a pushed one."""
         mixed = {}
         for sent in declared:
-            held = sent.name in self.algorithm.held
+            held = sent.name in self.algorithm.server_fields
             W = self.job.topology.matrix(r, self.seed, held=held, pushed=sent.pushed).astype(self.dtype)
             mixed[sent.name] = message[sent.name]
-            for _ in range(self.algorithm.gossips):
+            for _ in range(self.algorithm.mixing_steps):
                 mixed[sent.name] = (W.T if sent.transposed else W) @ mixed[sent.name]
         return mixed
 
@@ -116,20 +125,22 @@ class Run:
         algorithm, topology = self.algorithm, self.job.topology
         active, listening = topology.active(r, self.seed), topology.listening(r, self.seed)
         local = self.local_steps(r, active)
-        if algorithm.coin and not coin(np, self.seed, r, algorithm.talks, self.dtype):
+        if algorithm.random_communication and not coin(
+            np, self.seed, r, algorithm.communication_probability, self.dtype
+        ):
             self.state["x"] = np.where(active[:, None], local.end, self.state["x"])
             return 0.0
         state = readable(algorithm, self.state)
-        mixed = self.mix(r, say(algorithm, state, local), algorithm.exchanges)
-        for name, value in hear(algorithm, state, local, mixed).items():
-            receives = listening | active if name in algorithm.held else active
+        mixed = self.mix(r, make_message(algorithm, state, local), algorithm.messages)
+        for name, value in apply_mixed(algorithm, state, local, mixed).items():
+            receives = listening | active if name in algorithm.server_fields else active
             self.state[name] = np.where(receives[:, None], value, self.state[name])
         if self.ahead is not None:
             gradient, memory = self.evaluate(self.state["x"], (r + 1) * algorithm.tau)
             self.memory = _where(active, memory, self.memory)
             self.ahead = np.where(active[:, None], gradient, self.ahead)
-            mixed = self.mix(r, say_again(algorithm, self.state, self.ahead), algorithm.exchanges_again)
-            self.state = _where(active, hear_again(algorithm, self.state, self.ahead, mixed), self.state)
+            mixed = self.mix(r, make_second_message(algorithm, self.state, self.ahead), algorithm.second_messages)
+            self.state = _where(active, apply_second_mixed(algorithm, self.state, self.ahead, mixed), self.state)
         return links_used(algorithm, topology, r, self.seed)
 
     def measure(self, r: int) -> dict[str, Any]:

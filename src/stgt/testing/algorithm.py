@@ -89,7 +89,7 @@ def _conserves(algorithm: Algorithm) -> str:
 
 
 def _fixed_point(algorithm: Algorithm) -> str:
-    if algorithm.coin and algorithm.talks < 1:
+    if algorithm.random_communication and algorithm.communication_probability < 1:
         raise SkipError("a coin decides what a round is")
     graph = next((one for one in (ring(NODES), complete(NODES)) if _fits(algorithm, one)), None)
     if graph is None:
@@ -149,7 +149,7 @@ def _costs(algorithm: Algorithm) -> str:
         f"{after - before} gradients were computed in {ROUNDS} rounds, and {traced_after - traced_before:g} are counted"
     )
     cost = algorithm.cost(round(problem.counts.mean()) if problem.counts is not None else None)
-    declared = algorithm.gossips * (len(algorithm.exchanges) + len(algorithm.exchanges_again))
+    declared = algorithm.mixing_steps * (len(algorithm.messages) + len(algorithm.second_messages))
     assert cost.vectors == declared, f"cost() has {cost.vectors} vectors a round, and it exchanges {declared}"
     made = (after - before) / NODES / ROUNDS
     return f"{made:g} gradients, {declared} vectors, {cost.buffers:g} buffers a node and round"

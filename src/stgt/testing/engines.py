@@ -46,7 +46,7 @@ def _train(method: Algorithm, gamma: float, problem: Problem, topology: Topology
     parameters = [torch.nn.Parameter(torch.zeros(p, dtype=torch.float64)) for _ in range(n)]
     groups = [{"params": [one], "lr": gamma, "weight_decay": 0.0} for one in parameters]
     nodes = [LocalSteps(method, make_buckets([group]), plain=True) for group in groups]
-    if method.starts_warm:
+    if method.needs_initial_gradient:
         gradients = torch.from_numpy(problem.gradients(np.zeros(p)))
         for i, node in enumerate(nodes):
             block = node.buckets[0]
@@ -61,14 +61,14 @@ def _train(method: Algorithm, gamma: float, problem: Problem, topology: Topology
                 for i, node in enumerate(nodes):
                     parameters[i].grad = torch.from_numpy(gradients[i].copy())
                     node.apply([groups[i]], first=t == 0)
-            if not method.coin or coin(np, 0, r, method.talks, np.float64):
+            if not method.random_communication or coin(np, 0, r, method.communication_probability, np.float64):
                 whole = slice(0, nodes[0].buckets[0].size)
                 chunks = [Chunk(node, i, node.buckets[0], whole, tau, r, 1.0, True) for i, node in enumerate(nodes)]
                 messages = [{name: value.clone() for name, value in chunk.message().items()} for chunk in chunks]
                 W, C = (torch.from_numpy(topology.matrix(r, pushed=pushed)) for pushed in (False, True))
                 for i, chunk in enumerate(chunks):
                     mixed = {}
-                    for sent in method.exchanges:
+                    for sent in method.messages:
                         row = C[i] if sent.pushed else W[:, i] if sent.transposed else W[i]
                         mixed[sent.name] = row @ torch.stack([message[sent.name] for message in messages])
                     chunk.merge(mixed, slice(None))

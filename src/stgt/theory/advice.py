@@ -274,7 +274,11 @@ def _gamma(algorithm: Algorithm) -> float:
 
 def _communications(instance: Instance, rounds: int | None) -> int | None:
     """How many of these rounds communicate, on average."""
-    return math.ceil(rounds * float(instance.algorithm.talks)) if rounds and instance.tosses else rounds
+    return (
+        math.ceil(rounds * float(instance.algorithm.communication_probability))
+        if rounds and instance.tosses
+        else rounds
+    )
 
 
 def _first_below(curve: np.ndarray, target: float) -> int | None:

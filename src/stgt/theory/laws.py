@@ -66,7 +66,7 @@ class PeerLaw(Law):
     """v_i = k_i + E_i Σ_j w_ij m_j: every node works, and receives its neighbours' messages; y_i = (k_i, m_i)."""
 
     def __init__(self, round: NodeRound, topology: Topology, moments: Moments, phase: int) -> None:
-        (exchange,) = round.exchanges
+        (exchange,) = round.messages
         self.topology, self.moments, self.phase, self.size = topology, moments, phase, round.size
         self.exact = moments.exact
         self.back, self.width = exchange.transposed, exchange.F.shape[1] // len(exchange.transposed)
@@ -122,11 +122,11 @@ class ServerLaw(Law):
     """
 
     def __init__(self, round: NodeRound, algorithm: Algorithm, topology: Topology) -> None:
-        (exchange,) = round.exchanges
+        (exchange,) = round.messages
         self.topology, self.n, self.s = topology, topology.n, topology.sampled
         self.size, self.width = round.size, exchange.F.shape[1]
         p = round.size // len(round.fields)
-        held = np.repeat([name in algorithm.held for name in round.fields], p)
+        held = np.repeat([name in algorithm.server_fields for name in round.fields], p)
         kept = round.G[:, :, : round.inputs].copy()
         of_its_own = np.zeros(round.inputs, dtype=bool)
         of_its_own[: self.size] = held
@@ -235,12 +235,12 @@ class ServerLaw(Law):
 
 def law_of(round: NodeRound, algorithm: Algorithm, topology: Topology, phase: int) -> Law:
     """How the random rounds of a phase act; NotCovered where their moments are not known."""
-    if len(round.exchanges) * algorithm.gossips > 1:
+    if len(round.messages) * algorithm.mixing_steps > 1:
         raise NotCovered(
             f"{algorithm.label} exchanges more than once by the same W_r, which takes fourth moments of "
             f"{topology.name}: use a topology with a period, or simulate it."
         )
-    if any(any(exchange.pushed) for exchange in round.exchanges):
+    if any(any(exchange.pushed) for exchange in round.messages):
         raise NotCovered(
             f"{algorithm.label} ends rounds by a coin, and on {topology.name} mixes by two matrices: its random rounds "
             "have no exact theory; simulate it."

@@ -48,8 +48,7 @@ class NetworkRounds:
         made = [node_round(self.instance, self.quadratic, r) for r in range(2 * self.period)]
         for now, later in zip(made[: self.period], made[self.period :], strict=True):
             if not np.allclose(now.G, later.G, rtol=1e-8) or not all(
-                np.allclose(one.F, other.F, rtol=1e-8)
-                for one, other in zip(now.exchanges, later.exchanges, strict=True)
+                np.allclose(one.F, other.F, rtol=1e-8) for one, other in zip(now.messages, later.messages, strict=True)
             ):
                 raise NotCovered(
                     f"{algorithm.label} changes from round to round: give it constant stepsizes (decay=0)."
@@ -155,7 +154,7 @@ class NetworkRounds:
         round = self.rounds[r]
         inputs = [(place, given)]
         seen = round.inputs
-        for exchange in round.exchanges:
+        for exchange in round.messages:
             message = _apply(exchange.F, inputs)
             if constant is not None:
                 message = message + exchange.constant[:, :, None] * constant
@@ -169,7 +168,7 @@ class NetworkRounds:
         round = self.rounds[r]
         weights = round.G.transpose(0, 2, 1) @ rows
         seen = weights.shape[1]
-        for exchange in reversed(round.exchanges):
+        for exchange in reversed(round.messages):
             width = exchange.F.shape[1]
             message = self._mixed(r, weights[:, seen - width : seen], exchange, back=True)
             seen -= width
@@ -179,7 +178,7 @@ class NetworkRounds:
     def _mixed(self, r: int, message: Array, exchange: MessageMap, back: bool) -> Array:
         """W_r times each field of a message (n, m p, b), W_rᵀ for a transposed one, C_r for one that is pushed; as
         often as the method mixes."""
-        for _ in range(self.instance.algorithm.gossips):
+        for _ in range(self.instance.algorithm.mixing_steps):
             message = self._mixed_once(r, message, exchange, back)
         return message
 

@@ -16,7 +16,16 @@ import numpy as np
 
 from stgt._internal.checks import NotCovered
 from stgt.algorithms import Algorithm, Local
-from stgt.algorithms.calls import after_steps, at_stepsize, begin, hear, hear_again, readable, say, say_again
+from stgt.algorithms.calls import (
+    after_steps,
+    apply_mixed,
+    apply_second_mixed,
+    at_stepsize,
+    begin,
+    make_message,
+    make_second_message,
+    readable,
+)
 from stgt.simulator.instance import Instance
 from stgt.theory.sample_noise import AFFINE, Additive, Noise, OfSamples, SampleNoise, sample_noise
 
@@ -70,14 +79,14 @@ class NodeRound:
 
     Attributes:
         fields: the names of a node's state, in the order of v (n, k p).
-        exchanges: one, two, or none in a round without communication.
+        messages: one, two, or none in a round without communication.
         G: (n, k p, w).
         constant: (n, k p).
         noise: the noises by name, (n, p) each, which follow the state among the inputs.
     """
 
     fields: tuple[str, ...]
-    exchanges: tuple[MessageMap, ...]
+    messages: tuple[MessageMap, ...]
     G: Array
     constant: Array
     noise: dict[str, Noise]
@@ -147,7 +156,7 @@ def node_round(instance: Instance, quadratic: Curvature, r: int, *, communicates
             f"{algorithm.label} does more with vectors than + − · / allow ({error}), so its round has no exact map: "
             "write it with these, or simulate it."
         ) from error
-    if not all(np.isfinite(array).all() for array in (built.G, built.constant, *(one.F for one in built.exchanges))):
+    if not all(np.isfinite(array).all() for array in (built.G, built.constant, *(one.F for one in built.messages))):
         raise NotFiniteError(
             f"{algorithm.label} with gamma={instance.algorithm.gamma} leaves the finite numbers within a round: "
             "give a smaller one."
@@ -164,7 +173,7 @@ def first_state(instance: Instance, quadratic: Curvature, x0: Array) -> tuple[Ar
     gradient = Form({"noise": np.ones((1, 1, 1))}, (quadratic.H @ x0[:, :, None])[:, :, 0] - quadratic.h)
     mean = Form({"mean noise": np.ones((1, 1, 1))}, np.broadcast_to(gradient.constant.mean(axis=0), (n, p)))
     start = Form({}, x0)
-    state = begin(algorithm, start, *((gradient, mean) if algorithm.starts_warm else ()))
+    state = begin(algorithm, start, *((gradient, mean) if algorithm.needs_initial_gradient else ()))
     known = {**state, AHEAD: Form({"noise ahead": np.ones((1, 1, 1))}, gradient.constant)}
     symbols = ["noise", "noise ahead", "mean noise"]
     maps, v = rows([as_form(known[name]) for name in fields], symbols, n, p)
@@ -174,7 +183,7 @@ def first_state(instance: Instance, quadratic: Curvature, x0: Array) -> tuple[Ar
 
 def fields_of(algorithm: Algorithm) -> tuple[str, ...]:
     """The fields of a node's state, and the gradient ahead where there are two exchanges."""
-    return (*algorithm.state_fields, AHEAD) if algorithm.exchanges_again else algorithm.state_fields
+    return (*algorithm.state_fields, AHEAD) if algorithm.second_messages else algorithm.state_fields
 
 
 class _Builder:
@@ -196,20 +205,20 @@ class _Builder:
         if not communicates:
             new: dict[str, Any] = {**state, "x": local.end}
         else:
-            message = say(algorithm, kept, local)
-            new = hear(algorithm, kept, local, {name: symbol(f"received {name}") for name in message})
-            exchanges.append((message, algorithm.exchanges))
-            if algorithm.exchanges_again:
+            message = make_message(algorithm, kept, local)
+            new = apply_mixed(algorithm, kept, local, {name: symbol(f"received {name}") for name in message})
+            exchanges.append((message, algorithm.messages))
+            if algorithm.second_messages:
                 if self.quadratic.samples is not None:
                     raise NotCovered(
                         f"{algorithm.label} takes gradients between two exchanges: the second moments of its "
                         "minibatches are not known; simulate it."
                     )
                 gradient = self.gradient(as_form(new["x"]), "noise ahead")
-                message = say_again(algorithm, new, gradient)
+                message = make_second_message(algorithm, new, gradient)
                 received = {name: symbol(f"received again {name}") for name in message}
-                new = {**hear_again(algorithm, new, gradient, received), AHEAD: gradient}
-                exchanges.append((message, algorithm.exchanges_again))
+                new = {**apply_second_mixed(algorithm, new, gradient, received), AHEAD: gradient}
+                exchanges.append((message, algorithm.second_messages))
         inputs += list(self.noise)
         room = n * p * p * (len(self.fields) + 2) * (len(inputs) + 4)
         if room > ROOM:
@@ -251,7 +260,9 @@ class _Builder:
     def local_steps(self, state: dict[str, Form], r: int) -> Local:
         """The first step, those between, which are one affine map, and the last one."""
         algorithm, tau, start = self.algorithm, self.algorithm.tau, state["x"]
-        anchor = self.gradient(start, "noise of the anchor") if "anchor" in algorithm.reads else None
+        start_gradient = (
+            self.gradient(start, "noise of the start_gradient") if "start_gradient" in algorithm.reads else None
+        )
         correction = as_form(algorithm.correction(readable(algorithm, state), symbol("here")))
 
         def step(x: Form, g: Form) -> Form:
@@ -272,7 +283,7 @@ class _Builder:
             participation=self.instance.topology.participation,
             first=first,
             last=last,
-            anchor=anchor,
+            start_gradient=start_gradient,
         )
 
     def between(self, x: Form, correction: Form, steps: int) -> Form:

@@ -65,7 +65,9 @@ def round_map(algorithm: Algorithm, problem: Problem, topology: Topology, *, x0:
     if problem.batch is not None:
         raise NotCovered(f"{problem.name} draws minibatches, so no single map describes a round: give batch=None.")
     if instance.tosses:
-        raise NotCovered(f"{algorithm.label} with p={algorithm.talks:g} tosses a coin: give p=1 and tau.")
+        raise NotCovered(
+            f"{algorithm.label} with p={algorithm.communication_probability:g} tosses a coin: give p=1 and tau."
+        )
     if entries > LARGEST:
         raise NotCovered(
             f"the state has {entries} entries: give a problem with n·p small enough for {LARGEST}, or use "
@@ -185,5 +187,5 @@ def accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) 
     check_repeats(topology)
     if problem.optimum is None:
         raise NotCovered(f"{problem.name} has no known optimum: the exact theory is for quadratics.")
-    fields = len(algorithm.state_fields) + bool(algorithm.exchanges_again)
+    fields = len(algorithm.state_fields) + bool(algorithm.second_messages)
     return instance, first_models(x0, instance), fields * problem.n * problem.p

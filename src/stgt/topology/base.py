@@ -50,7 +50,7 @@ class Topology:
 
         `held=True` gives the rows by which a quantity held by a server is mixed: with `server(n, sampled=s)` every
         node would receive the mean over the sampled workers. Elsewhere it is W_r. `pushed=True` gives C_r, by which
-        what is `Sent(…, pushed=True)` is mixed on `push_pull`; elsewhere that is W_r too.
+        what is `MessageVar(…, pushed=True)` is mixed on `push_pull`; elsewhere that is W_r too.
         """
         if r < 0:
             raise ValueError(f"r={r}: rounds count from 0.")

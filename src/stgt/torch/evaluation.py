@@ -54,7 +54,7 @@ def refuse_nonfinite(troubles: list[str]) -> None:
 
 def _weight(opt: DistributedOptimizer) -> float:
     """This node's weight in the averaged model: where a server holds it, only the workers that have it now count."""
-    if not (opt.topology.has_server and "x" in opt.algorithm.held):
+    if not (opt.topology.has_server and "x" in opt.algorithm.server_fields):
         return 1.0 / opt.nodes
     r = opt.round if opt.taken or opt.round == 0 else opt.round - 1
     return float(opt._schedule.active(r)[opt.rank]) / opt.topology.sampled
@@ -117,7 +117,7 @@ def metrics(opt: DistributedOptimizer) -> dict[str, float]:
 
 def _state(opt: DistributedOptimizer, bucket: Bucket, part: slice, weight: float) -> dict[str, Tensor]:
     """The state in a part of a bucket; of what a server holds, the server's, as an idle node may not have it."""
-    held = opt.algorithm.held if opt.topology.has_server else ()
+    held = opt.algorithm.server_fields if opt.topology.has_server else ()
     state = {name: wide(value[part]) for name, value in bucket.state.items()}
     state = {name: _sum(opt, value * weight) if name in held else value for name, value in state.items()}
     return whole(opt.algorithm, state)

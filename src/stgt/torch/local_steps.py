@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from stgt.algorithms import Algorithm, Local
-from stgt.algorithms.calls import begin, hear, readable, say
+from stgt.algorithms.calls import apply_mixed, begin, make_message, readable
 from stgt.torch.buckets import PIECE, Bucket, Segment, Slot, is_reduced, wide
 from stgt.torch.exchange import RING
 
@@ -61,7 +61,7 @@ class LocalSteps:
         self._zero_gradients: list[Slot] = []  # slots that have one for the base optimiser's step only
         for bucket in buckets:
             x = wide(bucket.x)  # all but the model itself is kept in float32 at least
-            warm = algorithm.starts_warm  # the first gradients are not there yet
+            warm = algorithm.needs_initial_gradient  # the first gradients are not there yet
             state = dict.fromkeys(algorithm.state_fields, 0 * x) if warm else begin(algorithm, x)
             bucket.state = _unshared({**state, "x": bucket.x.clone() if keeps_start else bucket.x}, bucket.x)
             bucket.first = torch.zeros_like(bucket.x) if "first" in reads else None
@@ -241,7 +241,7 @@ class Chunk:
     def message(self) -> Mapping[str, Tensor]:
         algorithm = self.steps.algorithm
         self.local = self._local()
-        return say(algorithm, self._readable(self.state), self.local)
+        return make_message(algorithm, self._readable(self.state), self.local)
 
     def _readable(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return readable(self.steps.algorithm, {name: wide(value) for name, value in state.items()})
@@ -250,7 +250,7 @@ class Chunk:
         algorithm, state = self.steps.algorithm, _cut(self.state, where)
         assert self.local is not None
         local = self.local.mapped(lambda vector: vector[where] if isinstance(vector, Tensor) else vector)
-        merged = hear(algorithm, self._readable(state), local, mixed)
+        merged = apply_mixed(algorithm, self._readable(state), local, mixed)
         # A field may become what another one was, such as the last round's model: copy it before that is overwritten.
         written = {name: _storage(value) for name, value in state.items()}
         own = _storage(self.bucket.x)
@@ -259,7 +259,7 @@ class Chunk:
             if isinstance(value, Tensor) and _storage(value) in others:
                 merged[name] = value.clone()
         for name, value in merged.items():
-            if self.active or name in algorithm.held:
+            if self.active or name in algorithm.server_fields:
                 state[name].copy_(value)
                 if name == "x":
                     self.bucket.x[self.part][where].copy_(value)

@@ -119,7 +119,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._overlap = Overlap(self._steps, self._exchange, algorithm.tau) if early else None
         self._share_start()
         self._rollback = finite.Rollback(self) if on_nonfinite == "skip" else None
-        self._warm = not algorithm.starts_warm
+        self._warm = not algorithm.needs_initial_gradient
         self.active = True  # does this node take part in this round?
         self._open_round()
 
@@ -309,7 +309,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 self._steps.keep_end()
             return
         routes = self._schedule.routes(self.round)
-        if self.active or (self.algorithm.held and self._schedule.receives_server_state(self.round)):
+        if self.active or (self.algorithm.server_fields and self._schedule.receives_server_state(self.round)):
             if self._overlap is None:
                 self._exchange.run(self._payloads(), routes)
             else:
@@ -326,9 +326,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._overlap.start(self._chunks(), routes)
 
     def _communicates(self) -> bool:
-        if not self.algorithm.coin:
+        if not self.algorithm.random_communication:
             return True
-        return bool(coin(np, self.seed, self.round, self.algorithm.talks, np.float64))
+        return bool(coin(np, self.seed, self.round, self.algorithm.communication_probability, np.float64))
 
     def _chunks(self) -> list[Chunk]:
         share = self.topology.participation

@@ -1,6 +1,6 @@
 """Overlap of communication and computation: what a message contains of the round's start is sent at the start.
 
-A method that declares what its message's fields are made of (`Sent.value`) sends combinations of the round's start and
+A method that declares what its messages are made of (`MessageVar.value`) sends combinations of the round's start and
 its mean direction, and behind plain SGD the end is start − (Σ lr) · direction. So W · message = a · W · start +
 b · W · direction: the first term travels while the node computes, and at the round's end only the direction is left.
 ST-GT then waits for one model at the boundary instead of two. It costs a model-sized buffer for each field sent early,
@@ -28,10 +28,15 @@ class Overlap:
     def check(algorithm: Algorithm, plain: bool) -> None:
         """A ValueError if the method's message cannot be sent in two halves."""
         directions = needs_direction(algorithm)
-        declared = all(sent.value is not None and not sent.transposed for sent in algorithm.exchanges)
+        declared = all(sent.value is not None and not sent.transposed for sent in algorithm.messages)
         computed = "direction" in algorithm.reads or not directions
-        saves = len(start_weights(algorithm)) + directions <= len(algorithm.exchanges)
-        if not (declared and computed and saves) or algorithm.starts_warm or algorithm.coin or algorithm.held:
+        saves = len(start_weights(algorithm)) + directions <= len(algorithm.messages)
+        if (
+            not (declared and computed and saves)
+            or algorithm.needs_initial_gradient
+            or algorithm.random_communication
+            or algorithm.server_fields
+        ):
             raise ValueError(
                 f"early=True: {algorithm.label} cannot send half of its message at a round's start; leave early out, "
                 "or use STGT, KGT, DIGing or DPSGD."
@@ -133,19 +138,19 @@ class _DirectionHalf:
         """A ValueError if the message is not the combination that the method declares, half of which has been sent."""
         chunk = self.chunk
         assert chunk.local is not None
-        for sent in chunk.steps.algorithm.exchanges:
+        for sent in chunk.steps.algorithm.messages:
             value, found = sent.at(chunk.round), message[sent.name]
             weight = value.direction - value.moved * chunk.bucket.lr_sum
             expected = value.start * chunk.state["x"] + weight * chunk.local.direction
             if (found - expected).abs().max() > 1e-2 * found.abs().max() + 1e-6:
                 raise ValueError(
                     f"early=True: {chunk.steps.algorithm.label} declares {sent.name!r} to be {value}, and its message "
-                    "is something else: correct the value of that Sent, or leave early out."
+                    "is something else: correct the value of that MessageVar, or leave early out."
                 )
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
         chunk, received = self.chunk, {}
-        for sent in chunk.steps.algorithm.exchanges:
+        for sent in chunk.steps.algorithm.messages:
             value = sent.at(chunk.round)
             weight = value.direction - value.moved * chunk.bucket.lr_sum
             early = self.mixed_start[sent.name][where] if sent.name in self.mixed_start else 0.0
@@ -155,9 +160,9 @@ class _DirectionHalf:
 
 def start_weights(algorithm: Algorithm, r: int = 0) -> dict[str, float]:
     """The fields that contain the round's start, and its factor in each."""
-    return {sent.name: sent.at(r).start for sent in algorithm.exchanges if sent.at(r).start}
+    return {sent.name: sent.at(r).start for sent in algorithm.messages if sent.at(r).start}
 
 
 def needs_direction(algorithm: Algorithm) -> bool:
     """Is something left to send at the round's end?"""
-    return any(sent.at(0).moved or sent.at(0).direction for sent in algorithm.exchanges)
+    return any(sent.at(0).moved or sent.at(0).direction for sent in algorithm.messages)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stgt.algorithms import Algorithm, Sent
+from stgt.algorithms import Algorithm, MessageVar
 from stgt.topology import Topology
 
 
@@ -109,10 +109,10 @@ class RouteSchedule:
 
     def routes(self, r: int) -> dict[str, Route]:
         """The route of each message field in round r."""
-        return {sent.name: self._route(r, self._kind(sent)) for sent in self.algorithm.exchanges}
+        return {sent.name: self._route(r, self._kind(sent)) for sent in self.algorithm.messages}
 
-    def _kind(self, sent: Sent) -> str:
-        if sent.name in self.algorithm.held:
+    def _kind(self, sent: MessageVar) -> str:
+        if sent.name in self.algorithm.server_fields:
             return "server"
         if sent.pushed and self.topology.has_push:
             return "pushed"

@@ -97,7 +97,7 @@ def check_sending(
     algorithm: Algorithm, topology: Topology, optimizer: torch.optim.Optimizer, message_dtype: str | None, early: bool
 ) -> None:
     """A ValueError if the method's messages cannot be rounded, or sent early, where that is asked for."""
-    if message_dtype and algorithm.held and topology.has_server:
+    if message_dtype and algorithm.server_fields and topology.has_server:
         raise ValueError(
             f"message_dtype={message_dtype!r}: what a server holds for {algorithm.label} would be rounded again "
             "every round; leave it out, or use STGT, whose nodes keep their own."
@@ -164,14 +164,14 @@ def usable(algorithm: Algorithm, topology: Topology) -> Algorithm:
     check_algorithm_object(algorithm, "stgt.STGT(tau=25)")
     if algorithm.gamma is not None:
         raise ValueError(f"gamma={algorithm.gamma}: leave it out of {algorithm.label}, it is the optimiser's lr.")
-    if "anchor" in algorithm.reads or algorithm.exchanges_again or algorithm.oracle is not None:
+    if "start_gradient" in algorithm.reads or algorithm.second_messages or algorithm.oracle is not None:
         raise ValueError(
             f"{algorithm.label} takes gradients that a training loop does not have: use STGT, KGT, FlexGT, DSGT, "
             "DIGing, DPSGD, FedAvg, FedProx, Scaffold (option II), ScaffoldPlus or ProxSkip."
         )
-    if algorithm.gossips > 1:
-        raise ValueError(f"{algorithm.label} mixes {algorithm.gossips} times a round: the trainer mixes once.")
-    never_sent = set(algorithm.held) - {sent.name for sent in algorithm.exchanges}
+    if algorithm.mixing_steps > 1:
+        raise ValueError(f"{algorithm.label} mixes {algorithm.mixing_steps} times a round: the trainer mixes once.")
+    never_sent = set(algorithm.server_fields) - {sent.name for sent in algorithm.messages}
     if never_sent and topology.participation < 1:
         raise ValueError(
             f"{algorithm.label} keeps {min(never_sent)!r} at the server, and a node that was not called does not "

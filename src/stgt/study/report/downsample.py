@@ -85,7 +85,7 @@ def interval(metric: str, values: np.ndarray) -> Interval:
 def steps(trace: Trace) -> int:
     """Gradients that a node which works computes in a round, one after another."""
     algorithm: Any = trace.algorithm
-    return algorithm.tau + ("anchor" in getattr(algorithm, "reads", ()))
+    return algorithm.tau + ("start_gradient" in getattr(algorithm, "reads", ()))
 
 
 def itemsize(trace: Trace) -> int:

@@ -53,7 +53,7 @@ class Structure(ShortRepr, ABC):
 
     @property
     def pushing(self) -> Structure:
-        """The structure that mixes what is `Sent(…, pushed=True)`: this one, unless there are two matrices a round."""
+        """The structure that mixes what is `MessageVar(…, pushed=True)`: this one, unless a round has two matrices."""
         return self
 
     def norm(self, r: int, seed: int) -> float:

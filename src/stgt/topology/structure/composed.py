@@ -91,7 +91,7 @@ class Cyclic(Structure):
 
 @dataclass(frozen=True, eq=False)
 class TwoMatrices(Structure):
-    """A row-stochastic W_r, `pull`, and a column-stochastic one, `push`, which mixes what is `Sent(…, pushed=True)`."""
+    """A row-stochastic W_r, `pull`, and a column-stochastic one, `push`, for what is `MessageVar(…, pushed=True)`."""
 
     arrays = ("pull", "push")
     random = False
