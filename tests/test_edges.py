@@ -56,7 +56,7 @@ def test_a_large_graph_is_kept_as_neighbour_lists():
 @pytest.mark.parametrize(
     ("edges", "options", "words"),
     [
-        ([(0, 0), (0, 1)], {}, r"edges\[0\]=\(0, 0\): node 0 hears itself anyway"),
+        ([(0, 0), (0, 1)], {}, r"edges\[0\]=\(0, 0\): a node needs no edge to itself"),
         ([(0, 1), (2, 3)], {}, "falls into 2 components"),
         ([(0, 1)], {"n": 3}, "falls into 2 components"),
         ([(0, 1, 0.5), (2, 3, 0.5)], {}, "edges: the graph falls into 2 components"),

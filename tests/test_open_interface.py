@@ -187,7 +187,7 @@ def test_a_message_that_is_not_what_it_declares_is_not_sent_early():
     from stgt.torch.local_steps import Chunk, LocalSteps
     from stgt.torch.overlap import _DirectionHalf
 
-    wrong = own(exchanges=(MessageVar("x", value=Linear(start=1.0)), MessageVar("z", value=Linear(direction=1.0))))
+    wrong = own(messages=(MessageVar("x", value=Linear(start=1.0)), MessageVar("z", value=Linear(direction=1.0))))
     for kind in (stgt.STGT, wrong):
         parameter = torch.nn.Parameter(torch.ones(5, dtype=torch.float64))
         group = {"params": [parameter], "lr": 0.1}

@@ -163,4 +163,4 @@ def test_training_without_torch_is_one_sentence(tmp_path):
     command = [sys.executable, "-c", code, "train", str(spec), "--out", str(tmp_path / "out")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert result.stderr == "stgt: stgt.torch needs PyTorch: pip install 'stgt[torch]'.\n"
+    assert result.stderr == "stgt: training needs PyTorch: pip install 'stgt[torch]'.\n"

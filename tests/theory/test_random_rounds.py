@@ -78,7 +78,7 @@ METHODS = [
 
 @pytest.mark.parametrize(
     ("algorithm", "sampled"),
-    [(one, sampled) for one in METHODS for sampled in (1, 2, 4) if sampled > 1 or "x" in one.held],
+    [(one, sampled) for one in METHODS for sampled in (1, 2, 4) if sampled > 1 or "x" in one.server_fields],
     ids=lambda given: getattr(given, "label", None),
 )
 def test_a_server_is_the_mean_over_all_it_may_call(algorithm, sampled):

@@ -299,7 +299,7 @@ def _panel(axes: Any, panel: Panel) -> None:
     elif any(line.marked for line in panel.lines) and all((line.x == np.round(line.x)).all() for line in panel.lines):
         axes.xaxis.get_major_locator().set_params(integer=True)
     if panel.ticks:
-        axes.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=35, ha="right", rotation_mode="start_gradient")
+        axes.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=35, ha="right", rotation_mode="anchor")
     axes.set_xlabel(panel.xlabel)
     axes.set_ylabel(panel.ylabel)
     axes.set_title(panel.title)

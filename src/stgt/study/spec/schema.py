@@ -45,7 +45,7 @@ def spec_schema(kind: str = "run") -> Schema:
         "items": {"type": "object", "properties": of_run, "additionalProperties": False},
     }
     needed = REQUIRED[kind]
-    tables = {name: _plain(found) for name, found in whole.get("$defs", {}).items() if name in ("Data", "Network")}
+    tables = {name: _plain(found) for name, found in whole.get("$defs", {}).items() if name in ("Data", "NetworkSpec")}
     if "Data" in tables:
         tables["Data"]["properties"]["name"] = _any_of(DATASETS)
     return {
