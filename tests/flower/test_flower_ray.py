@@ -7,12 +7,14 @@ from pathlib import Path
 
 import federation
 import numpy as np
+import pytest
 import ray_simulation
 from ray_simulation import AGAIN, METHOD, ROUNDS, TOPOLOGY
 
 from stgt.flower import Strategy, run_in_process
 
 
+@pytest.mark.thorough
 def test_ray_makes_the_reference_s_iterates_and_twice_the_same_bits(tmp_path):
     script = Path(ray_simulation.__file__)
     done = subprocess.run(

@@ -68,6 +68,7 @@ def test_all_nodes_end_in_time_and_say_why(forker, tmp_path):
     check(losses.make(forker, [case for case in losses.SHARE if case.network == losses.ONE], tmp_path, 2.5))
 
 
+@pytest.mark.thorough
 def test_a_node_whose_network_is_cut_ends_as_the_others_do(forker, tmp_path):
     check(with_hosts(forker, [case for case in losses.SHARE if case.network == losses.THREE], tmp_path, 3.0))
 

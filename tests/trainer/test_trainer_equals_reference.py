@@ -89,7 +89,7 @@ def assert_equal(found: list, run: Run, tolerance: float, rounds: int = ROUNDS) 
 
 
 @pytest.mark.parametrize(("name", "graph"), CASES)
-@pytest.mark.sampled(8, each="name")
+@pytest.mark.sampled(each="name")
 def test_every_algorithm(world, name, graph):
     compare(world, name, graph, "float64")
 
@@ -100,9 +100,12 @@ def test_every_method_beyond_the_paper(world, name, graph):
     compare(world, name, graph, "float64")
 
 
-@pytest.mark.parametrize(("name", "graph"), CASES)
-@pytest.mark.sampled(16)
-def test_every_algorithm_in_single_precision(world, name, graph):
+@pytest.mark.parametrize(
+    ("name", "graph"),
+    [("STGT", "complete"), ("STGT-adjoint", "schedule"), ("ScaffoldPlus", "server"), ("LED", "static")],
+)
+def test_single_precision(world, name, graph):
+    """The methods do the same in any precision; the kinds of exchange differ in how they round."""
     compare(world, name, graph, "float32")
 
 
