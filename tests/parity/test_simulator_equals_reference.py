@@ -43,7 +43,7 @@ def assert_same(algorithm, problem, topology, **options):
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("name", instances())
-@pytest.mark.sampled(each="name")
+@pytest.mark.sampled(8, each="topology")
 def test_every_algorithm_on_every_kind_of_graph(name, topology):
     algorithm, graph = instances()[name], TOPOLOGIES[topology]
     problem = PROBLEMS["minibatch logistic" if algorithm.oracle or "server" in topology else "noisy quadratic"]

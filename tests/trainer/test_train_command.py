@@ -148,6 +148,7 @@ def corners(data_dir) -> LabelledData:
 """
 
 
+@pytest.mark.thorough
 def test_a_model_and_data_of_ones_own_train(tmp_path):
     """Three points, the corners of a triangle: a linear model tells them apart, and has 2 · 3 numbers."""
     np.save(tmp_path / "corners.npy", np.array([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]]))

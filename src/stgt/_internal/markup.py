@@ -20,7 +20,7 @@ def element(name: str, /, *inside: str, **attributes: Any) -> str:
     return f"<{name}{given}>{''.join(inside)}</{name}>" if inside else f"<{name}{given}/>"
 
 
-def said(words: Any) -> str:
+def esc(words: Any) -> str:
     """Text as markup, escaped."""
     return escape(str(words))
 
@@ -34,7 +34,7 @@ def svg(width: float, height: float, title: str, *inside: str) -> str:
     """A picture; `title` is what is read out, or shown where the mouse rests."""
     return element(
         "svg",
-        element("title", said(title)),
+        element("title", esc(title)),
         *inside,
         width=width,
         height=height,
@@ -48,7 +48,7 @@ def label(x: float, y: float, words: str, anchor: str = "start", *, faint: bool 
     """Words in a picture, with the middle of their line at y."""
     opacity = FAINT if faint else 1
     look = {"font_size": 11, "fill": "currentColor", "fill_opacity": opacity, "text_anchor": anchor}
-    return element("text", said(words), x=x, y=y + 4, **look)
+    return element("text", esc(words), x=x, y=y + 4, **look)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -61,7 +61,7 @@ def _row(kind: str, words: Sequence[str]) -> str:
     sides = ["left", *["right"] * (len(words) - 1)]
     style = "padding:1px 12px 1px 0;text-align:{};white-space:nowrap"
     return element(
-        "tr", *(element(kind, said(one), style=style.format(side)) for one, side in zip(words, sides, strict=True))
+        "tr", *(element(kind, esc(one), style=style.format(side)) for one, side in zip(words, sides, strict=True))
     )
 
 

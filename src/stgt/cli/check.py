@@ -73,7 +73,7 @@ def _advices(group: list[Batch], target: float | None) -> dict[str, Advice]:
 
 def _table(title: str, advices: dict[str, Advice], target: float | None, rounds: int) -> Table:
     """A row for each fact, a column for each setting; what several share stands below."""
-    several = [_rows(one, target, rounds, brief=len(advices) > 1) for one in advices.values()]
+    several = [_rows(one, target, rounds, short=len(advices) > 1) for one in advices.values()]
     shared = [] if len(several) == 1 else [name for name in several[0] if len({rows[name] for rows in several}) == 1]
     caption = "\n".join(f"{name}: {several[0][name]}" for name in shared)
     table = Table(title=title, title_justify="left", caption=caption or None, caption_justify="left")
@@ -86,12 +86,12 @@ def _table(title: str, advices: dict[str, Advice], target: float | None, rounds:
     return table
 
 
-def _rows(advice: Advice, target: float | None, rounds: int, brief: bool) -> dict[str, str]:
+def _rows(advice: Advice, target: float | None, rounds: int, short: bool) -> dict[str, str]:
     answer = {True: "yes", False: "NO", None: "unknown"}[advice.stable]
-    radius = "" if advice.radius is None else f"{'' if brief else 'spectral radius '}{advice.radius:.6f}"
+    radius = "" if advice.radius is None else f"{'' if short else 'spectral radius '}{advice.radius:.6f}"
     unknown = answer if advice.stable is None else None
     rows = {
-        "stable, radius" if brief else "stable": answer if advice.radius is None else f"{answer}, {radius}",
+        "stable, radius" if short else "stable": answer if advice.radius is None else f"{answer}, {radius}",
         "steady-state E‖x̄−x*‖²": unknown or number(advice.error),
         "largest safe gamma": unknown or number(advice.largest_gamma),
         "Theorem's limit on gamma": number(advice.theorem_gamma),

@@ -70,7 +70,7 @@ class Result:
 
 
 Save = Callable[[list[Result]], None]
-Made = TypeVar("Made")
+Mapped = TypeVar("Mapped")
 _current: list[Interrupt] = []  # the interrupt of the runs under way, if any
 _presses = SimpleNamespace(last=-math.inf, pending=False)  # when Ctrl-C came last, and whether it stopped nothing
 SOON = 2.0  # seconds
@@ -297,7 +297,7 @@ def _shared() -> Iterator[Interrupt]:
         _current.remove(shared)
 
 
-def parallel_map(function: Callable[..., Made], *arguments: Iterable[Any], at_once: int) -> list[Made]:
+def parallel_map(function: Callable[..., Mapped], *arguments: Iterable[Any], at_once: int) -> list[Mapped]:
     """As `map`, `at_once` calls at a time in threads; Ctrl-C ends the simulations of all of them and is raised.
 
     Args:
@@ -310,7 +310,7 @@ def parallel_map(function: Callable[..., Made], *arguments: Iterable[Any], at_on
     """
     with _shared() as shared, ThreadPoolExecutor(at_once) as pool:
 
-        def one(*given: Any) -> Made:
+        def one(*given: Any) -> Mapped:
             if shared.asked:
                 raise KeyboardInterrupt
             return function(*given)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stgt._internal.markup import count, element, interval, label, line, many, number, said, svg, table
+from stgt._internal.markup import count, element, esc, interval, label, line, many, number, svg, table
 from stgt._internal.schedules import StepsizeSchedule
 from stgt.simulator.metrics import COUNTED, MEASURED, over_seeds
 
@@ -35,14 +35,14 @@ def trace_html(trace: Trace) -> str:
 
 
 def _header(trace: Trace) -> Iterator[str]:
-    yield line(element("b", said(trace.algorithm.label)) + said(_options(trace.algorithm)), said(trace.topology.name))
-    yield line(said(trace.problem.name), faint=True)
+    yield line(element("b", esc(trace.algorithm.label)) + esc(_options(trace.algorithm)), esc(trace.topology.name))
+    yield line(esc(trace.problem.name), faint=True)
     sent = float(trace["communications"][:, -1].mean())
     some = "" if sent == trace.rounds else f", {count(sent)} with communication"
     amount = many(len(trace.seeds), "seed"), many(trace.rounds, "round") + some
     seconds = float(trace.seconds[-1]) if len(trace.seconds) else math.nan
     took = f"{number(seconds)} s" if math.isfinite(seconds) else ""
-    yield line(*amount, said(f"{trace.engine}, {trace.dtype}"), took)
+    yield line(*amount, esc(f"{trace.engine}, {trace.dtype}"), took)
     lost = int(trace.diverged.sum())
     if lost:
         first = int(trace.diverged_at[trace.diverged].min())
@@ -52,7 +52,7 @@ def _header(trace: Trace) -> Iterator[str]:
     if trace.interrupted:
         yield line(element("b", "interrupted") + f" after {many(trace.rounds, 'round')}")
     for note in trace.notes:
-        yield line(said(note))
+        yield line(esc(note))
 
 
 def _options(algorithm: Any) -> str:
@@ -103,7 +103,7 @@ def _sparkline(trace: Trace, name: str) -> str:
     mean = _mean(trace[name].astype(np.float64))
     finite = mean[np.isfinite(mean)]
     if not len(finite):
-        return line(said(f"{name} is finite at no round."))
+        return line(esc(f"{name} is finite at no round."))
     logarithmic = bool((finite > 0).all())
     heights = _heights(mean, logarithmic)
     places = np.linspace(0, WIDTH, len(mean)) if len(mean) > 1 else np.array([WIDTH / 2])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stgt._internal.checks import spelt
 from stgt._internal.loggers import as_logger
-from stgt._internal.markup import element, interval, line, many, said, table
+from stgt._internal.markup import element, esc, interval, line, many, table
 from stgt._internal.progress import as_progress, split_progress
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
@@ -193,7 +193,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         head, *rows = self.cells()
-        return element("div", table(head, rows), line(said(self.caption), faint=True))
+        return element("div", table(head, rows), line(esc(self.caption), faint=True))
 
 
 @partial(spelt, also=OPTIONS)

@@ -138,7 +138,7 @@ class _QueuedProgress(Bar):
             self._last = time.monotonic()
             self._messages.put((done, total, self._pace, self._latest))
 
-    def say(self, pace: float, latest: Mapping[str, float]) -> None:
+    def describe(self, pace: float, latest: Mapping[str, float]) -> None:
         self._pace, self._latest = pace, dict(latest)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from stgt._internal.markup import FAINT, element, label, line, many, said, svg
+from stgt._internal.markup import FAINT, element, esc, label, line, many, svg
 from stgt.topology.layout import Layout, layout
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ Point = tuple[float, float]
 
 def topology_html(topology: Topology) -> str:
     """All of it, as one piece of HTML."""
-    name = line(element("b", said(topology.name)))
+    name = line(element("b", esc(topology.name)))
     try:
         below = _pictures(topology)
     except Exception as error:  # there are too many, or a user's function fails: the facts are shown all the same
-        below = line(said(f"no picture: {error}"), faint=True)
-    return element("div", name, line(*(said(fact) for fact in facts(topology))), below)
+        below = line(esc(f"no picture: {error}"), faint=True)
+    return element("div", name, line(*(esc(fact) for fact in facts(topology))), below)
 
 
 def facts(topology: Topology) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stgt._internal.checks import NotCovered
-from stgt._internal.markup import count, element, many, number, said
+from stgt._internal.markup import count, element, esc, many, number
 from stgt.simulator import Trace
 from stgt.study.report.downsample import MOST_CURVES, is_best, stride
 from stgt.study.report.study import Network, Study
@@ -38,7 +38,10 @@ def navigation(studies: Sequence[Study]) -> str:
         return ""
     links = [("overview", "Overview"), *((f"study-{i}", study.name) for i, study in enumerate(studies))]
     return _classed(
-        "nav", "sections", *(element("a", said(words), href=f"#{name}") for name, words in links), aria_label="Sections"
+        "nav",
+        "sections",
+        *(element("a", esc(words), href=f"#{name}") for name, words in links),
+        aria_label="Sections",
     )
 
 
@@ -49,10 +52,10 @@ def overview_html(studies: Sequence[Study], groups: list[list[int]]) -> str:
     head = ["study", "what", "status", "result"]
     rows = [
         [
-            element("a", said(study.name), href=f"#study-{i}"),
-            said(study.kind),
-            said(study.status),
-            said(headline(study)),
+            element("a", esc(study.name), href=f"#study-{i}"),
+            esc(study.kind),
+            esc(study.status),
+            esc(headline(study)),
         ]
         for i, study in enumerate(studies)
     ]
@@ -60,11 +63,11 @@ def overview_html(studies: Sequence[Study], groups: list[list[int]]) -> str:
     apart = {one for study in studies for one in study.problems}
     if len(apart) > len(groups):
         words = "Studies of different problems are not drawn together: their errors are not to be compared."
-        charts.append(_classed("p", "faint", said(words)))
+        charts.append(_classed("p", "faint", esc(words)))
     return _classed(
         "section",
         "study",
-        _classed("h2", "headline", said(f"{len(studies)} studies")),
+        _classed("h2", "headline", esc(f"{len(studies)} studies")),
         _card("", _table(head, rows, prose=True)),
         *charts,
         id="overview",
@@ -76,24 +79,24 @@ def _together(studies: Sequence[Study], name: str) -> str:
     metrics = list(dict.fromkeys(metric for study in studies for metric in study.metrics))
     (problem,) = studies[0].problems.values()
     title = f"Best of {', '.join(study.name for study in studies)}"
-    return _card(title, _chart(name, metrics, studies[0].network), said(f"All on one problem: {problem}."))
+    return _card(title, _chart(name, metrics, studies[0].network), esc(f"All on one problem: {problem}."))
 
 
 def study_html(study: Study, i: int, data: dict[str, Any], named: bool) -> str:
     """The section of a study; with its name if `named`, where the page's title is another one."""
     finished = study.status == "finished"
-    status = _classed("span", "pill" if finished else "pill attention", said(study.status))
+    status = _classed("span", "pill" if finished else "pill attention", esc(study.status))
     parts = [
-        _classed("p", "kicker", element("b", said(study.name)) if named else "", said(study.kind), status),
-        _classed("h2", "headline", said(headline(study))),
-        _classed("p", "faint", said(_about(study))),
+        _classed("p", "kicker", element("b", esc(study.name)) if named else "", esc(study.kind), status),
+        _classed("h2", "headline", esc(headline(study))),
+        _classed("p", "faint", esc(_about(study))),
     ]
     if study.metrics:
-        parts.append(_card("Curves", _chart(f"curves-{i}", study.metrics, study.network), said(_drawn(study, data))))
+        parts.append(_card("Curves", _chart(f"curves-{i}", study.metrics, study.network), esc(_drawn(study, data))))
     if data["points"]:
         names = list(dict.fromkeys(name for point in data["points"] for name in point["parameters"]))
-        parts.append(_card("Final errors over the grid", _grid(f"grid-{i}", names), said(GRID)))
-    parts.append(_card("Methods", _methods(study), said(_caption(study))))
+        parts.append(_card("Final errors over the grid", _grid(f"grid-{i}", names), esc(GRID)))
+    parts.append(_card("Methods", _methods(study), esc(_caption(study))))
     if sum(map(len, study.runs.values())) > len(study.runs):
         parts.append(_all_runs(study))
     parts.append(_card("Warnings of the theory", _warnings(study)))
@@ -109,7 +112,7 @@ def _warnings(study: Study) -> str:
     for method, sentences in warnings(study).items():
         together.setdefault(tuple(sentences), []).append(method)
     entries = [
-        element("dt", said(", ".join(methods))) + "".join(element("dd", said(one)) for one in sentences)
+        element("dt", esc(", ".join(methods))) + "".join(element("dd", esc(one)) for one in sentences)
         for sentences, methods in together.items()
     ]
     return element("dl", *entries)
@@ -158,12 +161,10 @@ def _methods(study: Study) -> str:
     for place, method in enumerate(study.ranking):
         found = row(study, method, study.best[method])
         first = place == 0 and study.kind == "compare" and len(study.best) > 1
-        name = element("strong", said(method)) if first else said(method)
+        name = element("strong", esc(method)) if first else esc(method)
         mark = _classed("span", "swatch", data_style=place) if study.kind != "sweep" else ""
-        cells = [said(one) for one in prediction(study.advice.get(method)).values()] if predicted else []
-        rows.append(
-            [_named(mark + name, found), said(found.setting), said(found.error_in_words), *_costs(found), *cells]
-        )
+        cells = [esc(one) for one in prediction(study.advice.get(method)).values()] if predicted else []
+        rows.append([_named(mark + name, found), esc(found.setting), esc(found.error_in_words), *_costs(found), *cells])
     return _table(head, rows)
 
 
@@ -174,13 +175,13 @@ def _cost_heads(study: Study) -> list[str]:
 
 def _costs(found: Row) -> list[str]:
     share = {f"data_{name}": f"{value:.17g}" for name, value in found.share.items()}
-    time = _classed("td", "seconds", said(f"{number(found.seconds)} s"), **share)
-    return [f"{found.rounds:,.0f}", said(count(round(found.gradients))), said(number(found.megabytes)), time]
+    time = _classed("td", "seconds", esc(f"{number(found.seconds)} s"), **share)
+    return [f"{found.rounds:,.0f}", esc(count(round(found.gradients))), esc(number(found.megabytes)), time]
 
 
 def _named(name: str, found: Row) -> str:
     """The cell of a method, with what is remarkable about the run."""
-    return _classed("td", "named", name, _classed("div", "remark", said(found.remark)) if found.remark else "")
+    return _classed("td", "named", name, _classed("div", "remark", esc(found.remark)) if found.remark else "")
 
 
 def _caption(study: Study) -> str:
@@ -201,9 +202,9 @@ def _all_runs(study: Study) -> str:
         runs: Sequence[Trace] = study.runs[method]
         for run in runs:
             found = row(study, method, run)
-            setting = element("strong", said(found.setting)) if is_best(study, method, run) else said(found.setting)
-            rows.append([_named(said(method), found), setting, said(found.error_in_words), *_costs(found)])
-    summary = element("summary", said(f"All {many(len(rows), 'run')}"))
+            setting = element("strong", esc(found.setting)) if is_best(study, method, run) else esc(found.setting)
+            rows.append([_named(esc(method), found), setting, esc(found.error_in_words), *_costs(found)])
+    summary = element("summary", esc(f"All {many(len(rows), 'run')}"))
     return _classed("details", "card", summary, _table(head, rows))
 
 
@@ -211,10 +212,10 @@ def _spec(study: Study, i: int) -> str:
     copy = _classed("button", "copy script", "Copy", type="button", data_from=f"spec-{i}")
     spec = _classed(
         "details", "card", element("summary", "The spec that was run"), copy,
-        _classed("div", "scroll", element("pre", element("code", said(study.spec)), id=f"spec-{i}"), tabindex=0),
+        _classed("div", "scroll", element("pre", element("code", esc(study.spec)), id=f"spec-{i}"), tabindex=0),
         open="open",
     )  # fmt: skip
-    about = [element("dt", said(name)) + element("dd", said(value)) for name, value in study.facts.items()]
+    about = [element("dt", esc(name)) + element("dd", esc(value)) for name, value in study.facts.items()]
     if not about:
         return spec
     return spec + _classed("details", "card", element("summary", "Facts"), _classed("dl", "facts", *about), open="open")
@@ -233,7 +234,7 @@ def _graph(topology: Topology, methods: list[str]) -> str:
     try:
         shown = pictures(topology, range(rounds), SIZE)
     except Exception as error:  # there are too many, or a user's function fails
-        shown, rounds = [_classed("p", "faint", said(f"No picture: {error}."))], 0
+        shown, rounds = [_classed("p", "faint", esc(f"No picture: {error}."))], 0
     whole = topology.period is not None and rounds in (0, topology.period)
     part = "" if whole or not rounds else f"the first {many(rounds, 'round')} are drawn"
     words = [*facts(topology), *_mixing(topology), part]
@@ -243,9 +244,9 @@ def _graph(topology: Topology, methods: list[str]) -> str:
         _classed("div", "rounds", *(_classed("div", "round", one) for one in shown)),
         element(
             "figcaption",
-            element("b", said(topology.name)),
-            element("span", said(" · ".join(word for word in words if word))),
-            _classed("span", "faint", said(f"used by {', '.join(methods)}")),
+            element("b", esc(topology.name)),
+            element("span", esc(" · ".join(word for word in words if word))),
+            _classed("span", "faint", esc(f"used by {', '.join(methods)}")),
         ),
     )
 
@@ -278,7 +279,7 @@ def _classed(name: str, words: str, /, *inside: str, **attributes: Any) -> str:
 def _card(title: str, *inside: str) -> str:
     """A box with a title; what stands after the first part is small print below it."""
     first, *below = inside
-    heading = [element("h3", said(title))] if title else []
+    heading = [element("h3", esc(title))] if title else []
     return _classed("div", "card", *heading, first, *(_classed("p", "faint", words) for words in below if words))
 
 
@@ -294,7 +295,7 @@ def _chart(name: str, metrics: Sequence[str], network: Network) -> str:
         "sends in it, on average, over its bandwidth; through a server, the bits of a worker both ways."
     )
     model = _classed(
-        "fieldset", "model", element("legend", "Modelled time"), *inputs, _classed("p", "faint", said(explained))
+        "fieldset", "model", element("legend", "Modelled time"), *inputs, _classed("p", "faint", esc(explained))
     )
     return _classed(
         "div",
@@ -330,16 +331,16 @@ def _hidden(name: str, value: str) -> str:
 
 
 def _labelled(words: str, inside: str) -> str:
-    return element("label", element("span", said(words)), inside)
+    return element("label", element("span", esc(words)), inside)
 
 
 def _select(name: str, options: dict[str, str]) -> str:
-    return element("select", *(element("option", said(words), value=one) for one, words in options.items()), name=name)
+    return element("select", *(element("option", esc(words), value=one) for one, words in options.items()), name=name)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], prose: bool = False) -> str:
     """A table in a box of its own that scrolls; cells are markup."""
-    top = element("thead", element("tr", *(element("th", said(one), scope="col") for one in head)))
+    top = element("thead", element("tr", *(element("th", esc(one), scope="col") for one in head)))
     body = element("tbody", *(element("tr", *map(_cell, row)) for row in rows))
     kind = "prose" if prose else "numbers"
     return _classed("div", "scroll", _classed("table", kind, top, body), tabindex=0, role="region", aria_label="Table")

@@ -13,7 +13,7 @@ from typing import Any
 
 from stgt._internal.checks import check_choice
 from stgt._internal.files import write_text
-from stgt._internal.markup import said
+from stgt._internal.markup import esc
 from stgt.simulator.trace import METRICS
 from stgt.study.report.downsample import curves, is_best, points
 from stgt.study.report.figures import meaning
@@ -62,12 +62,12 @@ def page(studies: Sequence[Study], title: str = "") -> str:
     plotly, script = get_plotlyjs(), _script()
     parts = {
         "policy": _policy(plotly, script),
-        "title": said(title or ", ".join(study.name for study in studies)),
+        "title": esc(title or ", ".join(study.name for study in studies)),
         "style": _asset("page.css"),
         "navigation": navigation(studies),
         "sections": overview_html(studies, groups)
         + "".join(study_html(study, i, data[i], named) for i, study in enumerate(studies)),
-        "footer": said("Written by stgt. The page is whole: it needs no network and no other file."),
+        "footer": esc("Written by stgt. The page is whole: it needs no network and no other file."),
         "data": _json({"studies": data, "groups": groups}),
         "plotly": plotly,
         "script": script,
