@@ -65,6 +65,7 @@ def test_nothing_on_the_left_imports_anything_on_its_right(path):
     if part == "__init__":
         return
     assert outside(part, imports(path)) == []
+    assert not any(name.split(".")[0] == "reproductions" for name in imports(path))
 
 
 def test_the_order_is_complete_and_written_down():
