@@ -132,11 +132,11 @@ def _advice(trace: Trace, built: Any, progress: Progress) -> Advice | str:
     thread = threading.Thread(target=compute, daemon=True)
     thread.start()
     thread.join(PATIENCE)
+    answer = found[-1] if found else None  # before it is given up, which would add a TimeoutError
     given_up.set()
     progress(1, 1)
-    if not found:
+    if answer is None:
         return f"no prediction within {PATIENCE} s; `stgt check` computes without a limit"
-    answer = found[-1]
     if isinstance(answer, ValueError):
         return str(answer)
     if isinstance(answer, BaseException):
