@@ -48,7 +48,7 @@ def test_a_node_that_skips_every_round_stops(forker, tmp_path):
 def test_a_message_that_float16_cannot_hold(forker, tmp_path):
     (first, _), (second, words) = run(forker, tmp_path, "float16_overflow")
     assert (first, second) == (LOST, RAISED)
-    assert "more than float16 can say" in words
+    assert "more than float16 can hold" in words
 
 
 # -- unequal stepsizes -----------------------------------------------------------------------------------------------
