@@ -12,7 +12,7 @@ from typer.core import TyperArgument, TyperCommand
 
 from stgt._internal.markup import interval
 from stgt._internal.progress import bar
-from stgt.cli.common import app, complete_reproductions, console, reproductions
+from stgt.cli.common import app, complete_reproductions, console, print_line, reproductions
 
 if TYPE_CHECKING:
     from click import Context, HelpFormatter
@@ -51,7 +51,7 @@ def demo(
         table.add_row(row.method, interval(row.error, row.low, row.high), f"{row.floats:.0f}", row.diverged)
     console.print(table)
     for path in curves(traces, folder / "convergence", title=TITLE):
-        console.print(f"wrote {path}")
+        print_line(f"wrote {path}")
     lost = [f"{row.method} from round {row.lost_at} on" for row in rows if row.lost_at is not None]
     if lost:
         print(f"stgt: the demo has no result: not finite are {', '.join(lost)}.", file=sys.stderr)
@@ -102,6 +102,6 @@ def reproduce(
         table.add_row(claim.id, claim.reading, "yes" if claim.holds else "NO", claim.claim)
     console.print(table)
     for path in package.write_outcome(outcome, folder):
-        console.print(f"wrote {path}")
+        print_line(f"wrote {path}")
     for sentence in package.divergences(outcome):
         console.print(f"warning: {sentence}", style="bold")
