@@ -65,7 +65,7 @@ def test_two_workers_make_what_one_core_makes_also_when_one_is_killed(alone, tmp
     out, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
     assert killed == 1
-    assert "a worker was lost; another goes on from round" in " ".join(out.split())
+    assert "a worker was lost; another continues from round" in " ".join(out.split())
     assert_same_tables(alone, tmp_path / "out")
 
 
