@@ -6,7 +6,7 @@ One definition of an algorithm, every place it runs.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from stgt._internal.checks import NotCovered
+from stgt._internal.checks import InputError, NotCovered
 from stgt._internal.registry import register
 from stgt.algorithms import (
     DPSGD,
@@ -118,6 +118,7 @@ __all__ = [
     "GTAdam",
     "GTSAGA",
     "GTSVRG",
+    "InputError",
     "KGT",
     "StateVar",
     "LED",

@@ -5,13 +5,19 @@ from __future__ import annotations
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
+from pathlib import PurePath
 from typing import Any, TypeVar
+
+from stgt._internal.hyper import short_repr
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-LONGEST = 100  # letters that are shown of a value, and compared with the words there are
+Argument = str | Iterable[str | int]  # a name such as "algorithm.gamma", or the keys that lead to it
+LONGEST_KEY = 60  # letters that are shown of a key
+LONGEST = 100  # letters that are compared with the words there are
 
 
 class NotCovered(ValueError):  # noqa: N818
@@ -21,16 +27,80 @@ class NotCovered(ValueError):  # noqa: N818
     """
 
 
-def check_count(value: Any, name: str, least: int = 1) -> int:
+class InputError(ValueError):
+    """An argument that cannot be used. As text: `gamma=-1: give a finite number above 0.`
+
+    Attributes:
+        path: the keys that lead to the argument, such as ("algorithm", "gamma"); a caller prepends its own by `under`.
+        value: what was given; ... where it is not shown.
+        hint: what to give instead.
+        fault: what is wrong with it, in words, where the value does not show it.
+        switch: the name of a flag that allows it; `{switch}` in the hint stands for it.
+        file: the spec file whose entry it is, if one.
+    """
+
+    def __init__(self, argument: Argument, value: Any = ..., hint: str = "", *, fault: str = "", switch: str = ""):
+        super().__init__()
+        self.path = tuple(argument.split(".")) if isinstance(argument, str) else tuple(argument)
+        self.value, self.hint, self.fault, self.switch = value, hint, fault, switch
+        self.file: PurePath | None = None
+
+    @property
+    def argument(self) -> str:
+        """The path in one word, such as "algorithm.gamma" or "edges[2]"; of a file's entry "edges.2"."""
+        if self.file is not None:
+            return ".".join(_toml_key(str(key)) for key in self.path)
+        return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path).removeprefix(".")
+
+    def sentence(self, argument: str, switch: str) -> str:
+        """The text, with the argument and the flag that allows it in the caller's words."""
+        given = (
+            ""
+            if self.value is ...
+            else f" {self.value}"
+            if isinstance(self.value, PurePath)
+            else f"={_plain(self.value)}"
+        )
+        fault = self.fault if self.fault.startswith(",") else f" {self.fault}".rstrip()
+        return f"{argument}{given}{fault}: {self.hint.replace('{switch}', switch)}"
+
+    def __str__(self) -> str:
+        text = self.sentence(self.argument, f"{self.switch}=True")
+        return text if self.file is None else f"spec {self.file}: {text}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process goes what is plain, and the repr of any other value."""
+        is_plain = self.value is ... or isinstance(self.value, str | int | float | PurePath | None)
+        kept = {**vars(self), "value": self.value if is_plain else _Given(_plain(self.value))}
+        return type(self), (self.path,), kept
+
+
+class _Given(str):
+    """The repr of a value that stayed in another process."""
+
+    __repr__ = str.__str__
+
+
+@contextmanager
+def under(*keys: str | int) -> Iterator[None]:
+    """Prepends the keys to the path of an InputError that is raised inside."""
+    try:
+        yield
+    except InputError as error:
+        error.path = (*keys, *error.path)
+        raise
+
+
+def check_count(value: Any, name: Argument, least: int = 1) -> int:
     """A whole number of at least `least`, as an int."""
     try:
         if _is_flag(value):
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise ValueError(f"{name}={value!r}{_instead(value)} a whole number of at least {least}.") from None
+        raise _no_number(name, value, f"a whole number of at least {least}.") from None
     if number < least:
-        raise ValueError(f"{name}={number}: give a whole number of at least {least}.")
+        raise InputError(name, number, f"give a whole number of at least {least}.")
     return number
 
 
@@ -38,13 +108,13 @@ def check_seed(seed: Any) -> int:
     """A seed in [0, 2**32)."""
     number = check_count(seed, "seed", 0)
     if number >= 2**32:
-        raise ValueError(f"seed={number}: give a seed below 2**32.")
+        raise InputError("seed", number, "give a seed below 2**32.")
     return number
 
 
 def check_number(
     value: Any,
-    name: str,
+    name: Argument,
     *,
     above: float = -math.inf,
     least: float = -math.inf,
@@ -57,9 +127,9 @@ def check_number(
             raise TypeError
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name}={value!r}{_instead(value)} a number{_range(above, least, most, below)}.") from None
+        raise _no_number(name, value, f"a number{_range(above, least, most, below)}.") from None
     if not (math.isfinite(number) and above < number < below and least <= number <= most):
-        raise ValueError(f"{name}={number:g}: give a finite number{_range(above, least, most, below)}.")
+        raise InputError(name, number, f"give a finite number{_range(above, least, most, below)}.")
     return number
 
 
@@ -73,26 +143,20 @@ def first_repeated(values: Iterable[Any]) -> Any:
     return None
 
 
-def check_flag(value: Any, name: str) -> bool:
+def check_flag(value: Any, name: Argument) -> bool:
     """True or False."""
     if not _is_flag(value):
-        raise ValueError(f"{name}={value!r}: give True or False.")
+        raise InputError(name, value, "give True or False.")
     return bool(value)
 
 
-def check_choice(value: Any, name: str, allowed: Iterable[str]) -> str:
+def check_choice(value: Any, name: Argument, allowed: Iterable[str]) -> str:
     """One of a few words."""
     words = list(allowed)
     if not isinstance(value, str) or value not in words:
         choices = ", ".join(repr(word) for word in words)
-        raise ValueError(f"{name}={shown(value)}: choose from {choices}{did_you_mean(value, words)}")
+        raise InputError(name, value, f"choose from {choices}{did_you_mean(value, words)}")
     return value
-
-
-def shown(value: Any) -> str:
-    """The repr of a value, cut if it is long."""
-    words = repr(value)
-    return words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
 
 
 def did_you_mean(given: Any, allowed: Iterable[str]) -> str:
@@ -133,13 +197,29 @@ def spelt(function: Function, called: str = "", also: Iterable[str] = ()) -> Fun
     return checked  # pyright: ignore[reportReturnType]
 
 
-def _instead(value: Any) -> str:
-    """The middle of an error text: what to give; and what is wrong if a number is given as text."""
+def _no_number(name: Argument, value: Any, wanted: str) -> InputError:
+    """That a value is no number; what to do if it is one as text."""
     try:
         numeral = isinstance(value, str) and math.isfinite(float(value))
     except ValueError:
         numeral = False
-    return " is text: drop the quotes, and give" if numeral else ": give"
+    if numeral:
+        return InputError(name, value, f"drop the quotes, and give {wanted}", fault="is text")
+    return InputError(name, value, f"give {wanted}")
+
+
+def _plain(value: Any) -> str:
+    """The repr of a value; of a float in six digits if these are all it has."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value or math.isnan(value) else repr(float(value))
+    return short_repr(value)
+
+
+def _toml_key(key: str) -> str:
+    """A key as TOML writes it; one that is not a plain word stands in quotes, in one line."""
+    if len(key) <= LONGEST_KEY and key and all(one.isalnum() or one in "_-" for one in key) and key.isascii():
+        return key
+    return repr(key if len(key) <= LONGEST_KEY else f"{key[: LONGEST_KEY - 1]}…")
 
 
 def _is_flag(value: Any) -> bool:

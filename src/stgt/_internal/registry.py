@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from stgt._internal.checks import did_you_mean, shown, spelt
+from stgt._internal.checks import Argument, InputError, did_you_mean, spelt
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -38,7 +38,7 @@ class Registry:
             )
         self._known[name] = thing
 
-    def find(self, name: Any, argument: str, *, installed: bool = True) -> Callable[..., Any]:
+    def find(self, name: Any, argument: Argument, *, installed: bool = True) -> Callable[..., Any]:
         """What the name stands for; a ValueError lists the names there are.
 
         `installed=False` looks among what this process has registered only, and loads no package.
@@ -51,10 +51,8 @@ class Registry:
                 return self._known[entry.name]
         known = self.names() if installed else list(self._known)
         choices = f"choose from {', '.join(map(repr, known))}" if known else f"no {self.kind} is registered"
-        raise ValueError(
-            f"{argument}={shown(name)}: {choices}; one of your own is known once its script has registered it"
-            f"{did_you_mean(name, known)}"
-        )
+        hint = f"{choices}; one of your own is known once its script has registered it{did_you_mean(name, known)}"
+        raise InputError(argument, name, hint)
 
     def name_of(self, thing: Callable[..., Any]) -> str:
         """The name under which it is registered; a ValueError if it is not."""
