@@ -50,6 +50,7 @@ from stgt.algorithms import (
 if TYPE_CHECKING:
     from stgt import oracles, problems, study, testing, theory, topology
     from stgt._internal import loggers, schedules
+    from stgt.oracles import Oracle
     from stgt.problems import Problem, list_problems
     from stgt.simulator import Trace, best, of_state, simulate, sweep
     from stgt.study import report
@@ -72,6 +73,7 @@ _MODULES = {
 }
 _ELSEWHERE = {
     "Comparison": "stgt.study.comparison",
+    "Oracle": "stgt.oracles",
     "Problem": "stgt.problems",
     "Topology": "stgt.topology",
     "Trace": "stgt.simulator",
@@ -129,6 +131,7 @@ __all__ = [
     "NEXT",
     "NoLoCo",
     "NotCovered",
+    "Oracle",
     "Outer",
     "Problem",
     "ProxSkip",

@@ -1,8 +1,8 @@
-"""What is known by name: algorithms, topologies and problems, ours and a user's, and a user's models and data sets.
+"""What is known by name: algorithms, topologies, problems, oracles and metrics, and a user's models and data sets.
 
-`register` makes a class or a function known to spec files, the command line, `stgt list`, training and Flower. An
-installed package names its own by the entry points "stgt.algorithms", "stgt.topologies", "stgt.problems", "stgt.models"
-and "stgt.datasets". Standard library only.
+`register` makes a class, a function or a metric known to spec files, the command line, `stgt list`, training and
+Flower. An installed package names its own by the entry points "stgt.algorithms", "stgt.topologies", "stgt.problems",
+"stgt.oracles", "stgt.metrics", "stgt.models" and "stgt.datasets". Standard library only.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -18,27 +19,27 @@ from stgt._internal.checks import Argument, InputError, did_you_mean, spelt
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-Thing = TypeVar("Thing", bound=Callable[..., Any])
+Thing = TypeVar("Thing")
 
 
 class Registry:
-    """Names and what they stand for: a class, or a function that makes an object."""
+    """Names and what they stand for: a class, a function that makes an object, or a metric."""
 
     def __init__(self, kind: str, group: str):
         self.kind, self.group = kind, group
-        self._known: dict[str, Callable[..., Any]] = {}
+        self._known: dict[str, Any] = {}
 
-    def add(self, name: str, thing: Callable[..., Any]) -> None:
+    def add(self, name: str, thing: Any) -> None:
         """Adds an entry; the same definition run again, as in a notebook, replaces the older one."""
         known = self._known.get(name)
         if known is not None and _origin(known) != _origin(thing):
             raise ValueError(
-                f"{self.kind} {name!r} is registered already, by {known.__module__}: "
+                f"{self.kind} {name!r} is registered already, by {_origin(known)[0]}: "
                 "give yours another name, by @stgt.register(name=…)."
             )
         self._known[name] = thing
 
-    def find(self, name: Any, argument: Argument, *, installed: bool = True) -> Callable[..., Any]:
+    def find(self, name: Any, argument: Argument, *, installed: bool = True) -> Any:
         """What the name stands for; a ValueError lists the names there are.
 
         `installed=False` looks among what this process has registered only, and loads no package.
@@ -70,18 +71,25 @@ class Registry:
 
         return list(entry_points(group=self.group))
 
-    def __getitem__(self, name: str) -> Callable[..., Any]:
+    def __getitem__(self, name: str) -> Any:
         return self._known[name]
 
-    def items(self) -> list[tuple[str, Callable[..., Any]]]:
+    def get(self, name: str) -> Any:
+        """What this process has registered under the name, or None."""
+        return self._known.get(name)
+
+    def items(self) -> list[tuple[str, Any]]:
         return list(self._known.items())
 
 
 ALGORITHMS = Registry("algorithm", "stgt.algorithms")
 TOPOLOGIES = Registry("topology", "stgt.topologies")
 PROBLEMS = Registry("problem", "stgt.problems")
+ORACLES = Registry("oracle", "stgt.oracles")
+METRICS = Registry("metric", "stgt.metrics")
 MODELS = Registry("model", "stgt.models")
 DATASETS = Registry("data set", "stgt.datasets")
+_BY_BASE = {"Algorithm": ALGORITHMS, "Oracle": ORACLES, "Metric": METRICS}
 _BY_RESULT = {"Topology": TOPOLOGIES, "Problem": PROBLEMS, "Module": MODELS, "LabelledData": DATASETS}
 
 
@@ -94,18 +102,19 @@ def register(*, name: str) -> Callable[[Thing], Thing]: ...
 
 
 def register(thing: Any = None, /, *, name: str | None = None) -> Any:
-    """Makes an algorithm, a topology, a problem, a model or a data set known by its name.
+    """Makes an algorithm, a topology, a problem, an oracle, a metric, a model or a data set known by its name.
 
-    A class is an algorithm. A function is what its result says: `-> stgt.Topology`, `-> stgt.Problem`,
-    `-> torch.nn.Module` or `-> stgt.torch.train.LabelledData`.
+    A class is what it is derived from: an algorithm (`stgt.Algorithm`) or an oracle (`stgt.Oracle`). A function is what
+    its result says: `-> stgt.Topology`, `-> stgt.Problem`, `-> torch.nn.Module` or
+    `-> stgt.torch.train.LabelledData`. A metric is given itself: `stgt.register(stgt.Metric(…))`.
 
     Args:
-        thing: the class or function; left out where a name is given: `@stgt.register(name="led")`.
+        thing: the class, function or metric; left out where a name is given: `@stgt.register(name="led")`.
         name: in the place of its own.
 
     Returns:
-        What was given, so that it serves as a decorator; it now suggests the nearest name for an unknown keyword
-        argument.
+        What was given, so that it serves as a decorator; a class or function now suggests the nearest name for an
+        unknown keyword argument.
     """
     if thing is None:
         return lambda given: _register(given, name)
@@ -113,23 +122,30 @@ def register(thing: Any = None, /, *, name: str | None = None) -> Any:
 
 
 def _register(thing: Any, name: str | None) -> Any:
+    bases = [base.__name__ for base in (thing if isinstance(thing, type) else type(thing)).__mro__]
+    registry = next((_BY_BASE[base] for base in bases[isinstance(thing, type) :] if base in _BY_BASE), None)
     if isinstance(thing, type):
-        if not callable(getattr(thing, "check_class", None)):
-            raise ValueError(f"{thing.__name__} is no algorithm: derive it from stgt.Algorithm.")
-        thing.check_class()
+        if registry is None or registry is METRICS:
+            raise ValueError(
+                f"{thing.__name__} is no algorithm and no oracle: derive it from stgt.Algorithm or stgt.Oracle."
+            )
+        getattr(thing, "check_class", lambda: None)()
         thing.__init__ = spelt(thing.__init__, thing.__name__)
-        registry = ALGORITHMS
+    elif registry is METRICS:
+        thing = replace(thing, name=name) if name else thing
+        registry.add(thing.name, thing)
+        return thing
     else:
         result = getattr(thing, "__annotations__", {}).get("return")
         word = result if isinstance(result, str) else getattr(result, "__name__", "")
-        found = _BY_RESULT.get(word.strip("'\"").rsplit(".", 1)[-1])
-        if not callable(thing) or found is None:
+        registry = _BY_RESULT.get(word.strip("'\"").rsplit(".", 1)[-1])
+        if not callable(thing) or registry is None:
             raise ValueError(
-                f"register was given {getattr(thing, '__name__', thing)!r}: give a class derived from stgt.Algorithm, "
-                "or a function that says what it makes, by -> stgt.Topology, -> stgt.Problem, -> torch.nn.Module or "
-                "-> stgt.torch.train.LabelledData."
+                f"register was given {getattr(thing, '__name__', thing)!r}: give a class derived from stgt.Algorithm "
+                "or stgt.Oracle, a stgt.Metric, or a function that says what it makes, by -> stgt.Topology, "
+                "-> stgt.Problem, -> torch.nn.Module or -> stgt.torch.train.LabelledData."
             )
-        registry, thing = found, spelt(thing)
+        thing = spelt(thing)
     registry.add(name or thing.__name__, thing)
     return thing
 
@@ -166,5 +182,6 @@ def summary(thing: Callable[..., Any]) -> str:
     return " ".join(words.split("\n\n")[0].split()).rstrip(":")
 
 
-def _origin(thing: Callable[..., Any]) -> tuple[str, str]:
-    return thing.__module__, thing.__qualname__
+def _origin(thing: Any) -> tuple[str, str]:
+    defined = getattr(thing, "compute", thing)  # a metric's function
+    return defined.__module__, getattr(defined, "__qualname__", "")

@@ -258,7 +258,7 @@ class GTSAGA(DIGing):
     Reference: Xin, Khan, Kar, arXiv:1912.04230.
     """
 
-    oracle: ClassVar[str | None] = "saga"
+    oracle: ClassVar[str | None] = "SAGA"
 
     def cost(self, samples: int | None = None) -> Cost:
         m = check_count(samples, "samples")
@@ -279,7 +279,7 @@ class GTSVRG(DIGing):
 
     period: int = 20
 
-    oracle: ClassVar[str | None] = "svrg"
+    oracle: ClassVar[str | None] = "SVRG"
 
     def __post_init__(self) -> None:
         super().__post_init__()

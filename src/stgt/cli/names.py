@@ -95,11 +95,8 @@ def _list_runs(below: Path, as_json: bool) -> None:
 
 def _described(kind: str) -> dict[str, str]:
     """A line on each name of a kind."""
-    from stgt._internal.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES, summary
+    from stgt._internal import registry
 
-    module = import_module(f"stgt.{KINDS[kind]}")
-    registry = {"algorithms": ALGORITHMS, "topologies": TOPOLOGIES, "problems": PROBLEMS}.get(kind)
-    found = {}
-    for name in getattr(module, f"list_{kind}")():
-        found[name] = summary(module.NAMED_ORACLES[name] if registry is None else registry.find(name, "name"))
-    return found
+    known: registry.Registry = getattr(registry, kind.upper())
+    names = getattr(import_module(f"stgt.{KINDS[kind]}"), f"list_{kind}")()
+    return {name: registry.summary(known.find(name, "name")) for name in names}

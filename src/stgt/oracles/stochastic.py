@@ -13,6 +13,7 @@ from stgt._internal.checks import check_count, check_number
 from stgt._internal.hyper import Frozen, ShortRepr
 from stgt._internal.ops import Ops
 from stgt._internal.randomness import Clock
+from stgt._internal.registry import register
 from stgt.problems.base import NOISE_FACTOR, Problem
 
 Array = Any
@@ -20,7 +21,22 @@ Array = Any
 
 @dataclass(frozen=True)
 class Oracle(Frozen, ShortRepr):
-    """Base of all oracles, and the exact one's behaviour. A state has the node as the first axis of its arrays."""
+    """Base of all oracles, and the exact one's behaviour. A state has the node as the first axis of its arrays.
+
+    One of your own is a frozen dataclass that overrides `gradient`, and `draw` if it is random; `@stgt.register` makes
+    it known by name.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> import stgt
+        >>> @dataclass(frozen=True)
+        ... class Signs(stgt.Oracle):
+        ...     def gradient(self, ops, model, data, state, x, drawn):
+        ...         return ops.xp.sign(model.gradients(ops.xp, data, x)), state
+        >>> problem, ring = stgt.problems.ridge(n=4, p=2), stgt.topology.ring(4)
+        >>> stgt.simulate(stgt.DPSGD(gamma=0.1), problem, ring, rounds=3, oracle=Signs()).x.shape
+        (1, 4, 2)
+    """
 
     def check(self, problem: Problem) -> None:
         """Raises a ValueError if the problem cannot serve this oracle."""
@@ -52,11 +68,13 @@ class Oracle(Frozen, ShortRepr):
         return 0
 
 
+@register
 @dataclass(frozen=True)
 class Exact(Oracle):
     """∇f_i(x)."""
 
 
+@register
 @dataclass(frozen=True)
 class Noisy(Oracle):
     """∇f_i(x) + δ with δ ~ N(0, variance · I), fresh at each node and step."""
@@ -78,6 +96,7 @@ class Noisy(Oracle):
         return model.gradients(ops.xp, data, x) + self.variance**0.5 * drawn, state
 
 
+@register
 @dataclass(frozen=True)
 class ProblemNoise(Oracle):
     """∇f_i(x) + F_i ξ with ξ ~ N(0, I), fresh at each node and step: the problem's own noise, where it has factors F.
@@ -114,6 +133,7 @@ class ProblemNoise(Oracle):
         return model.gradients(ops.xp, data, x) + noise, state
 
 
+@register
 @dataclass(frozen=True)
 class Minibatch(Oracle):
     """The mean gradient of `batch` samples of the node, drawn uniformly with replacement."""

@@ -8,12 +8,14 @@ from typing import Any
 from stgt._internal.checks import check_count
 from stgt._internal.ops import Ops
 from stgt._internal.randomness import Clock
+from stgt._internal.registry import register
 from stgt.oracles.stochastic import Oracle, needs_samples
 from stgt.problems.base import Problem
 
 Array = Any
 
 
+@register
 @dataclass(frozen=True)
 class SAGA(Oracle):
     """v = ∇f_j(x) − T_j + mean(T), then T_j ← ∇f_j(x); the table T starts with all gradients at x_0.
@@ -50,6 +52,7 @@ class SAGA(Oracle):
         return samples
 
 
+@register
 @dataclass(frozen=True)
 class SVRG(Oracle):
     """v = ∇f_j(x) − ∇f_j(x̃) + ∇f_i(x̃); the snapshot x̃ ← x is taken before v, every `period` steps."""

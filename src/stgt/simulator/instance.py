@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from stgt._internal.registry import ORACLES
 from stgt.algorithms import Algorithm
-from stgt.oracles import ORACLES, Oracle, default_oracle
+from stgt.oracles import Oracle, default_oracle
 from stgt.problems.base import Problem
 from stgt.topology import Topology
 
@@ -139,11 +140,13 @@ def check_fit(algorithm: Algorithm, topology: Topology) -> None:
 
 
 def _choose_oracle(algorithm: Algorithm, problem: Problem, oracle: Any) -> Oracle:
+    if isinstance(oracle, str):
+        oracle = ORACLES.find(oracle, "oracle")()
     if oracle is not None and not isinstance(oracle, Oracle):
-        raise ValueError(f"oracle={oracle!r}: give an instance, such as stgt.oracles.Minibatch(8).")
+        raise ValueError(f"oracle={oracle!r}: give an instance, such as stgt.oracles.Minibatch(8), or a name.")
     if algorithm.oracle is None:
         return default_oracle(problem) if oracle is None else oracle
-    required = ORACLES[algorithm.oracle](**algorithm.oracle_options)
+    required = ORACLES.find(algorithm.oracle, "oracle")(**algorithm.oracle_options)
     if problem.counts is None and not problem.noisy and oracle is None:
         return default_oracle(problem)  # f_i is one sample: variance reduction gives the exact gradient
     if oracle is not None and oracle != required:

@@ -14,10 +14,10 @@ import numpy as np
 
 from stgt._internal.fingerprint import fingerprint
 from stgt._internal.hyper import short_repr
-from stgt._internal.registry import ALGORITHMS
+from stgt._internal.registry import ALGORITHMS, ORACLES
 from stgt._internal.schedules import KINDS, StepsizeSchedule, stepsizes
 from stgt.algorithms import Algorithm
-from stgt.oracles import NAMED_ORACLES, Oracle
+from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.topology import Topology
 
@@ -104,8 +104,9 @@ def _topology(topology: Topology, rounds: int) -> dict[str, Any]:
 
 def _oracle(oracle: Oracle) -> dict[str, Any]:
     options = {field.name: getattr(oracle, field.name) for field in fields(oracle)}
-    ours = type(oracle) in NAMED_ORACLES.values()  # a user's class may have the name of one
-    return {"name": type(oracle).__name__, "registered": ours, "options": _plain(options)}
+    kind = type(oracle)
+    names = [name for name, known in ORACLES.items() if known is kind]  # a class that is not may have the name of one
+    return {"name": names[0] if names else kind.__name__, "registered": bool(names), "options": _plain(options)}
 
 
 def _plain(value: Any) -> Any:
@@ -143,9 +144,13 @@ def deserialize_algorithm(plain: Mapping[str, Any]) -> Algorithm | Serialized:
 
 
 def deserialize_oracle(plain: Mapping[str, Any]) -> Oracle | Serialized:
-    """The oracle, if it is one of the library's; else its plain data."""
-    if plain["registered"]:
-        return NAMED_ORACLES[plain["name"]](**plain["options"])
+    """The oracle, if its class is registered in this process and takes these options; else its plain data."""
+    kind = ORACLES.get(plain["name"]) if plain["registered"] else None
+    if kind is not None:
+        try:
+            return kind(**plain["options"])
+        except (TypeError, ValueError):  # the user has registered another class under that name
+            pass
     return Serialized("oracle", plain)
 
 

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 from stgt._internal import schedules
 from stgt._internal.checks import check_choice, did_you_mean
-from stgt._internal.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES, Registry
+from stgt._internal.registry import ALGORITHMS, ORACLES, PROBLEMS, TOPOLOGIES, Registry
 from stgt.algorithms import Algorithm
-from stgt.oracles import NAMED_ORACLES, Oracle
+from stgt.oracles import Oracle
 from stgt.problems import Problem
 from stgt.study.spec.error_format import EntryError
 from stgt.topology import Topology
@@ -77,8 +77,7 @@ def find_problem(name: str) -> Callable[..., Any]:
 
 def build_oracle(given: Named) -> Oracle:
     """The oracle that is named."""
-    name = _chosen(given.name, "oracle.name", NAMED_ORACLES)
-    return call(NAMED_ORACLES[name], given.arguments, "oracle", name)
+    return call(_find(ORACLES, given.name, "oracle"), given.arguments, "oracle", given.name)
 
 
 def build_topology(given: Mapping[str, Any], n: int, table: str = "topology") -> Topology:

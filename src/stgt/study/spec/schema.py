@@ -14,9 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from stgt._internal.registry import ALGORITHMS, DATASETS, MODELS, PROBLEMS, TOPOLOGIES, Registry, summary
+from stgt._internal.registry import ALGORITHMS, DATASETS, MODELS, ORACLES, PROBLEMS, TOPOLOGIES, Registry, summary
 from stgt.algorithms import Algorithm
-from stgt.oracles import NAMED_ORACLES
 from stgt.problems import load_table
 from stgt.study.spec.build import SCHEDULES, TAKES_OBJECTS
 from stgt.study.spec.load import run_model
@@ -65,7 +64,7 @@ def spec_schema(kind: str = "run") -> Schema:
             "algorithm": _table({name: ALGORITHMS.find(name, "algorithm") for name in ALGORITHMS.names()}),
             "topology": _table(_known(TOPOLOGIES)),
             "problem": _problems(),
-            "oracle": _table(NAMED_ORACLES),
+            "oracle": _table(_known(ORACLES)),
             "schedule": _table(SCHEDULES, key="schedule"),
             "named": {"type": "object", "properties": {"name": {"type": "string"}}},
         },
