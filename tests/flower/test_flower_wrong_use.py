@@ -58,7 +58,7 @@ def test_an_algorithm_that_does_not_fit(algorithm, sentence):
             r"Flower has a server; give stgt\.topology\.server\(n, sampled=s\)\.",
         ),
         ({"topology": stgt.topology.relay(CLIENTS, 2)}, r"Flower has a server; give stgt\.topology\.server"),
-        ({"topology": "server"}, r"topology=server: Flower has a server; give stgt\.topology\.server"),
+        ({"topology": "server"}, r"topology='server': Flower has a server; give stgt\.topology\.server"),
         ({"min_replies": 3}, r"min_replies=3: a round calls 2; give at most that many\."),
         ({"min_clients": 99}, r"min_clients=99: there are \d+ in all; give at most that many\."),
         ({"min_clients": 0}, r"min_clients=0: give a whole number of at least 1\."),

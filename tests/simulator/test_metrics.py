@@ -109,14 +109,14 @@ def test_a_callback_every_few_rounds():
 
 BAD = {
     "a name of ours": ({"residual": largest}, "which is a name of the library's"),
-    "no function": ({"own": 3}, r"metrics\['own'\]=3: give a function"),
+    "no function": ({"own": 3}, r"metrics.own=3: give a function"),
     "no word": ({3: largest}, "the name of a metric is a word"),
     "an array": ({"own": lambda x: x}, r"returns an array of shape \(3,\)"),
     "not real": ({"own": lambda x: x[0] + 1j}, "return one real number"),
-    "not traceable": ({"own": lambda x: float(x[0])}, r"metrics\['own'\] failed \(.*write it with jax.numpy"),
+    "not traceable": ({"own": lambda x: float(x[0])}, r"metrics.own failed \(.*write it with jax.numpy"),
     "an unknown field": (
         {"own": stgt.of_state(lambda s: s["y"].sum())},
-        r"metrics\['own'\] failed \(KeyError: 'y'\)",
+        r"metrics.own failed \(KeyError: 'y'\)",
     ),
     "a column of the table": ({"gamma": largest}, "which is a name of the library's"),
     "neither": (3, "metrics=3: give a list of names, a dict of functions by name, or both in a list"),

@@ -33,16 +33,15 @@ class InputError(ValueError):
     Attributes:
         path: the keys that lead to the argument, such as ("algorithm", "gamma"); a caller prepends its own by `under`.
         value: what was given; ... where it is not shown.
-        hint: what to give instead.
-        fault: what is wrong with it, in words, where the value does not show it.
+        hint: what to give instead; where it begins with a space or a comma, it first says what is wrong with the value.
         switch: the name of a flag that allows it; `{switch}` in the hint stands for it.
         file: the spec file whose entry it is, if one.
     """
 
-    def __init__(self, argument: Argument, value: Any = ..., hint: str = "", *, fault: str = "", switch: str = ""):
+    def __init__(self, argument: Argument, value: Any = ..., hint: str = "", *, switch: str = ""):
         super().__init__()
         self.path = tuple(argument.split(".")) if isinstance(argument, str) else tuple(argument)
-        self.value, self.hint, self.fault, self.switch = value, hint, fault, switch
+        self.value, self.hint, self.switch = value, hint, switch
         self.file: PurePath | None = None
 
     @property
@@ -54,15 +53,10 @@ class InputError(ValueError):
 
     def sentence(self, argument: str, switch: str) -> str:
         """The text, with the argument and the flag that allows it in the caller's words."""
-        given = (
-            ""
-            if self.value is ...
-            else f" {self.value}"
-            if isinstance(self.value, PurePath)
-            else f"={_plain(self.value)}"
-        )
-        fault = self.fault if self.fault.startswith(",") else f" {self.fault}".rstrip()
-        return f"{argument}{given}{fault}: {self.hint.replace('{switch}', switch)}"
+        is_path = isinstance(self.value, PurePath)
+        given = "" if self.value is ... else f" {self.value}" if is_path else f"={_plain(self.value)}"
+        follows = "" if self.hint.startswith((" ", ",")) else ": "
+        return f"{argument}{given}{follows}{self.hint.replace('{switch}', switch)}"
 
     def __str__(self) -> str:
         text = self.sentence(self.argument, f"{self.switch}=True")
@@ -204,7 +198,7 @@ def _no_number(name: Argument, value: Any, wanted: str) -> InputError:
     except ValueError:
         numeral = False
     if numeral:
-        return InputError(name, value, f"drop the quotes, and give {wanted}", fault="is text")
+        return InputError(name, value, f" is text: drop the quotes, and give {wanted}")
     return InputError(name, value, f"give {wanted}")
 
 

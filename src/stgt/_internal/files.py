@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stgt._internal.checks import did_you_mean
+from stgt._internal.checks import InputError, did_you_mean
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], durable: bool = False, private: bool = False) -> Path:
@@ -100,8 +100,8 @@ def read_rows(path: Path, argument: str) -> tuple[list[int], list[list[str]]]:
         found = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
     for line, row in found:
         if len(row) != len(found[0][1]):
-            raise ValueError(
-                f"{argument} {path}: line {line} has {len(row)} cells where the first has {len(found[0][1])}; mend it."
+            raise InputError(
+                argument, path, f"line {line} has {len(row)} cells where the first has {len(found[0][1])}; mend it."
             )
     return [line for line, _ in found], [row for _, row in found]
 
@@ -121,21 +121,21 @@ def readable(path: Path, argument: str) -> Iterator[None]:
     from zipfile import BadZipFile
 
     if "\0" in str(path):
-        raise ValueError(f"{argument}={str(path)!r}: no path has such a character; give the path of a file.")
+        raise InputError(argument, str(path), "no path has such a character; give the path of a file.")
     try:
         yield
     except OSError as error:
         if error.strerror is None:  # a decompressor's
-            raise ValueError(f"{argument} {path} is damaged ({error}): give another copy.") from None
+            raise InputError(argument, path, f" is damaged ({error}): give another copy.") from None
         missing = isinstance(error, FileNotFoundError) and path.parent.is_dir()
         end = did_you_mean(path.name, [other.name for other in path.parent.iterdir()] if missing else [])
-        raise ValueError(f"{argument} {path} cannot be read ({error.strerror}): give the path of a file{end}") from None
+        raise InputError(argument, path, f" cannot be read ({error.strerror}): give the path of a file{end}") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{argument} {path} is not UTF-8 (byte {error.start}): save it as UTF-8 text.") from None
+        raise InputError(argument, path, f" is not UTF-8 (byte {error.start}): save it as UTF-8 text.") from None
     except (BadZipFile, EOFError) as error:
-        raise ValueError(f"{argument} {path} is damaged ({error}): give another copy.") from None
+        raise InputError(argument, path, f" is damaged ({error}): give another copy.") from None
     except csv.Error as error:
-        raise ValueError(f"{argument} {path} is not CSV ({error}): give a table with a row a line.") from None
+        raise InputError(argument, path, f" is not CSV ({error}): give a table with a row a line.") from None
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def writing(path: Path, argument: str = "path") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ValueError(f"{argument} {path} cannot be written ({error.strerror}): give another one.") from None
+        raise InputError(argument, path, f" cannot be written ({error.strerror}): give another one.") from None
 
 
 def check_writable(folder: Path) -> None:
@@ -157,11 +157,11 @@ def check_writable(folder: Path) -> None:
 def output_folder(out: Path, force: bool = False) -> Path:
     """A folder to write results into: new or empty, unless `force` allows to overwrite what it holds."""
     if out.exists() and not out.is_dir():
-        raise ValueError(f"out {out} is a file: give a folder.")
+        raise InputError("out", out, " is a file: give a folder.")
     if out.exists() and any(out.iterdir()) and not force:
-        raise ValueError(f"out {out} is not empty: give another folder, or force=True to overwrite what is there.")
+        raise InputError("out", out, " is not empty: give another folder, or force=True to overwrite what is there.")
     try:
         check_writable(out)
     except OSError as error:
-        raise ValueError(f"out {out} cannot be written ({error.strerror}): give another folder.") from None
+        raise InputError("out", out, f" cannot be written ({error.strerror}): give another folder.") from None
     return out

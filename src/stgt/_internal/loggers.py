@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from stgt._internal.checks import InputError
 from stgt._internal.files import check_writable, write_table
 
 Log = Callable[[dict[str, float], int], object]
@@ -66,9 +67,11 @@ def _function(given: Any) -> Log:
             return _wandb(given) if hasattr(given, "define_metric") else partial(_call, given.log)
         if _takes(given, {}, 0):
             return given
-    raise ValueError(
-        f"logger={given!r}: give a TensorBoard SummaryWriter, a W&B run, mlflow, a path that ends in .csv, or a "
-        "function of (values, step)."
+    raise InputError(
+        "logger",
+        given,
+        "give a TensorBoard SummaryWriter, a W&B run, mlflow, a path that ends in .csv, or a function of (values, "
+        "step).",
     )
 
 
@@ -133,14 +136,16 @@ class CsvLogger:
         self._names: list[str] | None = None  # the columns, once they are known
         self._last: dict[str, int] = {}  # the round that each of them was logged at last
         if self._path.is_dir():
-            raise ValueError(f"logger {self._path} is a folder: give the path of a file.")
+            raise InputError("logger", self._path, " is a folder: give the path of a file.")
         try:
             check_writable(self._path.parent)
             self._rows()
         except OSError as error:
-            raise ValueError(f"logger {self._path} cannot be written ({error.strerror}): give another path.") from None
+            raise InputError(
+                "logger", self._path, f" cannot be written ({error.strerror}): give another path."
+            ) from None
         except (ValueError, csv.Error):
-            raise ValueError(f"logger {self._path} holds something else than a log: give another path.") from None
+            raise InputError("logger", self._path, " holds something else than a log: give another path.") from None
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         try:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
+from stgt._internal.checks import InputError
+
 Progress = Callable[[float, float], None]  # (done, total)
 
 
@@ -78,7 +80,7 @@ def as_progress(progress: Any, words: str) -> Iterator[Progress | None]:
     elif callable(progress):
         yield cast(Progress, progress)
     else:
-        raise ValueError(f"progress={progress!r}: give True, a function of (done, total), or leave it out.")
+        raise InputError("progress", progress, "give True, a function of (done, total), or leave it out.")
 
 
 def split_progress(progress: Progress | None, weights: Iterable[float]) -> list[Progress]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from stgt._internal.checks import check_count, check_flag, check_number
+from stgt._internal.checks import InputError, check_count, check_flag, check_number
 from stgt._internal.hyper import Frozen, ShortRepr, real_fields
 from stgt._internal.schedules import Stepsize, stepsize
 from stgt.algorithms.declare import PARTS, Local, MessageVar, State, StateVar, Vector
@@ -206,9 +206,11 @@ def _schedule(gamma: Stepsize) -> Stepsize:
 def one_step(algorithm: Algorithm) -> None:
     """Refuses local steps for a method that is defined with one gradient a round."""
     if algorithm.tau != 1:
-        raise ValueError(
-            f"tau={algorithm.tau}: {algorithm.label} takes one gradient step a round (tau=1); "
-            "use STGT, KGT, FlexGT or LUGT for local steps."
+        raise InputError(
+            "tau",
+            algorithm.tau,
+            f"{algorithm.label} takes one gradient step a round (tau=1); use STGT, KGT, FlexGT or LUGT for local "
+            "steps.",
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from stgt._internal.checks import check_choice, check_number
+from stgt._internal.checks import InputError, check_choice, check_number
 from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm, Cost
 from stgt.algorithms.declare import Local, MessageVar, State, StateVar, Vector
@@ -247,9 +247,11 @@ class ScaffoldPlus(ControlVariates):
 
     def check(self, participation: float) -> None:
         if self.warm_start and abs(self.gamma_c - participation) > 1e-12:
-            raise ValueError(
-                f"warm_start=True with gamma_c={self.gamma_c:g} and s/n={participation:g} converges to a wrong point, "
-                "as c must stay (gamma_c n/s) times the mean of own: use gamma_c=s/n, or warm_start=False."
+            raise InputError(
+                "warm_start",
+                True,
+                f" with gamma_c={self.gamma_c:g} and s/n={participation:g} converges to a wrong point, as c must "
+                "stay (gamma_c n/s) times the mean of own: use gamma_c=s/n, or warm_start=False.",
             )
 
     def same_as(self, has_server: bool) -> str:

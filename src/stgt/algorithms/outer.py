@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from stgt._internal.checks import check_choice, check_number
+from stgt._internal.checks import InputError, check_choice, check_number
 from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm, Cost
 from stgt.algorithms.declare import Local, MessageVar, State, StateVar, Vector
@@ -43,7 +43,7 @@ class OuterStep(Algorithm):
     def __post_init__(self) -> None:
         method: Any = self.method
         if not isinstance(method, Algorithm):
-            raise ValueError(f"method={method!r}: give an instance of the method to wrap, such as STGT(tau=20).")
+            raise InputError("method", method, "give an instance of the method to wrap, such as STGT(tau=20).")
         for name, given, without in (("gamma", self.gamma, None), ("tau", self.tau, 0)):
             inside, plain = getattr(method, name), 1 if name == "tau" else None
             if given == without:

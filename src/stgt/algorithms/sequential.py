@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stgt._internal.checks import check_number
+from stgt._internal.checks import InputError, check_number
 from stgt._internal.registry import register
 from stgt.algorithms.base import one_step
 from stgt.algorithms.declare import Local, MessageVar, State, Vector
@@ -74,7 +74,7 @@ class AugDGM(LUGT):
         super().__post_init__()
         one_step(self)
         if not self.atc_y:
-            raise ValueError("atc_y=False: Aug-DGM mixes y after the gradients are added; use LUGT or DSGT instead.")
+            raise InputError("atc_y", False, "Aug-DGM mixes y after the gradients are added; use LUGT or DSGT instead.")
 
     def _stepsize(self) -> float | tuple[float, ...]:
         if not isinstance(self.gamma, Iterable) or isinstance(self.gamma, str) or getattr(self.gamma, "ndim", 1) == 0:

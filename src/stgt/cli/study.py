@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from stgt._internal.checks import InputError
 from stgt._internal.files import check_writable, writing
 from stgt._internal.markup import many
 from stgt._internal.progress import bar, bars, split_progress
@@ -139,9 +140,9 @@ def report(
     from stgt.study.report import write_page
 
     if out.is_dir():
-        raise ValueError(f"out {out} is a folder: give a file.")
+        raise InputError("out", out, " is a folder: give a file.")
     if out.exists() and not force:
-        raise ValueError(f"out {out} is there already: give another file, or force=True to overwrite it.")
+        raise InputError("out", out, " is there already: give another file, or force=True to overwrite it.")
     with writing(out, "out"):
         check_writable(out.resolve().parent)  # before what takes time
     import_scripts(scripts)
@@ -221,15 +222,17 @@ def _planned(
 
     if resume is None:
         if spec is None:
-            raise ValueError("spec was left out: give a TOML file, or --resume FOLDER to continue a run.")
+            raise InputError("spec", hint=" was left out: give a TOML file, or --resume FOLDER to continue a run.")
         planned = plan(kind, load_spec(spec, sets), spec, data_dir)
         where = out or Path("runs") / spec.stem
         return planned, Folder.create(where, planned, force=force, scripts=scripts, data_dir=data_dir)
     if spec is not None:
-        raise ValueError(f"resume continues what {resume} holds: leave {spec} out.")
+        raise InputError("resume", hint=f" continues what {resume} holds: leave {spec} out.")
     folder = Folder.open(resume)
     if folder.kind != kind:
-        raise ValueError(f"resume {resume} is of `stgt {folder.kind}`: use `stgt {folder.kind} --resume {resume}`.")
+        raise InputError(
+            "resume", hint=f" {resume} is of `stgt {folder.kind}`: use `stgt {folder.kind} --resume {resume}`."
+        )
     used, data = folder.record["scripts"], folder.record["data_dir"]
     if used and not scripts:
         raise ValueError(f"import was left out: {resume} was run with a script of your own; give --import {used[0]}.")

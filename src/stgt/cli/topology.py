@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from stgt._internal.checks import InputError
 from stgt._internal.progress import bar
 from stgt.cli.common import Imports, app, complete_topologies, console, import_scripts, number, print_line
 
@@ -54,7 +55,7 @@ def topology(
     files = [Path(f"{stem}{ending}") for ending in (ENDINGS if changes else ENDINGS[:2])]
     there = [path for path in files if path.exists()]
     if there and not force:
-        raise ValueError(f"out {there[0]} exists: give another file, or force=True to overwrite it.")
+        raise InputError("out", hint=f" {there[0]} exists: give another file, or force=True to overwrite it.")
     found = topology_stats(built, rounds)
     if not as_json:
         console.print(_table(found))
@@ -77,13 +78,15 @@ def _arguments(settings: list[str]) -> dict[str, Any]:
     for given in settings:
         key, equals, value = given.partition("=")
         if not equals or not key.strip():
-            raise ValueError(f"settings {given!r}: give a name and a value, such as neighbors=3.")
+            raise InputError("settings", hint=f" {given!r}: give a name and a value, such as neighbors=3.")
         if value.strip().isidentifier() and value.strip() not in ("true", "false", "inf", "nan"):
             value = json.dumps(value.strip())
         try:
             found |= tomllib.loads(f"{key} = {value}")
         except tomllib.TOMLDecodeError:
-            raise ValueError(f"settings {given!r}: {value} is no value of TOML, such as 3, 0.5 or [1, 2].") from None
+            raise InputError(
+                "settings", hint=f" {given!r}: {value} is no value of TOML, such as 3, 0.5 or [1, 2]."
+            ) from None
     return found
 
 

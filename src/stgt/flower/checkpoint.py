@@ -17,6 +17,7 @@ from typing import Any
 
 from flwr.common.logger import log
 
+from stgt._internal.checks import InputError
 from stgt.flower.client_state import NO_REPLY, load_arrays, save_arrays
 from stgt.flower.methods import to_json
 from stgt.flower.protocol import UNTRAINED, Arrays, View, digest, fingerprint, flatten, unflatten
@@ -98,8 +99,8 @@ class ServerCheckpoint:
     ) -> None:
         for key, value in self._identity(state).items():
             if note.get(key) != value:
-                raise ValueError(
-                    f"checkpoint {path} is of another {key}: give another file, or the {key} it was made with."
+                raise InputError(
+                    "checkpoint", path, f" is of another {key}: give another file, or the {key} it was made with."
                 )
         view = unflatten(arrays)
         state.views, state.untrained = {}, view.pop(UNTRAINED, {})

@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from stgt._internal.checks import check_count
+from stgt._internal.checks import InputError, check_count
 from stgt.flower.client_state import ClientState, UntrainedArrays
 from stgt.flower.methods import from_json
 from stgt.flower.protocol import (
@@ -197,7 +197,7 @@ def _task(setup: Setup, context: Context, config: dict[str, Any]) -> Task:
     with users_code("the client's setup"):
         task = setup(context, config)
     if not isinstance(task, Task):
-        raise ValueError(f"setup returned a {type(task).__name__}: return a stgt.flower.Task.")
+        raise InputError("setup", hint=f" returned a {type(task).__name__}: return a stgt.flower.Task.")
     return task
 
 

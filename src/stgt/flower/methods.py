@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stgt._internal.checks import InputError
 from stgt._internal.registry import ALGORITHMS
 from stgt.algorithms import Algorithm, Local, OuterStep
 from stgt.algorithms.calls import apply_mixed, readable, serve
@@ -30,9 +31,9 @@ def check_supported(algorithm: Algorithm, topology: Topology) -> None:
     check_algorithm_object(algorithm, "stgt.ScaffoldPlus(tau=10)")
     ALGORITHMS.name_of(type(algorithm))  # a client finds it by its name
     if not isinstance(topology, Topology) or not isinstance(topology.structure, Sampled):
-        raise ValueError(f"topology={topology}: Flower has a server; give stgt.topology.server(n, sampled=s).")
+        raise InputError("topology", topology, "Flower has a server; give stgt.topology.server(n, sampled=s).")
     if algorithm.gamma is not None:
-        raise ValueError(f"gamma={algorithm.gamma}: leave it out of {algorithm.label}, it is the clients' lr.")
+        raise InputError("gamma", algorithm.gamma, f"leave it out of {algorithm.label}, it is the clients' lr.")
     if isinstance(algorithm, OuterStep) and "x" not in algorithm.server_fields:
         raise ValueError(
             f"{algorithm.label}: the server makes the outer step, on one model with one "

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from torch import nn
 
-from stgt._internal.checks import check_choice, check_count, check_number, check_seed
+from stgt._internal.checks import InputError, check_choice, check_count, check_number, check_seed
 from stgt.algorithms import Algorithm
 from stgt.flower.checkpoint import ServerCheckpoint
 from stgt.flower.methods import check_supported, to_json
@@ -111,9 +111,9 @@ class Strategy(FlowerStrategy):
         self.min_clients = check_count(min_clients, "min_clients")
         self.min_replies = check_count(min_replies, "min_replies")
         if self.min_clients > topology.n:
-            raise ValueError(f"min_clients={min_clients}: there are {topology.n} in all; give at most that many.")
+            raise InputError("min_clients", min_clients, f"there are {topology.n} in all; give at most that many.")
         if self.min_replies > topology.sampled:
-            raise ValueError(f"min_replies={min_replies}: a round calls {topology.sampled}; give at most that many.")
+            raise InputError("min_replies", min_replies, f"a round calls {topology.sampled}; give at most that many.")
         self.evaluate = check_count(evaluate, "evaluate", 0)
         self.weights = check_choice(weights, "weights", WEIGHTS)
         self.checkpoint = None if checkpoint is None else ServerCheckpoint(checkpoint, self.seed, self.weights)

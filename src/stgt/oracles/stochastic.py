@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stgt._internal.checks import check_count, check_number
+from stgt._internal.checks import InputError, check_count, check_number
 from stgt._internal.hyper import Frozen, ShortRepr
 from stgt._internal.ops import Ops
 from stgt._internal.randomness import Clock
@@ -117,7 +117,7 @@ class ProblemNoise(Oracle):
 
     def check(self, problem: Problem) -> None:
         if problem.noise is not None or self != ProblemNoise.of(problem):
-            raise ValueError(f"oracle={self} is not of the noise of {problem.name}: leave oracle out.")
+            raise InputError("oracle", self, f" is not of the noise of {problem.name}: leave oracle out.")
 
     def width(self, p: int) -> int:
         return self.rank
@@ -163,9 +163,10 @@ class Minibatch(Oracle):
 
 def needs_samples(oracle: Oracle, problem: Problem) -> None:
     if problem.counts is None:
-        raise ValueError(
-            f"oracle {type(oracle).__name__} draws samples, but {problem.name} has none: use a problem with samples, "
-            "by logistic(...) or from_loss(...), or another algorithm or oracle."
+        raise InputError(
+            "oracle",
+            hint=f" {type(oracle).__name__} draws samples, but {problem.name} has none: use a problem with samples, by "
+            "logistic(...) or from_loss(...), or another algorithm or oracle.",
         )
 
 

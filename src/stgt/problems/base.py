@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stgt._internal.checks import check_choice
+from stgt._internal.checks import InputError, check_choice
 from stgt._internal.fingerprint import fingerprint
 
 Array = Any
@@ -84,8 +84,9 @@ class Problem:
 
     def __post_init__(self) -> None:
         if self.noise is None and NOISE_FACTOR not in self.data:
-            raise ValueError(
-                f"noise is None, so data[{NOISE_FACTOR!r}] has to define it: add that, or give a number as noise."
+            raise InputError(
+                "noise",
+                hint=f" is None, so data[{NOISE_FACTOR!r}] has to define it: add that, or give a number as noise.",
             )
 
     @property
@@ -165,7 +166,7 @@ class Problem:
         x = np.asarray(x, dtype=np.float64)
         if x.shape != (self.p,) and (one or x.shape != (self.n, self.p)):
             each = "" if one else f", or ({self.n}, {self.p}), one for each node"
-            raise ValueError(f"x has shape {x.shape}: give ({self.p},), one model{each}.")
+            raise InputError("x", hint=f" has shape {x.shape}: give ({self.p},), one model{each}.")
         return np.broadcast_to(x, (self.n, self.p))
 
     def __str__(self) -> str:
@@ -203,11 +204,11 @@ def check_array(values: Any, name: str, shape: tuple[int | None, ...], meaning: 
     try:
         array = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} is not an array of numbers: give {meaning}.") from None
+        raise InputError(name, hint=f" is not an array of numbers: give {meaning}.") from None
     fits = array.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, array.shape, strict=True))
     if not fits or array.size == 0:
-        raise ValueError(f"{name} has shape {array.shape}: give {meaning}.")
+        raise InputError(name, hint=f" has shape {array.shape}: give {meaning}.")
     if not np.isfinite(array).all():
         bad = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(f"{name} holds {array[bad]} at {bad}: all entries of {name} must be finite numbers.")
+        raise InputError(name, hint=f" holds {array[bad]} at {bad}: all entries of {name} must be finite numbers.")
     return array

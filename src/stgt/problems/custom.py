@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import check_count, check_number
+from stgt._internal.checks import InputError, check_count, check_number
 from stgt._internal.hyper import ShortRepr
 from stgt._internal.registry import register
 from stgt.problems.base import SCALE, Problem, check_array, scale_data, scale_of, scaled, weighing
@@ -141,7 +141,7 @@ def from_loss(
     from stgt._internal.xla import jax
 
     if not callable(loss):
-        raise ValueError(f"loss={loss!r}: give a function loss(params, sample) -> scalar.")
+        raise InputError("loss", loss, "give a function loss(params, sample) -> scalar.")
     start = unravel = None
     if isinstance(params, Integral):
         p = check_count(params, "params")
@@ -150,7 +150,7 @@ def from_loss(
         p = check_count(start.size, "number of parameters in params")
     nodes = data if isinstance(data, list) else _unstack(data)
     if not nodes:
-        raise ValueError("data is empty: give one pytree of arrays for each node.")
+        raise InputError("data", hint=" is empty: give one pytree of arrays for each node.")
     treedef = jax.tree.structure(nodes[0])
     leaves = [_leaves(node, i, treedef) for i, node in enumerate(nodes)]
     counts = np.array([len(node[0]) for node in leaves])
@@ -159,7 +159,7 @@ def from_loss(
     for k in range(treedef.num_leaves):
         shapes = {node[k].shape[1:] for node in leaves}
         if len(shapes) > 1:
-            raise ValueError(f"data: array {k} of a sample has shapes {sorted(shapes)}: all nodes must agree.")
+            raise InputError("data", hint=f"array {k} of a sample has shapes {sorted(shapes)}: all nodes must agree.")
         leaf = np.zeros((len(nodes), counts.max(), *shapes.pop()), dtype=np.result_type(*(node[k] for node in leaves)))
         for i, node in enumerate(leaves):
             # Padding repeats a real sample, so that no loss sees an input its author did not expect.
@@ -192,9 +192,9 @@ def _flattened(params: Any) -> tuple[np.ndarray, Callable[[Any], Any]]:
     try:
         arrays = [np.asarray(leaf, dtype=np.float64) for leaf in leaves]
     except (TypeError, ValueError):
-        raise ValueError("params: give the dimension p, or a pytree of arrays of numbers.") from None
+        raise InputError("params", hint="give the dimension p, or a pytree of arrays of numbers.") from None
     if not all(np.isfinite(array).all() for array in arrays):
-        raise ValueError("params holds entries that are not finite: it is where runs begin.")
+        raise InputError("params", hint=" holds entries that are not finite: it is where runs begin.")
     shapes = [array.shape for array in arrays]
     cuts = np.cumsum([array.size for array in arrays])[:-1].tolist()
 
@@ -230,8 +230,9 @@ def _tried(loss: Any, unravel: Any, treedef: Any, p: int, data: dict[str, np.nda
         advice = "loss(params, sample) must return a scalar, for one sample"
         if isinstance(error, untraceable):
             advice = "use jax.numpy in the place of numpy, no float() or int(), and jnp.where in the place of an if"
-        raise ValueError(
-            f"loss cannot be differentiated with these params and data ({type(error).__name__}: {reason}): {advice}."
+        raise InputError(
+            "loss",
+            hint=f" cannot be differentiated with these params and data ({type(error).__name__}: {reason}): {advice}.",
         ) from error
 
 
@@ -241,9 +242,10 @@ def _unstack(data: Any) -> list[Any]:
     leaves, treedef = jax.tree.flatten(data)
     shapes = [np.shape(leaf) for leaf in leaves]
     if any(len(shape) < 2 for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
-        raise ValueError(
-            f"data has arrays of shapes {shapes}: give a list with the data of each node, or arrays (n, m, …) "
-            "that agree in n."
+        raise InputError(
+            "data",
+            hint=f" has arrays of shapes {shapes}: give a list with the data of each node, or arrays (n, m, …) that "
+            "agree in n.",
         )
     if not leaves:
         return []
@@ -254,13 +256,15 @@ def _leaves(node: Any, i: int, treedef: Any) -> list[np.ndarray]:
     from stgt._internal.xla import jax
 
     if jax.tree.structure(node) != treedef:
-        raise ValueError(f"data[{i}] has another structure than data[0]: all nodes must hold the same kind of sample.")
+        raise InputError(
+            ("data", i), hint=" has another structure than data[0]: all nodes must hold the same kind of sample."
+        )
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(node)]
     if any(leaf.ndim == 0 for leaf in leaves) or len({len(leaf) for leaf in leaves}) != 1:
-        raise ValueError(f"data[{i}]: its arrays must all have the samples as their first axis.")
+        raise InputError(("data", i), hint="its arrays must all have the samples as their first axis.")
     if len(leaves[0]) == 0:
-        raise ValueError(f"data[{i}] has no samples (an empty partition): each node must hold at least one.")
+        raise InputError(("data", i), hint=" has no samples (an empty partition): each node must hold at least one.")
     for leaf in leaves:
         if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
-            raise ValueError(f"data[{i}] holds entries that are not finite: clean the data first.")
+            raise InputError(("data", i), hint=" holds entries that are not finite: clean the data first.")
     return leaves

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stgt._internal.checks import check_choice
+from stgt._internal.checks import InputError, check_choice
 
 # Rows and columns as LIBSVM publishes them: a file cut short is noticed.
 LIBSVM = {
@@ -47,9 +47,9 @@ def load_libsvm(name: str, data_dir: Path | str | None) -> tuple[np.ndarray, np.
 def find_libsvm(name: str, data_dir: Path | str | None) -> Path:
     """The file of a data set in a folder; a ValueError if it is not there."""
     if data_dir is None:
-        raise ValueError(f"data_dir was left out: give a folder that holds LIBSVM's {name} or {name}.bz2.")
+        raise InputError("data_dir", hint=f" was left out: give a folder that holds LIBSVM's {name} or {name}.bz2.")
     folders = (Path(data_dir), Path(data_dir) / "libsvm")
     for path in (folder / file for folder in folders for file in (name, f"{name}.bz2")):
         if path.is_file():
             return path
-    raise ValueError(f"data_dir {data_dir} holds no {name} or {name}.bz2: download it from LIBSVM's page into it.")
+    raise InputError("data_dir", data_dir, f" holds no {name} or {name}.bz2: download it from LIBSVM's page into it.")

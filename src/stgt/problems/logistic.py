@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import check_count, check_number
+from stgt._internal.checks import InputError, check_count, check_number
 from stgt._internal.registry import register
 from stgt.problems.base import Problem, check_array, scale_data, scale_of, scaled, weighing
 from stgt.problems.partition import given_parts, needed
@@ -131,7 +131,7 @@ def _signs(labels: Any, samples: int) -> np.ndarray:
         labels = check_array(labels, "labels", (samples,), f"one label for each of the {samples} rows of features")
     values, index = np.unique(labels, return_inverse=True)
     if len(values) != 2:
-        raise ValueError(f"labels has {len(values)} different values: logistic regression needs exactly two.")
+        raise InputError("labels", hint=f" has {len(values)} different values: logistic regression needs exactly two.")
     return np.where(index == 1, 1.0, -1.0)
 
 

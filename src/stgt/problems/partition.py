@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import check_choice, check_count, check_number, check_seed
+from stgt._internal.checks import InputError, check_choice, check_count, check_number, check_seed
 
 DIRICHLET_TRIES = 100
 
@@ -32,11 +32,13 @@ def by_label(
     names = np.unique(labels)
     classes = check_count(classes, "classes")
     if classes > len(names):
-        raise ValueError(f"classes={classes}: there are only {len(names)} labels; give at most that many.")
+        raise InputError("classes", classes, f"there are only {len(names)} labels; give at most that many.")
     if n * classes < len(names):
-        raise ValueError(
-            f"classes={classes}: {n} nodes with {classes} labels each leave some of the {len(names)} labels to nobody; "
-            f"give classes of at least {-(-len(names) // n)}."
+        raise InputError(
+            "classes",
+            classes,
+            f"{n} nodes with {classes} labels each leave some of the {len(names)} labels to nobody; give classes of "
+            f"at least {-(-len(names) // n)}.",
         )
     if concentration is not None:
         concentration = check_number(concentration, "concentration", above=0)
@@ -72,9 +74,11 @@ def dirichlet(labels: Any, n: int, alpha: float = 0.5, seed: int = 0) -> list[np
         joined = [np.concatenate(part) for part in parts]
         if min(len(part) for part in joined) > 0:
             return _finish(joined, "dirichlet")
-    raise ValueError(
-        f"alpha={alpha:g}: in {DIRICHLET_TRIES} draws of Dirichlet({alpha:g}) over {n} nodes some node always had an "
-        "empty partition; give a larger alpha, fewer nodes or more samples."
+    raise InputError(
+        "alpha",
+        alpha,
+        f"in {DIRICHLET_TRIES} draws of Dirichlet({alpha:g}) over {n} nodes some node always had an empty partition; "
+        "give a larger alpha, fewer nodes or more samples.",
     )
 
 
@@ -104,20 +108,22 @@ def partition(
 def given_parts(parts: Any, n: int | None, samples: int) -> list[np.ndarray]:
     """A partition that is given as the index array of each node, checked."""
     if not isinstance(parts, Sequence | np.ndarray):
-        raise ValueError(f"partition={parts!r}: give the name of a partition, or the index array of each node.")
+        raise InputError("partition", parts, "give the name of a partition, or the index array of each node.")
     if n is not None and n != len(parts):
-        raise ValueError(f"n={n}, but partition lists {len(parts)} nodes: leave n out or make them equal.")
+        raise InputError("n", n, f", but partition lists {len(parts)} nodes: leave n out or make them equal.")
     if len(parts) == 0:
-        raise ValueError("partition is an empty list: give the index array of each node.")
+        raise InputError("partition", hint=" is an empty list: give the index array of each node.")
     arrays = [np.asarray(part) for part in parts]
     for node, part in enumerate(arrays):
         if part.ndim != 1 or len(part) == 0:
-            raise ValueError(f"partition[{node}] is empty: each node must hold at least one sample.")
+            raise InputError(("partition", node), hint=" is empty: each node must hold at least one sample.")
         if not np.issubdtype(part.dtype, np.integer):
-            raise ValueError(f"partition[{node}] holds {part.dtype} numbers: give whole numbers, indices of samples.")
+            raise InputError(
+                ("partition", node), hint=f" holds {part.dtype} numbers: give whole numbers, indices of samples."
+            )
         if part.min() < 0 or part.max() >= samples:
-            raise ValueError(
-                f"partition[{node}] points outside the {samples} samples: indices go from 0 to {samples - 1}."
+            raise InputError(
+                ("partition", node), hint=f" points outside the {samples} samples: indices go from 0 to {samples - 1}."
             )
     _check_apart(arrays)
     return arrays
@@ -131,13 +137,15 @@ def _check_apart(parts: list[np.ndarray]) -> None:
     if len(again):
         one, other = nodes[order[again[0] : again[0] + 2]]
         whom = f"node {one} twice" if one == other else f"nodes {one} and {other}"
-        raise ValueError(f"partition gives sample {every[order[again[0]]]} to {whom}: give each to one node, once.")
+        raise InputError(
+            "partition", hint=f" gives sample {every[order[again[0]]]} to {whom}: give each to one node, once."
+        )
 
 
 def needed(n: int | None) -> int:
     """The number of nodes, which only a given partition can do without."""
     if n is None:
-        raise ValueError("n was left out: give the number of nodes, or a list of index arrays as partition.")
+        raise InputError("n", hint=" was left out: give the number of nodes, or a list of index arrays as partition.")
     return n
 
 
@@ -145,9 +153,11 @@ def _uneven(members: np.ndarray, holders: int, concentration: float, rng: np.ran
     """One sample for each holder, and what is left in proportions drawn from Dirichlet(concentration)."""
     left = len(members) - holders
     if left < 0:
-        raise ValueError(
-            f"concentration={concentration:g}: a label has {len(members)} samples for {holders} nodes that hold it; "
-            "give fewer nodes, fewer classes or more samples."
+        raise InputError(
+            "concentration",
+            concentration,
+            f"a label has {len(members)} samples for {holders} nodes that hold it; give fewer nodes, fewer classes "
+            "or more samples.",
         )
     proportions = rng.dirichlet(np.full(holders, concentration))
     cuts = (np.cumsum(proportions)[:-1] * left).astype(int) + np.arange(1, holders)
@@ -158,18 +168,18 @@ def _start(labels: Any, n: int, seed: int) -> tuple[np.ndarray, int, np.random.G
     labels = np.asarray(labels)
     n = check_count(n, "n")
     if labels.ndim != 1 or len(labels) == 0:
-        raise ValueError(f"labels has shape {labels.shape}: give one label for each sample, (samples,).")
+        raise InputError("labels", hint=f" has shape {labels.shape}: give one label for each sample, (samples,).")
     if np.issubdtype(labels.dtype, np.floating) and not np.isfinite(labels).all():
-        raise ValueError("labels holds entries that are not finite: every sample needs a label.")
+        raise InputError("labels", hint=" holds entries that are not finite: every sample needs a label.")
     if len(labels) < n:
-        raise ValueError(f"n={n}: {len(labels)} samples leave an empty partition; give n of at most {len(labels)}.")
+        raise InputError("n", n, f"{len(labels)} samples leave an empty partition; give n of at most {len(labels)}.")
     return labels, n, np.random.default_rng(check_seed(seed))
 
 
 def _finish(parts: list[np.ndarray], how: str) -> list[np.ndarray]:
     for node, part in enumerate(parts):
         if len(part) == 0:
-            raise ValueError(
-                f"partition ({how}): node {node} has an empty partition; give fewer nodes or more samples."
+            raise InputError(
+                "partition", hint=f" ({how}): node {node} has an empty partition; give fewer nodes or more samples."
             )
     return [np.sort(part) for part in parts]

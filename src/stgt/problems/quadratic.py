@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stgt._internal.checks import check_choice, check_count, check_number, check_seed
+from stgt._internal.checks import InputError, check_choice, check_count, check_number, check_seed
 from stgt._internal.hyper import short_repr
 from stgt._internal.registry import register
 from stgt.problems.base import NOISE_FACTOR, Problem, check_array
@@ -120,16 +120,16 @@ def Quadratic(A: Any, b: Any, noise: Any = 0.0, noise_kind: str = "isotropic") -
     A = check_array(A, "A", (None, None, None), "(n, p, p): a symmetric matrix for each node")
     n, p, q = A.shape
     if p != q:
-        raise ValueError(f"A has shape {A.shape}: give (n, p, p), a square symmetric matrix for each node.")
+        raise InputError("A", hint=f" has shape {A.shape}: give (n, p, p), a square symmetric matrix for each node.")
     b = check_array(b, "b", (n, p), f"(n, p) = ({n}, {p}) to match A")
     if not np.allclose(A, A.transpose(0, 2, 1), rtol=0, atol=1e-10 * max(1.0, np.abs(A).max())):
-        raise ValueError("A is not symmetric: f_i(x) = ½ xᵀA_i x − b_iᵀx needs A_i = A_iᵀ; give (A + Aᵀ)/2.")
+        raise InputError("A", hint=" is not symmetric: f_i(x) = ½ xᵀA_i x − b_iᵀx needs A_i = A_iᵀ; give (A + Aᵀ)/2.")
     drawn = gradient_noise(noise, noise_kind, n, p, {"scalar": np.ones((n, p))})
     eigenvalues = np.linalg.eigvalsh(A)
     lowest = float(np.linalg.eigvalsh(A.mean(axis=0))[0])
     if lowest <= 0:
-        raise ValueError(
-            f"A: the mean of A_i has eigenvalue {lowest:.3g}, so f has no unique minimum; make it positive."
+        raise InputError(
+            "A", hint=f"the mean of A_i has eigenvalue {lowest:.3g}, so f has no unique minimum; make it positive."
         )
     return Problem(
         name=f"Quadratic(n={n}, p={p}, {drawn.words})",
@@ -174,8 +174,8 @@ def gradient_noise(noise: Any, kind: Any, n: int, p: int, directions: Mapping[st
         given = np.full(n, number)
     if given.ndim > 1:
         if kind != ISOTROPIC:
-            raise ValueError(
-                f"noise_kind={kind!r} is how a number enters, and noise is a covariance: leave noise_kind out."
+            raise InputError(
+                "noise_kind", kind, " is how a number enters, and noise is a covariance: leave noise_kind out."
             )
         factor = _factors(given.reshape(-1, p, p))
         factor = np.broadcast_to(factor, (n, *factor.shape[1:]))
@@ -199,7 +199,7 @@ def _check_shape(noise: Any, n: int, p: int) -> np.ndarray:
 def _deviations(variances: np.ndarray) -> np.ndarray:
     if variances.min() < 0:
         i = int(variances.argmin())
-        raise ValueError(f"noise[{i}]={variances[i]:g}: the variance of each node must be at least 0.")
+        raise InputError(("noise", i), variances[i], "the variance of each node must be at least 0.")
     return np.sqrt(variances)
 
 
@@ -207,16 +207,17 @@ def _factors(covariances: np.ndarray) -> np.ndarray:
     """F (m, p, q) with F_i F_iᵀ the covariances (m, p, p); q is the largest of their ranks."""
     transposed = covariances.transpose(0, 2, 1)
     if np.abs(covariances - transposed).max() > ROUNDING * np.abs(covariances).max():
-        raise ValueError("noise is not symmetric, as a covariance C must be: give (C + Cᵀ)/2.")
+        raise InputError("noise", hint=" is not symmetric, as a covariance C must be: give (C + Cᵀ)/2.")
     covariances = (covariances + transposed) / 2
     eigenvalues = np.linalg.eigvalsh(covariances)
     lowest, largest = eigenvalues[:, 0], np.abs(eigenvalues).max(axis=1)
     worst = int((lowest + ROUNDING * largest).argmin())
     if lowest[worst] < -ROUNDING * largest[worst]:
         where = f" at node {worst}" if len(covariances) > 1 else ""
-        raise ValueError(
-            f"noise has eigenvalue {lowest[worst]:.3g}{where}, and a covariance must be positive semidefinite: give "
-            "one whose eigenvalues are at least 0."
+        raise InputError(
+            "noise",
+            hint=f" has eigenvalue {lowest[worst]:.3g}{where}, and a covariance must be positive semidefinite: give "
+            "one whose eigenvalues are at least 0.",
         )
     p = covariances.shape[1]
     rounding = 100 * np.maximum(p * np.finfo(np.float64).eps * largest, -lowest)

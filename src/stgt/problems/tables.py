@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import check_flag, did_you_mean
+from stgt._internal.checks import InputError, check_flag, did_you_mean
 from stgt._internal.files import is_number, read_rows, readable
 
 SPARSE = (".libsvm", ".svm", ".txt", ".bz2")
@@ -65,11 +65,11 @@ def load_table(
     standardise, intercept = check_flag(standardise, "standardise"), check_flag(intercept, "intercept")
     kind = path.suffix.lower()
     if kind not in FORMATS:
-        raise ValueError(f"data {path}: give a file that ends in {', '.join(FORMATS)}.")
+        raise InputError("data", path, f"give a file that ends in {', '.join(FORMATS)}.")
     if kind != ".csv" and label is not None:
-        raise ValueError(f"label={label!r}: only a CSV file has columns to choose from; leave it out.")
+        raise InputError("label", label, "only a CSV file has columns to choose from; leave it out.")
     if kind in SPARSE and node is not None:
-        raise ValueError(f"node={node!r}: a file in LIBSVM's format does not say who holds its rows; leave it out.")
+        raise InputError("node", node, "a file in LIBSVM's format does not say who holds its rows; leave it out.")
     with readable(path, "data"):
         table = _csv(path, label, node) if kind == ".csv" else _npz(path, node) if kind == ".npz" else _libsvm(path)
     return prepared(table, f"data {path}", standardise, intercept)
@@ -98,21 +98,21 @@ def prepared(table: DataTable, data: str, standardise: bool, intercept: bool) ->
 def _csv(path: Path, label: str | int | None, node: str | int | None) -> DataTable:
     lines, rows = read_rows(path, "data")
     if not rows:
-        raise ValueError(f"data {path} is empty: give a row for each sample.")
+        raise InputError("data", path, " is empty: give a row for each sample.")
     names = [cell.strip() for cell in rows[0]] if not any(is_number(cell) for cell in rows[0]) else None
     if names is not None:
         lines, rows = lines[1:], rows[1:]
         if not rows:
-            raise ValueError(f"data {path} has a header and no rows: give a row for each sample.")
+            raise InputError("data", path, " has a header and no rows: give a row for each sample.")
     width = len(names or rows[0])
     shown = names or [str(column) for column in range(width)]
     labels_at = _column(label, "label", names, width, path) if label is not None else width - 1
     node_at = _column(node, "node", names, width, path) if node is not None else None
     if node_at == labels_at:
-        raise ValueError(f"node={node!r}: column {shown[labels_at]} holds the labels; give another.")
+        raise InputError("node", node, f"column {shown[labels_at]} holds the labels; give another.")
     features_at = [column for column in range(width) if column not in (labels_at, node_at)]
     if not features_at:
-        raise ValueError(f"data {path} has no column beside the labels: give features.")
+        raise InputError("data", path, " has no column beside the labels: give features.")
     columns = list(zip(*rows, strict=True))
 
     def numbers(column: int) -> np.ndarray:
@@ -129,15 +129,15 @@ def _column(given: Any, argument: str, names: Sequence[str] | None, width: int, 
     if isinstance(given, int) and not isinstance(given, bool):
         if 0 <= given < width:
             return given
-        raise ValueError(f"{argument}={given}: {path} has columns 0 to {width - 1}.")
+        raise InputError(argument, given, f"{path} has columns 0 to {width - 1}.")
     if names is None:
-        raise ValueError(f"{argument}={given!r}: {path} has no header; give a column's number, 0 to {width - 1}.")
+        raise InputError(argument, given, f"{path} has no header; give a column's number, 0 to {width - 1}.")
     if given not in names:
-        raise ValueError(
-            f"{argument}={given!r}: the columns of {path} are {', '.join(map(repr, names))}{did_you_mean(given, names)}"
+        raise InputError(
+            argument, given, f"the columns of {path} are {', '.join(map(repr, names))}{did_you_mean(given, names)}"
         )
     if names.count(given) > 1:
-        raise ValueError(f"{argument}={given!r}: several columns of {path} are called so; give the column's number.")
+        raise InputError(argument, given, f"several columns of {path} are called so; give the column's number.")
     return names.index(given)
 
 
@@ -147,13 +147,17 @@ def _numbers(cells: Sequence[str], lines: Sequence[int], column: str, path: Path
     for index, (line, cell) in enumerate(zip(lines, cells, strict=True)):
         _check_there(cell, line, column, path)
         if not is_number(cell):
-            raise ValueError(
-                f"data {path}: column {column!r} has {cell.strip()[:40]!r} in line {line}; features are numbers: leave "
-                "the column out of the file, or write it as numbers."
+            raise InputError(
+                "data",
+                path,
+                f"column {column!r} has {cell.strip()[:40]!r} in line {line}; features are numbers: leave the column "
+                "out of the file, or write it as numbers.",
             )
         found[index] = float(cell)
         if not math.isfinite(found[index]):
-            raise ValueError(f"data {path}: column {column!r} has {cell.strip()} in line {line}; give a finite number.")
+            raise InputError(
+                "data", path, f"column {column!r} has {cell.strip()} in line {line}; give a finite number."
+            )
     return found
 
 
@@ -168,8 +172,8 @@ def _words_or_numbers(cells: Sequence[str], lines: Sequence[int], column: str, p
 def _check_there(cell: str, line: int, column: str, path: Path) -> None:
     if cell.strip().lower() in MISSING:
         words = f"nothing but {cell.strip()!r}" if cell.strip() else "nothing"
-        raise ValueError(
-            f"data {path}: column {column!r} has {words} in line {line}; fill the cell, or leave the row out."
+        raise InputError(
+            "data", path, f"column {column!r} has {words} in line {line}; fill the cell, or leave the row out."
         )
 
 
@@ -194,13 +198,17 @@ def _npz(path: Path, node: Any) -> DataTable:
     except ValueError as error:
         if str(error).startswith(("node=", "data=")):
             raise
-        raise ValueError(f"data {path} is no npz file of plain arrays ({error}): write it with np.savez.") from None
+        raise InputError("data", path, f" is no npz file of plain arrays ({error}): write it with np.savez.") from None
     features, labels = arrays["features"], arrays["labels"]
     if features.ndim != 2 or 0 in features.shape or features.dtype.kind not in "biuf":
-        raise ValueError(f"data {path}: features has shape {features.shape} and type {features.dtype}; give (rows, p).")
+        raise InputError(
+            "data", path, f"features has shape {features.shape} and type {features.dtype}; give (rows, p)."
+        )
     for name, array in arrays.items():
         if name != "features" and array.shape != (len(features),):
-            raise ValueError(f"data {path}: {name} has shape {array.shape}; give ({len(features)},), one for each row.")
+            raise InputError(
+                "data", path, f"{name} has shape {array.shape}; give ({len(features)},), one for each row."
+            )
         _check_finite(array, f"data {path}: {name}")
     columns = tuple(str(column) for column in range(features.shape[1]))
     return DataTable(features.astype(np.float64), labels, columns, None if node is None else _parts(arrays[node]))
@@ -214,12 +222,14 @@ def _libsvm(path: Path) -> DataTable:
         sparse, labels = load_svmlight_file(str(path))[:2]
     except (ValueError, OverflowError) as error:
         words = " ".join(str(error).split())
-        raise ValueError(f"data {path} is not in LIBSVM's format ({words}): give `label index:value` lines.") from None
+        raise InputError(
+            "data", path, f" is not in LIBSVM's format ({words}): give `label index:value` lines."
+        ) from None
     rows, p = sparse.shape
     if rows == 0 or p == 0:
-        raise ValueError(f"data {path} has no entries: give `label index:value` lines.")
+        raise InputError("data", path, " has no entries: give `label index:value` lines.")
     if rows * p > MOST_ENTRIES:
-        raise ValueError(f"data {path}: {rows} rows of {p} features are more than {MOST_ENTRIES:.0e} entries.")
+        raise InputError("data", path, f"{rows} rows of {p} features are more than {MOST_ENTRIES:.0e} entries.")
     features = np.asarray(sparse.todense())
     _check_finite(features, f"data {path}: features")
     _check_finite(labels, f"data {path}: labels")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import check_choice, check_flag, check_number
+from stgt._internal.checks import InputError, check_choice, check_flag, check_number
 from stgt._internal.hyper import Frozen, other_fields, short_repr
 from stgt._internal.statistics import Interval, difference_interval
 from stgt.algorithms import Algorithm
@@ -46,13 +46,13 @@ class Rule(Frozen):
 
     def __post_init__(self) -> None:
         if not isinstance(self.metric, str):
-            raise ValueError(f"by={self.metric!r}: give the name of a measurement, such as 'residual'.")
+            raise InputError("by", self.metric, "give the name of a measurement, such as 'residual'.")
         check_choice(self.cost, "cost", COSTS)
         check_flag(self.largest, "largest")
         if self.target is not None:
             self._set(target=check_number(self.target, "target"))
         elif self.cost != "rounds":
-            raise ValueError(f"cost={self.cost!r} without a target: give target=…, a value of {self.metric} to reach.")
+            raise InputError("cost", self.cost, f" without a target: give target=…, a value of {self.metric} to reach.")
 
     def __str__(self) -> str:
         if self.target is None:
@@ -189,11 +189,11 @@ def best(
     rule, groups = Rule(by, target, cost, largest), {}
     traces = [traces] if isinstance(traces, Trace) else list(traces)
     if not all(isinstance(trace, Trace) for trace in traces):
-        raise ValueError("traces: give a list of traces, as sweep returns them.")
+        raise InputError("traces", hint="give a list of traces, as sweep returns them.")
     for label, trace in zip(labels([(one.algorithm, one.topology) for one in traces]), traces, strict=True):
         groups.setdefault(label, []).append(trace)
     if not groups:
-        raise ValueError("traces is empty: give the traces of at least one run.")
+        raise InputError("traces", hint=" is empty: give the traces of at least one run.")
     return {label: noted(rule, label, rule.choose(runs)) for label, runs in groups.items()}
 
 

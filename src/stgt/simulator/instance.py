@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stgt._internal.checks import InputError
 from stgt._internal.registry import ORACLES
 from stgt.algorithms import Algorithm
 from stgt.oracles import Oracle, default_oracle
@@ -57,14 +58,14 @@ def _validate(algorithm: Any, problem: Any, topology: Any, oracle: Any) -> Insta
     check_problem_object(problem)
     check_topology_object(topology)
     if algorithm.gamma is None:
-        raise ValueError(f"gamma was left out of {algorithm.label}: a simulation needs gamma > 0.")
+        raise InputError("gamma", hint=f" was left out of {algorithm.label}: a simulation needs gamma > 0.")
     if isinstance(algorithm.gamma, tuple) and len(algorithm.gamma) != problem.n:
-        raise ValueError(
-            f"gamma has {len(algorithm.gamma)} stepsizes: give one, or one for each of the {problem.n} nodes."
+        raise InputError(
+            "gamma", hint=f" has {len(algorithm.gamma)} stepsizes: give one, or one for each of the {problem.n} nodes."
         )
     check_fit(algorithm, topology)
     if problem.n != topology.n:
-        raise ValueError(f"topology has n={topology.n} nodes, but problem has n={problem.n}: make them equal.")
+        raise InputError("topology", hint=f" has n={topology.n} nodes, but problem has n={problem.n}: make them equal.")
     chosen = _choose_oracle(algorithm, problem, oracle)
     chosen.check(problem)
     return Instance(algorithm, problem, topology, chosen)
@@ -73,24 +74,26 @@ def _validate(algorithm: Any, problem: Any, topology: Any, oracle: Any) -> Insta
 def check_constant_stepsize(algorithm: Algorithm) -> None:
     """A ValueError if the stepsize changes from round to round."""
     if callable(algorithm.gamma):
-        raise ValueError(
-            f"gamma={algorithm.gamma!r} of {algorithm.label} changes from round to round, and what is asked here needs "
-            "a constant stepsize: give a number."
+        raise InputError(
+            "gamma",
+            algorithm.gamma,
+            f" of {algorithm.label} changes from round to round, and what is asked here needs a constant stepsize: "
+            "give a number.",
         )
 
 
 def check_algorithm_object(algorithm: Any, example: str) -> None:
     """A ValueError unless it is an instance of a method."""
     if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
-        raise ValueError(f"algorithm is the class {algorithm.__name__}: give an instance, such as {example}.")
+        raise InputError("algorithm", hint=f" is the class {algorithm.__name__}: give an instance, such as {example}.")
     if not isinstance(algorithm, Algorithm):
-        raise ValueError(f"algorithm={algorithm!r}: give an instance, such as {example}.")
+        raise InputError("algorithm", algorithm, f"give an instance, such as {example}.")
 
 
 def check_problem_object(problem: Any) -> None:
     """A ValueError unless it is a problem."""
     if not isinstance(problem, Problem):
-        raise ValueError(f"problem={problem!r}: give a Problem, made by a function of stgt.problems.")
+        raise InputError("problem", problem, "give a Problem, made by a function of stgt.problems.")
 
 
 def check_topology_object(topology: Any, wanted: str = "a Topology, made by a function of stgt.topology") -> Topology:
@@ -98,8 +101,8 @@ def check_topology_object(topology: Any, wanted: str = "a Topology, made by a fu
     if isinstance(topology, Topology):
         return topology
     if isinstance(topology, np.ndarray):
-        raise ValueError(f"topology is an array of shape {topology.shape}: give stgt.topology.from_matrix(W).")
-    raise ValueError(f"topology={topology!r}: give {wanted}.")
+        raise InputError("topology", hint=f" is an array of shape {topology.shape}: give stgt.topology.from_matrix(W).")
+    raise InputError("topology", topology, f"give {wanted}.")
 
 
 def check_fit(algorithm: Algorithm, topology: Topology) -> None:
@@ -143,12 +146,12 @@ def _choose_oracle(algorithm: Algorithm, problem: Problem, oracle: Any) -> Oracl
     if isinstance(oracle, str):
         oracle = ORACLES.find(oracle, "oracle")()
     if oracle is not None and not isinstance(oracle, Oracle):
-        raise ValueError(f"oracle={oracle!r}: give an instance, such as stgt.oracles.Minibatch(8), or a name.")
+        raise InputError("oracle", oracle, "give an instance, such as stgt.oracles.Minibatch(8), or a name.")
     if algorithm.oracle is None:
         return default_oracle(problem) if oracle is None else oracle
     required = ORACLES.find(algorithm.oracle, "oracle")(**algorithm.oracle_options)
     if problem.counts is None and not problem.noisy and oracle is None:
         return default_oracle(problem)  # f_i is one sample: variance reduction gives the exact gradient
     if oracle is not None and oracle != required:
-        raise ValueError(f"oracle={oracle}: {algorithm.label} is made of {required}; leave oracle out.")
+        raise InputError("oracle", oracle, f"{algorithm.label} is made of {required}; leave oracle out.")
     return required

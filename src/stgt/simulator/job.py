@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import check_choice, check_count, check_seed, first_repeated
+from stgt._internal.checks import InputError, check_choice, check_count, check_seed, first_repeated
 from stgt._internal.fingerprint import fingerprint
 from stgt._internal.loggers import Logger, as_logger
 from stgt._internal.markup import many
@@ -189,7 +189,7 @@ def prepare(
     start = first_models(x0, instances[0])
     rounds = _check_steps(rounds, first)
     if callback is not None and not callable(callback):
-        raise ValueError(f"callback={callback!r}: give a function of (round, state), or leave it out.")
+        raise InputError("callback", callback, "give a function of (round, state), or leave it out.")
     measured, absent = choose_metrics(metrics, first, problem, topology)
     return Job(
         instances=instances,
@@ -226,14 +226,20 @@ def first_state(
         return {}
     first = instances[0].algorithm
     if not isinstance(given, Mapping):
-        raise ValueError(f"state0 is a {type(given).__name__}: give a dict of first values by the field's name.")
+        raise InputError(
+            "state0", hint=f" is a {type(given).__name__}: give a dict of first values by the field's name."
+        )
     if first.needs_initial_gradient:
-        raise ValueError(f"state0 and warm_start=True: {first.label} can start from one of them only; leave one out.")
+        raise InputError(
+            "state0", hint=f" and warm_start=True: {first.label} can start from one of them only; leave one out."
+        )
     state = begin(first, x0)
     for name, value in given.items():
         if name not in state or name == "x":
             allowed = [field for field in state if field != "x"]
-            raise ValueError(f"state0 has {name!r}: {first.label} keeps {allowed or 'nothing'} beside x (give x0).")
+            raise InputError(
+                "state0", hint=f" has {name!r}: {first.label} keeps {allowed or 'nothing'} beside x (give x0)."
+            )
         state[name] = _rows(value, f"state0[{name!r}]", instances[0], held=name in first.server_fields)
     single = any(getattr(value, "dtype", None) == np.float32 for value in given.values())
     allowed = ROUNDING * float(np.finfo(np.float32).eps) if single else OFF
@@ -244,9 +250,10 @@ def first_state(
             scale = max(1.0, float(sum(np.abs(value).sum() for name, value in state.items() if name != "x")))
             off = float(np.abs(conserved.sum(axis=0)).max())
             if off > allowed * scale:
-                raise ValueError(
-                    f"state0 breaks what {algorithm.label} conserves (off by {off:.3g}), so it would converge to a "
-                    f"wrong point: {algorithm.invariant}."
+                raise InputError(
+                    "state0",
+                    hint=f" breaks what {algorithm.label} conserves (off by {off:.3g}), so it would converge to a "
+                    f"wrong point: {algorithm.invariant}.",
                 )
     return {name: state[name] for name in given}
 
@@ -261,9 +268,10 @@ def _rows(value: Any, name: str, instance: Instance, held: bool) -> np.ndarray:
     rows = check_array(value, name, shape, f"one vector (p,) = ({p},), or one for each node (n, p) = ({n}, {p})")
     rows = np.array(np.broadcast_to(rows, (n, p)))
     if held and instance.topology.has_server and (rows != rows[0]).any():
-        raise ValueError(
-            f"{name} has different rows, but with a server {instance.algorithm.label} has one for all: "
-            f"give shape (p,) = ({p},)."
+        raise InputError(
+            name,
+            hint=f" has different rows, but with a server {instance.algorithm.label} has one for all: give shape "
+            f"(p,) = ({p},).",
         )
     return rows
 
@@ -273,10 +281,10 @@ def check_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
     if isinstance(seeds, Iterable) and getattr(seeds, "ndim", 1):
         chosen = tuple(check_seed(seed) for seed in seeds)
         if not chosen:
-            raise ValueError("seeds is empty: give a number of seeds, or a list of them.")
+            raise InputError("seeds", hint=" is empty: give a number of seeds, or a list of them.")
         again = first_repeated(chosen)
         if again is not None:  # a run that counts twice would make every confidence interval too narrow
-            raise ValueError(f"seeds has {again} more than once: give each seed once.")
+            raise InputError("seeds", hint=f" has {again} more than once: give each seed once.")
         return chosen
     return tuple(range(check_count(seeds, "seeds")))
 
@@ -293,7 +301,9 @@ def _representable(gammas: tuple[np.ndarray, ...], dtype: str) -> tuple[np.ndarr
     """The stepsizes; a ValueError if one of them underflows in the run's precision."""
     least = min(float(one.min()) for one in gammas)
     if least < np.finfo(dtype).tiny:
-        raise ValueError(f"gamma comes down to {least:.3g}, which is 0 in {dtype}: give larger ones, or fewer rounds.")
+        raise InputError(
+            "gamma", hint=f" comes down to {least:.3g}, which is 0 in {dtype}: give larger ones, or fewer rounds."
+        )
     return gammas
 
 

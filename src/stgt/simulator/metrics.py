@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import check_choice
+from stgt._internal.checks import InputError, check_choice
 from stgt._internal.hyper import ShortRepr
 from stgt._internal.statistics import Interval, error_interval, mean_interval
 from stgt.algorithms import Algorithm
@@ -147,13 +147,15 @@ def own_value(xp: Any, name: str, function: Callable[[Any], Any], given: Any) ->
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0].rstrip(".")
         of = "a dict of all nodes' fields (n, p)" if whole else "the mean model (p,)"
-        raise ValueError(
-            f"metrics[{name!r}] failed ({type(error).__name__}: {reason}): it is given {of}, and the simulator "
-            "compiles it, so write it with jax.numpy, or use engine='numpy'."
+        raise InputError(
+            ("metrics", name),
+            hint=f" failed ({type(error).__name__}: {reason}): it is given {of}, and the simulator compiles it, so "
+            "write it with jax.numpy, or use engine='numpy'.",
         ) from error
     if value.shape != () or value.dtype.kind not in "biuf":
-        raise ValueError(
-            f"metrics[{name!r}] returns an array of shape {value.shape} and type {value.dtype}: return one real number."
+        raise InputError(
+            ("metrics", name),
+            hint=f" returns an array of shape {value.shape} and type {value.dtype}: return one real number.",
         )
     return value.astype(dtype)
 
@@ -204,7 +206,7 @@ def _asked_for(metrics: Any) -> tuple[list[Any] | None, tuple[tuple[str, Any], .
     if isinstance(metrics, Mapping):
         return None, _own(metrics)
     if isinstance(metrics, str) or not isinstance(metrics, Iterable):
-        raise ValueError(f"metrics={metrics!r}: give a list of names, a dict of functions by name, or both in a list.")
+        raise InputError("metrics", metrics, "give a list of names, a dict of functions by name, or both in a list.")
     given = list(metrics)
     own = {name: function for one in given if isinstance(one, Mapping) for name, function in one.items()}
     return [name for name in given if not isinstance(name, Mapping)], _own(own)
@@ -214,11 +216,13 @@ def _own(functions: Mapping[Any, Any]) -> tuple[tuple[str, Any], ...]:
     taken = (*MEASURED, *COUNTED, "lyapunov", "links", "round", "seed", "method", "topology", "gamma", "tau")
     for name, function in functions.items():
         if not isinstance(name, str) or not name:
-            raise ValueError(f"metrics has {name!r}: the name of a metric is a word.")
+            raise InputError("metrics", hint=f" has {name!r}: the name of a metric is a word.")
         if name in taken:
-            raise ValueError(f"metrics has a function for {name!r}, which is a name of the library's: choose another.")
+            raise InputError(
+                "metrics", hint=f" has a function for {name!r}, which is a name of the library's: choose another."
+            )
         if not callable(function):
-            raise ValueError(
-                f"metrics[{name!r}]={function!r}: give a function of the mean model (p,), or of_state(function)."
+            raise InputError(
+                ("metrics", name), function, "give a function of the mean model (p,), or of_state(function)."
             )
     return tuple(functions.items())

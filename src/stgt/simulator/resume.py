@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stgt._internal.checks import InputError
 from stgt.algorithms import Algorithm
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
@@ -27,7 +28,7 @@ def as_traces(resume: Any, count: int) -> list[Trace]:
     found = [resume] if isinstance(resume, Trace) else list(resume) if isinstance(resume, Sequence) else []
     if len(found) != count or not all(isinstance(one, Trace) for one in found):
         wanted = "a Trace" if count == 1 else f"the {count} traces that the sweep returned"
-        raise ValueError(f"resume={resume!r}: give {wanted}.")
+        raise InputError("resume", resume, f"give {wanted}.")
     return found
 
 
@@ -63,7 +64,7 @@ def check_same_seeds(seeds: Any, trace: Trace, same_call: bool) -> tuple[int, ..
     left_out = isinstance(seeds, int) and seeds == 1 and not same_call
     if not left_out and check_seeds(seeds) != trace.seeds:
         what = "give these" if same_call else "leave seeds out"
-        raise ValueError(f"seeds={seeds!r}, but the run to go on has {list(trace.seeds)}: {what}.")
+        raise InputError("seeds", seeds, f", but the run to go on has {list(trace.seeds)}: {what}.")
     return trace.seeds
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import check_choice, check_count, spelt
+from stgt._internal.checks import InputError, check_choice, check_count, spelt
 from stgt._internal.hyper import other_fields, real_fields
 from stgt._internal.loggers import as_logger
 from stgt._internal.progress import Progress, as_progress, split_progress
@@ -280,23 +280,23 @@ def _engine(name: str) -> Callable[[Job], Engine]:
 def combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[Any]]) -> list[Algorithm]:
     """The algorithm with every combination of the values in `grid`."""
     if not isinstance(grid, Mapping):
-        raise ValueError(f"grid={grid!r}: give a dict of lists of values by name.")
+        raise InputError("grid", grid, "give a dict of lists of values by name.")
     if not isinstance(algorithm, Algorithm) or not grid:
         return [algorithm]
     names = {field.name for field in fields(algorithm)}
     chosen: dict[str, list[Any]] = {}
     for name, values in grid.items():
         if name not in names:
-            raise ValueError(f"grid has {name!r}: {algorithm.label} has {', '.join(sorted(names))}.")
+            raise InputError("grid", hint=f" has {name!r}: {algorithm.label} has {', '.join(sorted(names))}.")
         if isinstance(values, str) or not isinstance(values, Iterable):
-            raise ValueError(f"grid[{name!r}]={values!r}: give a list of values.")
+            raise InputError(("grid", name), values, "give a list of values.")
         chosen[name] = list(values)
         if not chosen[name]:
-            raise ValueError(f"grid[{name!r}] is empty: give at least one value.")
+            raise InputError(("grid", name), hint=" is empty: give at least one value.")
     made = [
         replace(algorithm, **dict(zip(chosen, values, strict=True))) for values in itertools.product(*chosen.values())
     ]
     for name in chosen:
         if name in real_fields(type(algorithm)) and len({np.shape(getattr(one, name)) for one in made}) > 1:
-            raise ValueError(f"grid[{name!r}] mixes one value and one for each node: give all in one form.")
+            raise InputError(("grid", name), hint=" mixes one value and one for each node: give all in one form.")
     return made

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from stgt._internal.checks import InputError
 from stgt._internal.files import check_writable, write_atomically, writing
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
@@ -186,7 +187,7 @@ def as_checkpoint(given: Any) -> CheckpointFile | None:
 def _check_path(given: Any) -> Path:
     """The path, if a file can be written there; removes what a killed process has left half written beside it."""
     if not isinstance(given, str | Path):
-        raise ValueError(f"checkpoint={given!r}: give the path of a file, such as 'run.stgt'.")
+        raise InputError("checkpoint", given, "give the path of a file, such as 'run.stgt'.")
     path = Path(given).expanduser()
     try:
         check_writable(path.parent)
@@ -194,9 +195,9 @@ def _check_path(given: Any) -> Path:
             if time.time() - leftover.stat().st_mtime > STALE:
                 leftover.unlink(missing_ok=True)
     except OSError as error:
-        raise ValueError(f"checkpoint {path} cannot be written ({error.strerror}): give another path.") from None
+        raise InputError("checkpoint", path, f" cannot be written ({error.strerror}): give another path.") from None
     if path.is_dir():
-        raise ValueError(f"checkpoint {path} is a folder: give the path of a file, such as run.stgt.")
+        raise InputError("checkpoint", path, " is a folder: give the path of a file, such as run.stgt.")
     return path
 
 
@@ -204,19 +205,22 @@ def load_checkpoint(path: Path, count: int, rounds: int, resumed: list[Trace] | 
     """The traces of a checkpoint, checked: `count` of them, at most `rounds` rounds, a continuation of `resumed`."""
     traces = load(path)
     if len(traces) != count:
-        raise ValueError(f"checkpoint {path} is of {len(traces)} runs, and not of {count}: give another path.")
+        raise InputError("checkpoint", path, f" is of {len(traces)} runs, and not of {count}: give another path.")
     made = traces[0].rounds
     if made > rounds:
-        raise ValueError(
-            f"checkpoint {path} has {made} rounds, more than the {rounds} that are asked for: give more rounds, or "
-            "another path."
+        raise InputError(
+            "checkpoint",
+            path,
+            f" has {made} rounds, more than the {rounds} that are asked for: give more rounds, or another path.",
         )
     for one, other in zip(traces, resumed or [], strict=resumed is not None):
         begun = other.rounds  # up to here both were measured by the same run
         same = set(one.values) == set(other.values) and made >= begun
         if not same or any(not _equal(one.values[name], other.values[name], begun) for name in one.values):
-            raise ValueError(
-                f"checkpoint {path} does not go on from the trace given as resume: give another path, or leave one out."
+            raise InputError(
+                "checkpoint",
+                path,
+                " does not go on from the trace given as resume: give another path, or leave one out.",
             )
     return traces
 

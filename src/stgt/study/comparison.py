@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stgt._internal.checks import spelt
+from stgt._internal.checks import InputError, spelt
 from stgt._internal.loggers import as_logger
 from stgt._internal.markup import element, esc, interval, line, many, table
 from stgt._internal.progress import as_progress, split_progress
@@ -243,9 +243,9 @@ def compare(
         [('ST-GT',), ('D-PSGD',)]
     """
     if isinstance(algorithms, Mapping):
-        raise ValueError("algorithms is a dict: give a list of the methods, list(algorithms.values()).")
+        raise InputError("algorithms", hint=" is a dict: give a list of the methods, list(algorithms.values()).")
     if isinstance(algorithms, Algorithm) or not isinstance(algorithms, Iterable):
-        raise ValueError(f"algorithms={algorithms!r}: give a list of them, such as [stgt.STGT(tau=10), stgt.DPSGD()].")
+        raise InputError("algorithms", algorithms, "give a list of them, such as [stgt.STGT(tau=10), stgt.DPSGD()].")
     check_problem_object(problem)
     refused = sorted({*OF_ONE_METHOD} & set(options))
     if refused:
@@ -253,7 +253,9 @@ def compare(
     rule = Rule(by or ("loss" if problem.solve is None else "residual"), target, cost, largest)
     pairs = [_pair(given, topology) for given in algorithms]
     if not pairs:
-        raise ValueError("algorithms is empty: give at least one, such as [stgt.STGT(tau=10), stgt.DPSGD(tau=10)].")
+        raise InputError(
+            "algorithms", hint=" is empty: give at least one, such as [stgt.STGT(tau=10), stgt.DPSGD(tau=10)]."
+        )
     for algorithm, where in pairs:
         check_measured(rule.metric, options.get("metrics"), algorithm, problem, where)
     batches = [combinations(algorithm, _applicable(algorithm, grid)) for algorithm, _ in pairs]
@@ -294,9 +296,9 @@ def check_measured(name: str, metrics: Any, algorithm: Algorithm, problem: Probl
     """A ValueError, before the runs, if what they are to be judged by is not measured."""
     measured, absent = choose_metrics(metrics, algorithm, problem, topology)
     if name in absent:
-        raise ValueError(f"by={name!r}, but {absent[name]}: choose from {', '.join(measured.all_names)}.")
+        raise InputError("by", name, f", but {absent[name]}: choose from {', '.join(measured.all_names)}.")
     if name not in measured and name not in (*COUNTED, "lyapunov"):
-        raise ValueError(f"by={name!r}: choose from {', '.join(measured.all_names)}.")
+        raise InputError("by", name, f"choose from {', '.join(measured.all_names)}.")
 
 
 def _applicable(algorithm: Algorithm, grid: Any) -> dict[str, Any]:
@@ -304,11 +306,13 @@ def _applicable(algorithm: Algorithm, grid: Any) -> dict[str, Any]:
     if grid is None:
         return {}
     if not isinstance(grid, Mapping):
-        raise ValueError(f"grid={grid!r}: give a dict of lists of values by name.")
+        raise InputError("grid", grid, "give a dict of lists of values by name.")
     names = {field.name for field in fields(algorithm)}
     found = {name: values for name, values in grid.items() if name in names}
     if not found:
-        raise ValueError(f"grid has {', '.join(grid)}: {algorithm.label} has none of these, but {', '.join(names)}.")
+        raise InputError(
+            "grid", hint=f" has {', '.join(grid)}: {algorithm.label} has none of these, but {', '.join(names)}."
+        )
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from stgt._internal.checks import InputError
 from stgt.algorithms import Algorithm
 from stgt.simulator import Rule
 from stgt.simulator.choice import distinct, fresh_seeds, in_words, labels
@@ -105,12 +106,15 @@ def plan(kind: str, spec: Spec, path: Path, data_dir: Path | None = None) -> Pla
 def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
     built = build_all(spec, path, data_dir)
     if kind == "run" and any(run.grid for run in spec.runs):
-        raise ValueError(
-            "grid is for `stgt sweep`, which runs it all, and `stgt compare`, which picks each method's best: use one "
-            "of these, or leave grid out."
+        raise InputError(
+            "grid",
+            hint=" is for `stgt sweep`, which runs it all, and `stgt compare`, which picks each method's best: use one "
+            "of these, or leave grid out.",
         )
     if kind == "sweep" and not any(run.grid for run in spec.runs):
-        raise ValueError("grid was left out: give values to try, such as grid.gamma = [0.01, 0.1], or use `stgt run`.")
+        raise InputError(
+            "grid", hint=" was left out: give values to try, such as grid.gamma = [0.01, 0.1], or use `stgt run`."
+        )
     if kind == "compare":
         _check_comparable(spec)
     names = labels([(one.algorithm, one.topology) for one in built])
@@ -156,7 +160,7 @@ def _batches(run: RunSpec, built: BuiltRun, name: str, which: int) -> Iterator[B
     try:
         algorithms = combinations(built.algorithm, built.grid)
     except ValueError as error:
-        raise ValueError(f"grid: {error}") from None
+        raise InputError("grid", hint=f"{error}") from None
     groups = [[algorithms[i] for i in group] for group in by_program(algorithms)]
     for one in algorithms:
         validate(one, built.problem, built.topology, built.oracle)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stgt._internal.checks import InputError
 from stgt._internal.files import write_atomically
 from stgt._internal.progress import Bar, Progress
 from stgt._internal.registry import import_script
@@ -112,9 +113,11 @@ def _connected(address: str) -> Any:
         error = TimeoutError(f"no answer within {WAIT} s")
     if error is not None:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
-        raise ValueError(
-            f"ray={address!r} cannot be reached ({reason}): start a cluster with `ray start --head`, and give its "
-            "address, auto, or local to start one here."
+        raise InputError(
+            "ray",
+            address,
+            f" cannot be reached ({reason}): start a cluster with `ray start --head`, and give its address, auto, or "
+            "local to start one here.",
         ) from None
     return ray
 

@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from stgt._internal.checks import InputError
 from stgt._internal.files import output_folder, write_text
 from stgt.simulator import Rule
 from stgt.simulator.store import load
@@ -253,8 +254,8 @@ def _make_room(path: Path, force: bool) -> None:
     if not force:
         state = "finished" if old.finished else "unfinished"
         go_on = "" if old.finished else f", resume={path} to continue it"
-        raise ValueError(
-            f"out {path} holds a run that is {state}: give another folder{go_on}, or force=True for a new one."
+        raise InputError(
+            "out", path, f" holds a run that is {state}: give another folder{go_on}, or force=True for a new one."
         )
     with old.alone():
         for entry in old.record["batches"]:

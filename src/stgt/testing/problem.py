@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stgt._internal.checks import InputError
 from stgt.algorithms import STGT
 from stgt.oracles import Exact
 from stgt.problems import Problem
@@ -36,7 +37,7 @@ def check_problem(problem: Problem) -> Report:
         CheckError: a check failed; its text is the report.
     """
     if not isinstance(problem, Problem):
-        raise ValueError(f"problem={problem!r}: give a Problem, made by a function of stgt.problems or by your own.")
+        raise InputError("problem", problem, "give a Problem, made by a function of stgt.problems or by your own.")
     report = Report(problem.name)
     report.run("data and functions fit", lambda: _fits(problem))
     if report.passed:

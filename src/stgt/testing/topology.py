@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stgt._internal.checks import InputError
 from stgt.simulator.drive import interrupts_as_ever
 from stgt.simulator.instance import check_topology_object
 from stgt.testing.report import Report, SkipError
@@ -32,7 +33,9 @@ def check_topology(topology: Topology) -> Report:
     """
     check_topology_object(topology)
     if topology.n > MOST_NODES:
-        raise ValueError(f"topology has {topology.n} nodes: give one of the same kind with at most {MOST_NODES}.")
+        raise InputError(
+            "topology", hint=f" has {topology.n} nodes: give one of the same kind with at most {MOST_NODES}."
+        )
     report = Report(topology.name)
     report.run("every W_r is stochastic", lambda: _stochastic(topology))
     if report.passed:

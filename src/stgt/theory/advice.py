@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from stgt._internal.checks import NotCovered, check_number
+from stgt._internal.checks import InputError, NotCovered, check_number
 from stgt._internal.progress import Progress, split_progress
 from stgt.algorithms import DSGT, LED, STGT, Algorithm
 from stgt.oracles import SAGA, SVRG, Exact, Minibatch, Noisy, Oracle, ProblemNoise
@@ -252,7 +252,7 @@ def _with_noise_of(problem: Problem, oracle: Oracle | None) -> Problem:
             return replace(problem, noise=variance, batch=None)
         case Minibatch(batch=batch):
             return replace(problem, noise=0.0, batch=batch)
-    raise ValueError(f"oracle={oracle}: its noise is not covered by the theory; give one of stgt.oracles.")
+    raise InputError("oracle", oracle, "its noise is not covered by the theory; give one of stgt.oracles.")
 
 
 @dataclass(frozen=True)

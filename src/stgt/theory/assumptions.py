@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import NotCovered, check_count, check_number
+from stgt._internal.checks import InputError, NotCovered, check_count, check_number
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem, check_array
 from stgt.simulator.instance import check_problem_object, check_topology_object
@@ -53,7 +53,7 @@ class Constants:
         mu = None if self.mu is None else check_number(self.mu, "mu")
         L = check_number(self.L, "L", above=0)
         if mu is not None and mu > L * (1 + 1e-9):
-            raise ValueError(f"mu={mu:g} is above L={L:g}, which no function allows: give a smaller mu or a larger L.")
+            raise InputError("mu", mu, f" is above L={L:g}, which no function allows: give a smaller mu or a larger L.")
         checked = {
             "L": L,
             "n": check_count(self.n, "n"),
@@ -90,7 +90,7 @@ class Constants:
     def convex(self) -> float:
         """μ, if it is known; else a ValueError."""
         if self.mu is None:
-            raise ValueError("mu is not known: give mu=…, or use what is stated without convexity.")
+            raise InputError("mu", hint=" is not known: give mu=…, or use what is stated without convexity.")
         return self.mu
 
 
@@ -113,7 +113,9 @@ def constants(
         rho: `rho(topology).worst` if left out.
     """
     if isinstance(problem, Algorithm):
-        raise ValueError(f"problem is the algorithm {problem.label}: constants takes (problem, topology, tau) only.")
+        raise InputError(
+            "problem", hint=f" is the algorithm {problem.label}: constants takes (problem, topology, tau) only."
+        )
     check_problem_object(problem)
     check_topology_object(topology)
     if problem.n != topology.n:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from stgt._internal.checks import check_choice, check_count, check_number
+from stgt._internal.checks import InputError, check_choice, check_count, check_number
 from stgt._internal.hyper import ShortRepr
 from stgt._internal.statistics import mean_interval
 from stgt.algorithms import Algorithm
@@ -76,14 +76,16 @@ def fit_power_law(x: Any, y: Any) -> Exponent:
     x = np.asarray(x, dtype=np.float64)
     y = np.atleast_2d(np.asarray(y, dtype=np.float64))
     if x.ndim != 1 or len(x) < 2 or y.ndim != 2 or y.shape[1] != len(x):
-        raise ValueError(f"x has shape {x.shape} and y {y.shape}: give at least two points, and a y for each x.")
+        raise InputError(
+            "x", hint=f" has shape {x.shape} and y {y.shape}: give at least two points, and a y for each x."
+        )
     for name, values in (("x", x), ("y", y)):
         if not (np.isfinite(values).all() and (values > 0).all()):
             raise ValueError(f"{name} holds numbers that are not positive and finite: a power law has none.")
     log_x, log_y = np.log(x), np.log(y)
     centred = log_x - log_x.mean()
     if not centred.any():
-        raise ValueError("x has one value only: give different ones.")
+        raise InputError("x", hint=" has one value only: give different ones.")
     slopes = log_y @ centred / (centred @ centred)
     value = float(slopes.mean())
     if len(y) > 1:
@@ -126,7 +128,7 @@ def fit_exponents(
         A `Scaling` by name.
     """
     if algorithm.gamma is None:
-        raise ValueError(f"gamma was left out of {algorithm.label}: give the one to begin at.")
+        raise InputError("gamma", hint=f" was left out of {algorithm.label}: give the one to begin at.")
     check_constant_stepsize(algorithm)
     base = {
         "tau": algorithm.tau,

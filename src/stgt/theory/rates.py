@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from stgt._internal.checks import check_choice, check_count, check_number
+from stgt._internal.checks import InputError, check_choice, check_count, check_number
 from stgt.simulator.metrics import lyapunov_coefficients
 from stgt.theory.assumptions import Constants, Start
 
@@ -85,7 +85,7 @@ class Guarantee:
     def lyapunov(self, start: Start) -> float:
         """V at the start."""
         if start.residual is None:
-            raise ValueError("start has no residual: Theorem 1 needs a problem whose optimum is known.")
+            raise InputError("start", hint=" has no residual: Theorem 1 needs a problem whose optimum is known.")
         return start.residual + self.c_x * start.consensus + self.c_y * start.tracking
 
     def after(self, rounds: int, start: Start) -> float:
@@ -125,7 +125,7 @@ def theorem2(constants: Constants, gamma: float, rounds: int, start: Start) -> S
     """
     gamma, rounds = _allowed(constants, gamma, 2), check_count(rounds, "rounds")
     if start.gap is None:
-        raise ValueError("start has no gap: give start(problem, lowest=…), f* or a bound below it.")
+        raise InputError("start", hint=" has no gap: give start(problem, lowest=…), f* or a bound below it.")
     L, n, tau, sigma2, rho = constants.L, constants.n, constants.tau, constants.sigma2, constants.rho
     h = 1 - rho
     terms = {
@@ -181,8 +181,10 @@ def _theorem(number: Any) -> int:
 def _allowed(constants: Constants, gamma: Any, theorem: int) -> float:
     gamma, limit = check_number(gamma, "gamma", above=0), stepsize(constants, theorem).limit
     if gamma > limit * (1 + 1e-12):
-        raise ValueError(
-            f"gamma={gamma:g}: Theorem {theorem} holds up to {limit:.6g} here; give a smaller gamma, or use "
-            "spectral_radius and steady_state, which are exact on quadratics."
+        raise InputError(
+            "gamma",
+            gamma,
+            f"Theorem {theorem} holds up to {limit:.6g} here; give a smaller gamma, or use spectral_radius and "
+            "steady_state, which are exact on quadratics.",
         )
     return gamma

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from stgt._internal.checks import check_flag, check_number
+from stgt._internal.checks import InputError, check_flag, check_number
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
 from stgt.simulator.instance import check_fit
@@ -73,7 +73,7 @@ def rounds(
         as_printed: see `table1_rounds`.
     """
     if not isinstance(algorithm, Algorithm):
-        raise ValueError(f"algorithm={algorithm!r}: give an instance, such as stgt.STGT(tau=10).")
+        raise InputError("algorithm", algorithm, "give an instance, such as stgt.STGT(tau=10).")
     check_fit(algorithm, topology)
     if sigma2 is None and algorithm.oracle is not None:
         sigma2 = 0.0  # the rounds of the variance-reduced methods have no noise in them
@@ -115,8 +115,8 @@ def table1_rounds(
     if convex:
         constants.convex()
     elif start is None or start.gap is None or start.gap <= 0:
-        raise ValueError(
-            "convex=False needs f(x̄_0) − f* above 0: start away from the minimum, or give lowest=…, below f*."
+        raise InputError(
+            "convex", False, " needs f(x̄_0) − f* above 0: start away from the minimum, or give lowest=…, below f*."
         )
     formula, shrink = TABLE[algorithm, convex]
     terms = formula(constants, epsilon, start, check_flag(as_printed, "as_printed"))
@@ -179,17 +179,18 @@ def _stgt_nonconvex(k: Constants, epsilon: float, start: Start | None, printed: 
 def _variance_reduced(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
     h, condition = 1 - k.connected(), k.L / k.convex()
     if k.samples is None:
-        raise ValueError(
-            "samples is not known: GT-SAGA and GT-SVRG need m, the samples at a node; give samples=… or a problem made "
-            "of samples."
+        raise InputError(
+            "samples",
+            hint=" is not known: GT-SAGA and GT-SVRG need m, the samples at a node; give samples=… or a problem made "
+            "of samples.",
         )
     return {SAMPLES: float(k.samples), TOPOLOGY: condition ** (1 if printed else 2) / h**2}
 
 
 def _sampled(k: Constants) -> int:
     if k.sampled is None or k.sampled > k.n:
-        raise ValueError(
-            f"sampled={k.sampled}: Scaffold needs s, how many of the n={k.n} workers a server calls; give sampled=…."
+        raise InputError(
+            "sampled", k.sampled, f"Scaffold needs s, how many of the n={k.n} workers a server calls; give sampled=…."
         )
     return k.sampled
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import NotCovered, check_count, check_seed
+from stgt._internal.checks import InputError, NotCovered, check_count, check_seed
 from stgt._internal.fingerprint import fingerprint
 from stgt._internal.ops import NUMPY
 from stgt.topology.structure import Moments, Server, Structure
@@ -53,7 +53,7 @@ class Topology:
         what is `MessageVar(…, pushed=True)` is mixed on `push_pull`; elsewhere that is W_r too.
         """
         if r < 0:
-            raise ValueError(f"r={r}: rounds count from 0.")
+            raise InputError("r", r, "rounds count from 0.")
         structure = self.structure.pushing if pushed else self.structure
         return (structure.held_matrix if held else structure.matrix)(r, self._run_seed(seed))
 
@@ -198,11 +198,11 @@ def check_matrix(
     try:
         W = np.array(W, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} is not an array of numbers: give a square matrix.") from None
+        raise InputError(name, hint=" is not an array of numbers: give a square matrix.") from None
     if W.ndim != 2 or W.shape[0] != W.shape[1] or W.shape[0] == 0:
-        raise ValueError(f"{name} has shape {W.shape}: give a square matrix (n, n), a row for each node.")
+        raise InputError(name, hint=f" has shape {W.shape}: give a square matrix (n, n), a row for each node.")
     if not np.isfinite(W).all():
-        raise ValueError(f"{name} has entries that are not finite: all weights must be numbers in [0, 1].")
+        raise InputError(name, hint=" has entries that are not finite: all weights must be numbers in [0, 1].")
     if W.min() < 0:
         i, j = np.unravel_index(W.argmin(), W.shape)
         raise ValueError(f"{name}[{i}, {j}]={W[i, j]:.6g} is negative: all weights must be in [0, 1].")
@@ -216,9 +216,10 @@ def check_matrix(
                 if kind == "row" or column_stochastic
                 else " (row_stochastic=True admits it, for algorithms with a server)"
             )
-            raise ValueError(
-                f"{name}: {kind} {worst} sums to {sums[worst]:.6g}, {abs(sums[worst] - 1):.1g} off, "
-                f"but each {kind} must sum to 1{hint}."
+            raise InputError(
+                name,
+                hint=f"{kind} {worst} sums to {sums[worst]:.6g}, {abs(sums[worst] - 1):.1g} off, but each {kind} must "
+                f"sum to 1{hint}.",
             )
     return _put_right(W.T, True).T if column_stochastic else _put_right(W, row_stochastic)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 
-from stgt._internal.checks import check_count, check_number
+from stgt._internal.checks import InputError, check_count, check_number
 from stgt._internal.registry import register
 from stgt.topology.base import TOLERANCE, Topology
 from stgt.topology.structure import Average, Rolls
@@ -73,7 +73,7 @@ def exponential(n: int, neighbors: int | None = None, symmetric: bool = False) -
     if neighbors is not None:
         count = check_count(neighbors, "neighbors")
         if count >= n:
-            raise ValueError(f"neighbors={count}: a node of {n} has at most {n - 1} neighbours.")
+            raise InputError("neighbors", count, f"a node of {n} has at most {n - 1} neighbours.")
         words.append(f"{count} neighbours")
     if symmetric:
         words.append("symmetric")
@@ -103,7 +103,7 @@ def _pairs(n: int, powers: list[int], count: int | None) -> list[int]:
     if count is None:
         return [signed for hop in order for signed in ((hop,) if 2 * hop == n else (hop, -hop))]
     if count % 2 and n % 2:
-        raise ValueError(f"neighbors={count}: with symmetric=True and an odd n={n} give an even number of neighbours.")
+        raise InputError("neighbors", count, f"with symmetric=True and an odd n={n} give an even number of neighbours.")
     antipode = [n // 2] if count % 2 else []
     pairs = [signed for hop in order if 2 * hop != n for signed in (hop, -hop)]
     return antipode + pairs[: count - len(antipode)]
@@ -125,11 +125,11 @@ def _check_hops(n: int, hops: Iterable[int]) -> list[int]:
     try:
         steps = [operator.index(hop) for hop in hops]
     except TypeError:
-        raise ValueError(f"hops={hops!r}: give a list of nonzero whole numbers.") from None
+        raise InputError("hops", hops, "give a list of nonzero whole numbers.") from None
     if any(hop % n == 0 for hop in steps):
-        raise ValueError(f"hops={steps}: a multiple of n={n} leads back to the node itself; give nonzero hops mod n.")
+        raise InputError("hops", steps, f"a multiple of n={n} leads back to the node itself; give nonzero hops mod n.")
     if len({hop % n for hop in steps}) < len(steps):
-        raise ValueError(f"hops={steps}: two of them reach the same node of n={n}; give hops that differ mod n.")
+        raise InputError("hops", steps, f"two of them reach the same node of n={n}; give hops that differ mod n.")
     return steps
 
 
@@ -137,10 +137,12 @@ def _check_weights(hops: list[int], weights: Sequence[float]) -> list[float]:
     try:
         given = list(weights)
     except TypeError:
-        raise ValueError(f"weights={weights!r}: give a list with one number for each hop.") from None
+        raise InputError("weights", weights, "give a list with one number for each hop.") from None
     if len(given) != len(hops):
-        raise ValueError(f"weights has {len(given)} entries for {len(hops)} hops: give one for each hop.")
+        raise InputError("weights", hint=f" has {len(given)} entries for {len(hops)} hops: give one for each hop.")
     values = [check_number(weight, "weights", above=0.0, most=1.0) for weight in given]
     if sum(values) > 1.0 + TOLERANCE:
-        raise ValueError(f"weights sum to {sum(values):.6g}: give a sum of at most 1, the node keeps the rest.")
+        raise InputError(
+            "weights", hint=f" sum to {sum(values):.6g}: give a sum of at most 1, the node keeps the rest."
+        )
     return values

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stgt._internal.checks import InputError
 from stgt._internal.registry import register
 from stgt.topology.base import Topology, check_matrix
 from stgt.topology.structure import TwoMatrices, structure_from_matrices
@@ -45,7 +46,7 @@ def push_pull(R: Any, C: Any = None) -> Topology:
     pull, push = _stack(R, "R"), _stack(C, "C")
     (periods, (n, others)) = zip(*((len(stack), stack.shape[1]) for stack in (pull, push)), strict=True)
     if n != others:
-        raise ValueError(f"R has {n} nodes and C has {others}: give matrices of one size.")
+        raise InputError("R", hint=f" has {n} nodes and C has {others}: give matrices of one size.")
     _check_root(*(np.asarray(stack.any(axis=0)) for stack in (pull, push)))
     degrees = [(stack != 0).sum(axis=2) - (np.diagonal(stack, axis1=1, axis2=2) != 0) for stack in (pull, push)]
     return Topology(
@@ -63,12 +64,14 @@ def _stack(given: Any, name: str) -> Array:
     """The matrices (T, n, n), rows of R and columns of C put right."""
     if isinstance(given, Topology):
         if given.has_server or given.has_push:
-            raise ValueError(f"{name} is {given}: give a matrix, or a topology with one matrix a round.")
+            raise InputError(name, hint=f" is {given}: give a matrix, or a topology with one matrix a round.")
         if given.period is None:
-            raise ValueError(f"{name} is {given}, which has no period: give a matrix, or a topology with a period.")
+            raise InputError(
+                name, hint=f" is {given}, which has no period: give a matrix, or a topology with a period."
+            )
         matrices = [given.matrix(r) for r in range(given.period)]
     elif _is_graph(given):
-        raise ValueError(f"{name} is a graph: give push_pull(graph) without C, or two matrices.")
+        raise InputError(name, hint=" is a graph: give push_pull(graph) without C, or two matrices.")
     else:
         several = isinstance(given, list | tuple | np.ndarray) and len(given) and np.ndim(given[0]) == 2
         matrices = list(given) if several else [given]
@@ -86,7 +89,7 @@ def _stack(given: Any, name: str) -> Array:
 def _of_graph(graph: Any) -> tuple[Array, Array]:
     """R by the senders of each node, C by its receivers; every node counts itself."""
     if not _is_graph(graph):
-        raise ValueError("C is missing: give push_pull(R, C), or a networkx.DiGraph alone.")
+        raise InputError("C", hint=" is missing: give push_pull(R, C), or a networkx.DiGraph alone.")
     from stgt.topology.graphs import senders_matrix
 
     links = (senders_matrix(graph).toarray() != 0) + np.eye(graph.number_of_nodes())
@@ -101,13 +104,14 @@ def _check_root(pull: Array, push: Array) -> None:
     """A ValueError unless some node reaches all others along R's links and is reached by all along C's."""
     spreads, gathers = _roots(pull.T), _roots(push)
     if not spreads.any():
-        raise ValueError("R: no node reaches all others, directly or through others; add links from it.")
+        raise InputError("R", hint="no node reaches all others, directly or through others; add links from it.")
     if not gathers.any():
-        raise ValueError("C: no node is reached by all others, directly or through others; add links to it.")
+        raise InputError("C", hint="no node is reached by all others, directly or through others; add links to it.")
     if not (spreads & gathers).any():
-        raise ValueError(
-            f"R spreads only from the nodes {_some(spreads)}, and C gathers at the nodes {_some(gathers)} only: they "
-            "share none, so that no node that reaches all others is reached by all gradients; add links until one is."
+        raise InputError(
+            "R",
+            hint=f" spreads only from the nodes {_some(spreads)}, and C gathers at the nodes {_some(gathers)} only: "
+            "they share none, so that no node that reaches all others is reached by all gradients; link one so.",
         )
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from stgt._internal.checks import check_count
+from stgt._internal.checks import InputError, check_count
 from stgt._internal.registry import register
 from stgt.topology.base import Topology
 from stgt.topology.structure import Gather, check_room, gather_from_steps, structure_from_lists
@@ -83,7 +83,7 @@ def de_bruijn(n: int, p: int = 2) -> Topology:
     """
     n, p = check_count(n, "n"), check_count(p, "p", 2)
     if n != p ** round(math.log(n, p)):
-        raise ValueError(f"n={n}: give a power of p={p}, or another p.")
+        raise InputError("n", n, f"give a power of p={p}, or another p.")
     name = f"de_bruijn({n}, {p})"
     check_room(name, 1, n, p + 1)
     node, digit = np.arange(n)[:, None], np.arange(p)
@@ -150,9 +150,9 @@ def _check_factors(n: int, factors: Sequence[int]) -> list[int]:
     try:
         sizes = [check_count(p, "factors", 2) for p in factors]
     except TypeError:
-        raise ValueError(f"factors={factors!r}: give a list of whole numbers of at least 2.") from None
+        raise InputError("factors", factors, "give a list of whole numbers of at least 2.") from None
     if math.prod(sizes) != n:
-        raise ValueError(f"factors={sizes} multiply to {math.prod(sizes)}: give numbers whose product is n={n}.")
+        raise InputError("factors", sizes, f" multiply to {math.prod(sizes)}: give numbers whose product is n={n}.")
     return sizes
 
 

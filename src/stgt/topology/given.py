@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import check_count, check_seed
+from stgt._internal.checks import InputError, check_count, check_seed
 from stgt._internal.registry import register
 from stgt.topology.base import Topology, check_matrix
 from stgt.topology.graphs import read_matrix
@@ -57,11 +57,11 @@ def sequence(matrices: Iterable[Any], row_stochastic: bool = False) -> Topology:
     try:
         given = list(matrices)
     except TypeError:
-        raise ValueError(
-            f"matrices is a {type(matrices).__name__}: give a list of square matrices or topologies."
+        raise InputError(
+            "matrices", hint=f" is a {type(matrices).__name__}: give a list of square matrices or topologies."
         ) from None
     if not given:
-        raise ValueError("matrices is empty: give a list of at least one square matrix or topology.")
+        raise InputError("matrices", hint=" is empty: give a list of at least one square matrix or topology.")
     if not any(isinstance(item, Topology) for item in given):
         stack = [check_matrix(W, f"W_{t}", row_stochastic=row_stochastic) for t, W in enumerate(given)]
         for t, W in enumerate(stack):
@@ -97,17 +97,21 @@ def any_of(items: Any, seed: int = 0) -> Topology:
     if isinstance(items, Topology):
         base = _item(items, 0, row_stochastic=False)
         if base.period is None:
-            raise ValueError(f"items is {base}, which is random already: give a topology with a period, or matrices.")
+            raise InputError(
+                "items", hint=f" is {base}, which is random already: give a topology with a period, or matrices."
+            )
     else:
         try:
             given = list(items)
         except TypeError:
-            raise ValueError(f"items is a {type(items).__name__}: give a topology, or a list of matrices.") from None
+            raise InputError(
+                "items", hint=f" is a {type(items).__name__}: give a topology, or a list of matrices."
+            ) from None
         if not given:
-            raise ValueError("items is empty: give at least one square matrix or static topology.")
+            raise InputError("items", hint=" is empty: give at least one square matrix or static topology.")
         for t, item in enumerate(given):
             if isinstance(item, Topology) and item.period != 1:
-                raise ValueError(f"items[{t}] is {item}, which is not static: give it alone, or its matrices.")
+                raise InputError(("items", t), hint=f" is {item}, which is not static: give it alone, or its matrices.")
         base = sequence(given)
     assert base.period is not None
     name, period = f"any_of({base})", 1 if base.period == 1 else None
@@ -144,7 +148,9 @@ def schedule(
     """
     n = check_count(n, "n")
     if not callable(function):
-        raise ValueError(f"function is a {type(function).__name__}: give a function of the round r that returns W_r.")
+        raise InputError(
+            "function", hint=f" is a {type(function).__name__}: give a function of the round r that returns W_r."
+        )
     at = partial(_matrix_of_round, n, function, row_stochastic)
     if period is None:
         name = f"schedule({n})"
@@ -156,9 +162,11 @@ def schedule(
     again = at(period, None)
     if not np.allclose(again, stack[0], rtol=0.0, atol=ROUNDING):
         off = np.abs(again - stack[0]).max()
-        raise ValueError(
-            f"period={period}, but function({period}) differs from function(0) by {off:.3g}: give its true period, or "
-            "leave period out."
+        raise InputError(
+            "period",
+            period,
+            f", but function({period}) differs from function(0) by {off:.3g}: give its true period, or leave period "
+            "out.",
         )
     return _from_stack(f"schedule({n}, period={period})", stack)
 

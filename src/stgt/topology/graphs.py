@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stgt._internal.checks import check_choice, check_count, check_number, check_seed
+from stgt._internal.checks import InputError, check_choice, check_count, check_number, check_seed
 from stgt._internal.files import is_number, read_rows, readable
 from stgt._internal.registry import register
 from stgt.topology.base import Topology
@@ -41,7 +41,7 @@ def from_networkx(graph: nx.Graph, weights: str = "metropolis") -> Topology:
     import networkx as nx
 
     if not isinstance(graph, nx.Graph):
-        raise ValueError(f"graph is a {type(graph).__name__}: give a networkx Graph or DiGraph.")
+        raise InputError("graph", hint=f" is a {type(graph).__name__}: give a networkx Graph or DiGraph.")
     kind = "digraph" if graph.is_directed() else "graph"
     edges = graph.number_of_edges()
     return _of_graph(graph, weights, graph.name or f"{kind}({graph.number_of_nodes()} nodes, {edges} edges)")
@@ -140,9 +140,9 @@ def random_regular(n: int, degree: int, seed: int = 0, weights: str = "metropoli
 
     n, degree, seed = check_count(n, "n"), check_count(degree, "degree", 0), check_seed(seed)
     if degree >= n:
-        raise ValueError(f"degree={degree}: a node of {n} has at most {n - 1} neighbours.")
+        raise InputError("degree", degree, f"a node of {n} has at most {n - 1} neighbours.")
     if n * degree % 2:
-        raise ValueError(f"degree={degree}: with an odd n={n} give an even degree.")
+        raise InputError("degree", degree, f"with an odd n={n} give an even degree.")
     graph = nx.empty_graph(n)
     graph.add_edges_from(nx.random_regular_graph(degree, n, seed=seed).edges)
     name = f"random_regular({n}, {degree}, seed {seed}{_rule(weights)})"
@@ -159,7 +159,7 @@ def _of_graph(graph: Any, weights: str, name: str, advice: str = "join them with
     check_choice(weights, "weights", RULES)
     directed = graph.is_directed()
     if directed and weights == "metropolis":
-        raise ValueError("weights='metropolis': a DiGraph takes weights='uniform' or 'lazy'.")
+        raise InputError("weights", "metropolis", "a DiGraph takes weights='uniform' or 'lazy'.")
     links = senders_matrix(graph)
     n = links.shape[0]
     indegree, outdegree = np.diff(links.indptr), np.bincount(links.indices, minlength=n)
@@ -167,9 +167,10 @@ def _of_graph(graph: Any, weights: str, name: str, advice: str = "join them with
         _raise_unbalanced(graph, indegree, outdegree)
     parts, part = csgraph.connected_components(links, directed, "strong")
     if parts > 1:
-        raise ValueError(
-            f"{name}: the graph falls into {parts} components that do not reach each other, such as those of nodes 0 "
-            f"and {int((part != part[0]).argmax())}; {advice}."
+        raise InputError(
+            name,
+            hint=f"the graph falls into {parts} components that do not reach each other, such as those of nodes 0 and "
+            f"{int((part != part[0]).argmax())}; {advice}.",
         )
     check_room(name, 1, n, int(indegree.max()) + 1)
 
@@ -187,7 +188,7 @@ def senders_matrix(graph: Any) -> Any:
     from scipy import sparse
 
     if graph.number_of_nodes() == 0:
-        raise ValueError("graph has no nodes: give a graph with at least one.")
+        raise InputError("graph", hint=" has no nodes: give a graph with at least one.")
     unweighted: Any = None
     pairs = nx.to_scipy_sparse_array(graph, weight=unweighted, dtype=np.float64, format="coo")
     others = pairs.row != pairs.col
@@ -198,10 +199,10 @@ def senders_matrix(graph: Any) -> Any:
 
 def _raise_unbalanced(graph: Any, indegree: np.ndarray, outdegree: np.ndarray) -> None:
     worst = int(np.flatnonzero(indegree != outdegree)[0])
-    raise ValueError(
-        f"graph: node {list(graph.nodes)[worst]!r} receives from {indegree[worst]} nodes but sends to "
-        f"{outdegree[worst]}; add or remove edges until both agree at every node, or give your own weights to "
-        "from_matrix(W)."
+    raise InputError(
+        "graph",
+        hint=f"node {list(graph.nodes)[worst]!r} receives from {indegree[worst]} nodes but sends to {outdegree[worst]}"
+        "; add or remove edges until both agree at every node, or give your own weights to from_matrix(W).",
     )
 
 
@@ -243,7 +244,7 @@ def from_edges(edges: Any, n: int | None = None, weights: str | None = None) -> 
     largest = max(v for _, v in found)
     n = largest + 1 if n is None else check_count(n, "n")
     if largest >= n:
-        raise ValueError(f"edges has node {largest}: with n={n} they go from 0 to {n - 1}.")
+        raise InputError("edges", hint=f" has node {largest}: with n={n} they go from 0 to {n - 1}.")
     name = f"from_edges({n} nodes, {len(found)} edges{f', {weights}' if weights else ''})"
     check_room(name, 1, n, 2)
     if None in found.values():
@@ -253,7 +254,7 @@ def from_edges(edges: Any, n: int | None = None, weights: str | None = None) -> 
         graph.add_edges_from(found)
         return _of_graph(graph, weights or RULES[0], name)
     if weights is not None:
-        raise ValueError(f"weights={weights!r}, but the edges have weights of their own: leave one of them out.")
+        raise InputError("weights", weights, ", but the edges have weights of their own: leave one of them out.")
     return _weighted(found, n, name)
 
 
@@ -261,7 +262,7 @@ def read_matrix(path: Path) -> np.ndarray:
     """A matrix from a file: .csv, .npy, or .npz with one array."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".npy", ".npz"):
-        raise ValueError(f"W {path}: give a file that ends in .csv, .npy or .npz.")
+        raise InputError("W", path, "give a file that ends in .csv, .npy or .npz.")
     with readable(path, "W"):
         if kind == ".csv":
             lines, rows = read_rows(path, "W")
@@ -277,7 +278,7 @@ def read_matrix(path: Path) -> np.ndarray:
                     raise ValueError(f"it has {len(found.files)} arrays, not one")
                 return found[found.files[0]]
         except ValueError as error:
-            raise ValueError(f"W {path} does not hold a plain matrix ({error}): write it with np.save.") from None
+            raise InputError("W", path, f" does not hold a plain matrix ({error}): write it with np.save.") from None
 
 
 def _read(path: Path) -> list[tuple[Any, ...]]:
@@ -298,17 +299,17 @@ def _number(cell: str, argument: str, path: Path, line: int) -> float:
         wanted = (
             "the numbers of nodes, from 0; names are numbered by the alphabet" if argument == "edges" else "numbers"
         )
-        raise ValueError(f"{argument} {path}: line {line} has {cell.strip()[:40]!r}; give {wanted}.")
+        raise InputError(argument, path, f"line {line} has {cell.strip()[:40]!r}; give {wanted}.")
     return float(cell)
 
 
 def _listed(edges: Any) -> list[tuple[Any, ...]]:
     if not isinstance(edges, Iterable):
-        raise ValueError(f"edges={edges!r}: give a list of (u, v), or the path of a CSV file.")
+        raise InputError("edges", edges, "give a list of (u, v), or the path of a CSV file.")
     found = []
     for number, edge in enumerate(edges):
         if isinstance(edge, str) or not isinstance(edge, Iterable):
-            raise ValueError(f"edges[{number}]={edge!r}: give (u, v) or (u, v, weight).")
+            raise InputError(("edges", number), edge, "give (u, v) or (u, v, weight).")
         found.append(tuple(edge))
     return found
 
@@ -316,18 +317,18 @@ def _listed(edges: Any) -> list[tuple[Any, ...]]:
 def _checked(edges: list[tuple[Any, ...]]) -> dict[tuple[int, int], float | None]:
     """The weights, or None, by (u, v) with u < v."""
     if not edges:
-        raise ValueError("edges is empty: give at least one edge.")
+        raise InputError("edges", hint=" is empty: give at least one edge.")
     found: dict[tuple[int, int], float | None] = {}
     for number, edge in enumerate(edges):
         if len(edge) != len(edges[0]) or len(edge) not in (2, 3):
-            raise ValueError(f"edges[{number}]={edge}: give (u, v) for all edges, or (u, v, weight) for all.")
+            raise InputError(("edges", number), edge, "give (u, v) for all edges, or (u, v, weight) for all.")
         u, v = (check_count(node, f"edges[{number}]", 0) for node in edge[:2])
         if u == v:
-            raise ValueError(f"edges[{number}]={edge}: a node needs no edge to itself; leave it out.")
+            raise InputError(("edges", number), edge, "a node needs no edge to itself; leave it out.")
         weight = None if len(edge) == 2 else _weight(edge[2], number)
         pair = (min(u, v), max(u, v))
         if found.get(pair, weight) != weight:
-            raise ValueError(f"edges[{number}]={edge}: the edge was given before with weight {found[pair]}; give one.")
+            raise InputError(("edges", number), edge, f"the edge was given before with weight {found[pair]}; give one.")
         found[pair] = weight
     return found
 
@@ -338,7 +339,7 @@ def _weight(given: Any, number: int) -> float:
     except (TypeError, ValueError):
         weight = np.nan
     if not 0 < weight <= 1:
-        raise ValueError(f"edges[{number}]: its weight is {given!r}; give a number above 0 and up to 1.")
+        raise InputError(("edges", number), hint=f"its weight is {given!r}; give a number above 0 and up to 1.")
     return weight
 
 
@@ -351,14 +352,17 @@ def _weighted(found: dict[tuple[int, int], Any], n: int, name: str) -> Topology:
     W = sparse.csr_array((np.concatenate([values, values]), (ends[:, 0], ends[:, 1])), shape=(n, n))
     parts, part = csgraph.connected_components(W, directed=False)
     if parts > 1:
-        raise ValueError(
-            f"edges: the graph falls into {parts} components that do not reach each other, such as those of nodes 0 "
-            f"and {int((part != part[0]).argmax())}; join them."
+        raise InputError(
+            "edges",
+            hint=f"the graph falls into {parts} components that do not reach each other, such as those of nodes 0 and "
+            f"{int((part != part[0]).argmax())}; join them.",
         )
     sums = W.sum(axis=1)
     if sums.max() > 1 + ROUNDING:
         worst = int(sums.argmax())
-        raise ValueError(f"edges: the weights at node {worst} sum to {sums[worst]:.6g}; make them sum to 1 at most.")
+        raise InputError(
+            "edges", hint=f"the weights at node {worst} sum to {sums[worst]:.6g}; make them sum to 1 at most."
+        )
     degree = int(np.diff(W.indptr).max())
     check_room(name, 1, n, degree + 1)
     index, weight = lists_of(W)

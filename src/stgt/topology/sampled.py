@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stgt._internal.checks import check_count, check_number, check_seed
+from stgt._internal.checks import InputError, check_count, check_number, check_seed
 from stgt._internal.registry import register
 from stgt.topology.base import Topology
 from stgt.topology.structure import Matching, Relayed, Sampled, Unreliable
@@ -100,7 +100,7 @@ def unreliable(topology: Topology, link: float = 0.0, node: float = 0.0, seed: i
     """
     link, node, seed = _check_failure(link, "link"), _check_failure(node, "node"), check_seed(seed)
     if not isinstance(topology, Topology):
-        raise ValueError(f"topology is a {type(topology).__name__}: give a Topology such as ring(8).")
+        raise InputError("topology", hint=f" is a {type(topology).__name__}: give a Topology such as ring(8).")
     base = topology.structure.neighbour_lists(topology.name)
     if not topology.symmetric:
         raise ValueError(
@@ -114,12 +114,12 @@ def unreliable(topology: Topology, link: float = 0.0, node: float = 0.0, seed: i
 def _check_sampled(n: int, sampled: Any) -> int:
     s = check_count(sampled, "sampled")
     if s > n:
-        raise ValueError(f"sampled={s}: at most all n={n} workers can be called in a round.")
+        raise InputError("sampled", s, f"at most all n={n} workers can be called in a round.")
     return s
 
 
 def _check_failure(value: Any, name: str) -> float:
     probability = check_number(value, name, least=0.0, most=1.0)
     if probability == 1.0:
-        raise ValueError(f"{name}=1: nothing would ever get through; give a probability in [0, 1).")
+        raise InputError(name, 1, "nothing would ever get through; give a probability in [0, 1).")
     return probability

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import NotCovered, check_count, check_number
+from stgt._internal.checks import InputError, NotCovered, check_count, check_number
 from stgt._internal.statistics import mean_interval
 from stgt.topology.base import Topology, check_repeats
 from stgt.topology.structure import Moments
@@ -77,7 +77,7 @@ def contraction(topology: Topology, draws: int = DRAWS, confidence: float = 0.95
     """
     draws = check_count(draws, "draws", 4)
     if not 0 < check_number(confidence, "confidence") < 1:
-        raise ValueError(f"confidence={confidence:g}: give a number between 0 and 1, such as 0.95.")
+        raise InputError("confidence", confidence, "give a number between 0 and 1, such as 0.95.")
     check_repeats(topology)
     if topology.period is not None:
         squares = norms(topology, topology.period) ** 2

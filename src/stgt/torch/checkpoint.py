@@ -20,6 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from stgt._internal.checks import InputError
 from stgt.torch.finite import first_nonfinite
 from stgt.torch.run_state import mismatch, pack, restore_run_state, run_state, unpack
 from stgt.torch.shards import ABSENT, FORMAT, Shards, ShardStatus, Version
@@ -36,7 +37,7 @@ _users: WeakValueDictionary[tuple[Path, str], DistributedOptimizer] = WeakValueD
 def check_name(name: Any) -> str:
     """The name, which becomes a part of file names; a ValueError if it cannot."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]*", name):
-        raise ValueError(f"name={name!r}: use letters, digits, - and _ only.")
+        raise InputError("name", name, "use letters, digits, - and _ only.")
     return name
 
 

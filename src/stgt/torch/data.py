@@ -9,7 +9,7 @@ import numpy as np
 import torch.distributed as dist
 from torch.utils.data import Dataset, Sampler, Subset
 
-from stgt._internal.checks import check_choice, check_count, check_seed
+from stgt._internal.checks import InputError, check_choice, check_count, check_seed
 from stgt._internal.ops import NUMPY
 from stgt._internal.randomness import STREAM_LOCAL, Clock
 from stgt.problems import partition
@@ -45,7 +45,7 @@ def node_split(
         labels = dataset.tensors[-1]  # pyright: ignore[reportAttributeAccessIssue]
     if labels is None:
         if how != "iid":
-            raise ValueError(f"how={how!r} needs labels, and the dataset has no targets: give labels.")
+            raise InputError("how", how, " needs labels, and the dataset has no targets: give labels.")
         labels = np.zeros(len(dataset))  # pyright: ignore[reportArgumentType]
     parts = partition(
         np.asarray(labels),

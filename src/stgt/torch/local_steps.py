@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from stgt._internal.checks import InputError
 from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import apply_mixed, begin, make_message, readable
 from stgt.torch.buckets import PIECE, Bucket, Segment, Slot, is_reduced, wide
@@ -170,7 +171,7 @@ class LocalSteps:
         """A ValueError if the method cannot end the round."""
         label, reads = self.algorithm.label, self.algorithm.reads
         if "gamma" in reads and any(bucket.lr_sum == 0 for bucket in self.buckets):
-            raise ValueError(f"lr=0 for a whole round: {label} divides by it; start a warm-up above 0.")
+            raise InputError("lr", 0, f" for a whole round: {label} divides by it; start a warm-up above 0.")
         if "last" in reads and not self.has_gradients:
             raise ValueError(f"end_round() after zero_grad(): {label} reads the last gradients; call it before.")
 

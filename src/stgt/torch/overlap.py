@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from stgt._internal.checks import InputError
 from stgt.algorithms import Algorithm
 from stgt.torch.buckets import wide
 from stgt.torch.exchange import MessageExchange, Payload
@@ -37,12 +38,16 @@ class Overlap:
             or algorithm.random_communication
             or algorithm.server_fields
         ):
-            raise ValueError(
-                f"early=True: {algorithm.label} cannot send half of its message at a round's start; leave early out, "
-                "or use STGT, KGT, DIGing or DPSGD."
+            raise InputError(
+                "early",
+                True,
+                f"{algorithm.label} cannot send half of its message at a round's start; leave early out, or use "
+                "STGT, KGT, DIGing or DPSGD.",
             )
         if not plain and "direction" in algorithm.reads:
-            raise ValueError("early=True needs plain SGD, whose steps add up to its mean direction: leave early out.")
+            raise InputError(
+                "early", True, " needs plain SGD, whose steps add up to its mean direction: leave early out."
+            )
 
     def __init__(self, steps: LocalSteps, exchange: MessageExchange, tau: int):
         self.steps, self.exchange, self.tau = steps, exchange, tau
@@ -143,9 +148,11 @@ class _DirectionHalf:
             weight = value.direction - value.moved * chunk.bucket.lr_sum
             expected = value.start * chunk.state["x"] + weight * chunk.local.direction
             if (found - expected).abs().max() > 1e-2 * found.abs().max() + 1e-6:
-                raise ValueError(
-                    f"early=True: {chunk.steps.algorithm.label} declares {sent.name!r} to be {value}, and its message "
-                    "is something else: correct the value of that MessageVar, or leave early out."
+                raise InputError(
+                    "early",
+                    True,
+                    f"{chunk.steps.algorithm.label} declares {sent.name!r} to be {value}, and its message is "
+                    "something else: correct the value of that MessageVar, or leave early out.",
                 )
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:

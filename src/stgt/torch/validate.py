@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from stgt._internal.checks import check_flag
+from stgt._internal.checks import InputError, check_flag
 from stgt._internal.registry import TOPOLOGIES
 from stgt.algorithms import Algorithm
 from stgt.simulator.instance import check_algorithm_object, check_fit, check_topology_object
@@ -47,7 +47,7 @@ def check_model(model: Any, parameters: Iterable[Tensor]) -> nn.Module | None:
     if model is None:
         return None
     if not isinstance(model, nn.Module):
-        raise ValueError(f"model={model!r}: give the torch.nn.Module that is trained.")
+        raise InputError("model", model, "give the torch.nn.Module that is trained.")
     trained, held = ({id(parameter) for parameter in some} for some in (parameters, model.parameters()))
     if not trained <= held:
         raise ValueError(
@@ -70,11 +70,11 @@ def refuse_ddp(parameters: Iterable[Tensor]) -> None:
 def check_optimizer(optimizer: Any) -> None:
     """A ValueError if it cannot be wrapped."""
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise ValueError(f"optimizer={optimizer!r}: give a torch.optim.Optimizer.")
+        raise InputError("optimizer", optimizer, "give a torch.optim.Optimizer.")
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("optimizer is LBFGS, which takes many gradients a step: give another, such as SGD.")
+        raise InputError("optimizer", hint=" is LBFGS, which takes many gradients a step: give another, such as SGD.")
     if any(group.get("maximize") for group in optimizer.param_groups):
-        raise ValueError("optimizer has maximize=True: leave it out, and minimise the negative loss.")
+        raise InputError("optimizer", hint=" has maximize=True: leave it out, and minimise the negative loss.")
 
 
 def check_tensors(opt: DistributedOptimizer, parameters: Iterable[Tensor]) -> None:
@@ -98,15 +98,19 @@ def check_sending(
 ) -> None:
     """A ValueError if the method's messages cannot be rounded, or sent early, where that is asked for."""
     if message_dtype and algorithm.server_fields and topology.has_server:
-        raise ValueError(
-            f"message_dtype={message_dtype!r}: what a server holds for {algorithm.label} would be rounded again "
-            "every round; leave it out, or use STGT, whose nodes keep their own."
+        raise InputError(
+            "message_dtype",
+            message_dtype,
+            f"what a server holds for {algorithm.label} would be rounded again every round; leave it out, or use "
+            "STGT, whose nodes keep their own.",
         )
     if check_flag(early, "early"):
         if topology.has_push:
-            raise ValueError(
-                f"early=True: on {topology.name} a message's fields travel by two matrices, and its halves by one: "
-                "leave early out."
+            raise InputError(
+                "early",
+                True,
+                f"on {topology.name} a message's fields travel by two matrices, and its halves by one: leave early "
+                "out.",
             )
         Overlap.check(algorithm, is_plain(optimizer))
 
@@ -149,13 +153,13 @@ def topology_of(topology: Topology | str, nodes: int) -> Topology:
         function = TOPOLOGIES.find(topology, "topology")
         parameters = inspect.signature(function).parameters.values()
         if [one.name for one in parameters if one.default is one.empty] != ["n"]:
-            raise ValueError(
-                f"topology={topology!r} needs more than a name: give stgt.topology.{topology}(…) of {nodes} nodes."
+            raise InputError(
+                "topology", topology, f" needs more than a name: give stgt.topology.{topology}(…) of {nodes} nodes."
             )
         return function(n=nodes)
     topology = check_topology_object(topology, "a Topology, or the name of one such as 'exponential'")
     if topology.n != nodes:
-        raise ValueError(f"topology has {topology.n} nodes, but {nodes} processes run: make them equal.")
+        raise InputError("topology", hint=f" has {topology.n} nodes, but {nodes} processes run: make them equal.")
     return topology
 
 
@@ -163,7 +167,7 @@ def usable(algorithm: Algorithm, topology: Topology) -> Algorithm:
     """The algorithm; a ValueError if the trainer cannot run it on this topology."""
     check_algorithm_object(algorithm, "stgt.STGT(tau=25)")
     if algorithm.gamma is not None:
-        raise ValueError(f"gamma={algorithm.gamma}: leave it out of {algorithm.label}, it is the optimiser's lr.")
+        raise InputError("gamma", algorithm.gamma, f"leave it out of {algorithm.label}, it is the optimiser's lr.")
     if "start_gradient" in algorithm.reads or algorithm.second_messages or algorithm.oracle is not None:
         raise ValueError(
             f"{algorithm.label} takes gradients that a training loop does not have: use STGT, KGT, FlexGT, DSGT, "

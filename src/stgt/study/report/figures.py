@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import check_choice
+from stgt._internal.checks import InputError, check_choice
 from stgt._internal.files import write_atomically, writing
 from stgt._internal.hyper import short_repr
 from stgt.simulator.choice import distinct, labels
@@ -175,7 +175,7 @@ def _named(traces: Any) -> dict[str, Trace]:
     else:
         listed = [traces] if isinstance(traces, Trace) else list(traces)
         if not all(isinstance(one, Trace) for one in listed):
-            raise ValueError("traces: give a dict of traces by name, or a list of traces.")
+            raise InputError("traces", hint="give a dict of traces by name, or a list of traces.")
         names = labels([(trace.algorithm, trace.topology) for trace in listed])
         several = {name for name in names if names.count(name) > 1}
         names = [
@@ -184,7 +184,7 @@ def _named(traces: Any) -> dict[str, Trace]:
         ]
         named = dict(zip(distinct(names), listed, strict=True))
     if not named:
-        raise ValueError("traces is empty: give at least one.")
+        raise InputError("traces", hint=" is empty: give at least one.")
     return named
 
 
@@ -250,7 +250,7 @@ def picture_paths(path: Path | str) -> list[Path]:
     if given.suffix.lower() in ENDINGS:
         return [given]
     if given.suffix[1:].isalpha():
-        raise ValueError(f"path {path} ends in {given.suffix}: end it in .png or .pdf, or leave that out for both.")
+        raise InputError("path", path, f" ends in {given.suffix}: end it in .png or .pdf, or leave that out for both.")
     return [given.with_name(given.name + ending) for ending in ENDINGS]
 
 

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from stgt._internal.checks import check_choice
+from stgt._internal.checks import InputError, check_choice
 from stgt._internal.files import write_text
 from stgt._internal.markup import esc
 from stgt.simulator.trace import METRICS
@@ -40,7 +40,7 @@ def write_page(studies: Iterable[Study], path: Path | str, title: str = "") -> P
     """
     shown = list(studies)
     if not shown:
-        raise ValueError("studies is empty: give at least one.")
+        raise InputError("studies", hint=" is empty: give at least one.")
     for study in shown:
         check_choice(study.kind, "kind", KINDS)
         if not study.best or set(study.best) != set(study.runs):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stgt._internal.checks import check_count, check_flag, check_seed
+from stgt._internal.checks import InputError, check_count, check_flag, check_seed
 from stgt._internal.randomness import STREAM_AUGMENT, STREAM_LOCAL
 from stgt._internal.registry import DATASETS
 from stgt.study.spec.training import LabelledData, TrainingSpec
@@ -28,7 +28,7 @@ def _load(name: str, data_dir: Path | None, download: bool) -> LabelledData:
     function = DATASETS.find(name, "data.name")
     taken = inspect.signature(function).parameters
     if download and "download" not in taken:
-        raise ValueError(f"download means nothing to {name}: leave it out.")
+        raise InputError("download", hint=f" means nothing to {name}: leave it out.")
     given = {"data_dir": data_dir, "download": download}
     found = function(**{key: value for key, value in given.items() if key in taken})
     if not isinstance(found, LabelledData):
@@ -56,10 +56,12 @@ class Batches:
     def __init__(self, data: LabelledData, part: Any, batch: int, seed: int, node: int, augment: bool = False):
         part = np.asarray(part)
         if part.ndim != 1 or len(part) == 0 or not np.issubdtype(part.dtype, np.integer):
-            raise ValueError(f"part has shape {part.shape} and type {part.dtype}: give a node's indices, at least one.")
+            raise InputError(
+                "part", hint=f" has shape {part.shape} and type {part.dtype}: give a node's indices, at least one."
+            )
         if part.min() < 0 or part.max() >= len(data.x_train):
-            raise ValueError(
-                f"part holds indices from {part.min()} to {part.max()}: give some in [0, {len(data.x_train)})."
+            raise InputError(
+                "part", hint=f" holds indices from {part.min()} to {part.max()}: give some in [0, {len(data.x_train)})."
             )
         self.data = data
         self.samples, self.labels = data.x_train[part], data.y_train[part].astype(np.int64)
@@ -85,9 +87,10 @@ class Batches:
 def check_augment(data: LabelledData, augment: bool) -> None:
     """A ValueError if what is no image is to be cropped and flipped."""
     if augment and len(data.shape) != 3:
-        raise ValueError(
-            f"augment=True crops and flips images (channels, height, width), and a sample has shape {data.shape}: "
-            "leave it out."
+        raise InputError(
+            "augment",
+            True,
+            f" crops and flips images (channels, height, width), and a sample has shape {data.shape}: leave it out.",
         )
 
 

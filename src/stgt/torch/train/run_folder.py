@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from stgt._internal.checks import InputError
 from stgt._internal.files import read_table, write_table, write_text
 from stgt.study.report import Figure, Line, Panel, draw
 from stgt.study.spec import spec_text
@@ -63,13 +64,13 @@ def create_run_folder(out: Path, runs: TrainingSpec) -> RunFolder:
     try:
         if path.exists():
             if path.read_text(encoding="utf-8") != text:
-                raise ValueError(f"out {out} holds the runs of another spec: give another folder.")
+                raise InputError("out", out, " holds the runs of another spec: give another folder.")
             return RunFolder(path, new=False)
         folders = [*(out / run.folder for run in runs.runs), out, *out.parents]
         missing = tuple(folder for folder in folders if not folder.exists())
         return RunFolder(write_text(path, text), new=True, made=missing)
     except OSError as error:
-        raise ValueError(f"out {out} cannot be written ({error.strerror}): give another folder.") from None
+        raise InputError("out", out, f" cannot be written ({error.strerror}): give another folder.") from None
 
 
 def not_finite(out: Path, runs: TrainingSpec) -> dict[str, str]:
