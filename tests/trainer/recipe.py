@@ -165,7 +165,7 @@ def main(recipe: str, group: str, out: str) -> None:
         "share": sorted(mine.indices),
         "batches": fetched,
         "others": opt.others,
-        "timeout": opt._detector.timeout,
+        "timeout": opt.membership._detector.timeout,
         "mean": names.get("mean"),
     }
     Path(f"{out}-{dist.get_rank()}.json").write_text(json.dumps(found))

@@ -94,7 +94,7 @@ def test_a_collective_that_fails_gives_the_model_back(alone, monkeypatch):
         value.fill_(7.0)
         raise RuntimeError("no more")
 
-    monkeypatch.setattr(opt._group, "sum", broken)
+    monkeypatch.setattr(opt.membership, "sum", broken)
     with pytest.raises(RuntimeError, match="no more"), opt.averaged():
         pass
     assert torch.equal(model(), before)

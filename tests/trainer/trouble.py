@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 import stgt
-from stgt.torch import DistributedOptimizer, LostNodeError, failure_detector, init, process_group
+from stgt.torch import DistributedOptimizer, LostNodeError, failure_detector, init
 
 FOREIGN = ("foreign_killed", "foreign_fails", "foreign_hangs", "foreign_slow_end")
 
@@ -205,10 +205,11 @@ def again_after_a_loss(rank: int, folder: Path) -> None:
 
 
 def killed_in_a_sum(rank: int, folder: Path) -> None:
-    rounds(*made(), 1)
+    model, opt = made()
+    rounds(model, opt, 1)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    process_group.all_reduce(torch.ones(1))
+    opt.membership.sum(torch.ones(1))
 
 
 # -- errors of one node's own ----------------------------------------------------------------------------------------
@@ -301,7 +302,7 @@ def back_to_a_checkpoint(rank: int, folder: Path) -> None:
         time.sleep(1.0)
     rounds(model, opt, 1)
     if rank == 1:
-        opt._detector._publish_and_check = lambda: None
+        opt.membership._detector._publish_and_check = lambda: None
     opt.load(folder / "checkpoints")
     if rank == 1:
         time.sleep(1.0)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 ALIGN = 16  # elements between the starts of two parameters: whole cache lines
 PIECE = 1 << 17  # elements that several operations work on in turn: they stay in the cache in between
+IN_FLIGHT = 2  # payloads that are on the wire while one is merged
+RING = IN_FLIGHT + 2  # payloads until a buffer is used again: on the wire, arrived, and waiting for a mean
 
 
 def wide(vector: Tensor) -> Tensor:
@@ -26,8 +28,8 @@ def is_reduced(vector: Tensor) -> bool:
 class Slot:
     """The place of one parameter in its bucket."""
 
-    def __init__(self, parameter: Tensor, offset: int):
-        self.parameter, self.offset, self.size = parameter, offset, parameter.numel()
+    def __init__(self, parameter: Tensor, offset: int, name: str = ""):
+        self.parameter, self.offset, self.size, self.name = parameter, offset, parameter.numel(), name
         self.shape, self.strides = parameter.size(), _dense_strides(parameter)
         self.cuts: list[int] = []  # the lengths of its pieces in the bucket's segments
 
@@ -74,12 +76,12 @@ class Bucket:
     Each parameter becomes a view of it with the strides it had, so that channels_last weights stay channels_last.
     """
 
-    def __init__(self, group: int, parameters: list[Tensor]):
+    def __init__(self, group: int, parameters: list[Tensor], names: Mapping[Tensor, str]):
         self.group = group
         self.slots: list[Slot] = []
         size = 0
         for parameter in parameters:
-            self.slots.append(Slot(parameter, size))
+            self.slots.append(Slot(parameter, size, names.get(parameter, "")))
             size += -(-parameter.numel() // ALIGN) * ALIGN
         self.size = size
         first = parameters[0]
@@ -170,7 +172,16 @@ class Bucket:
         return [self.group, str(self.x.dtype), slots]
 
 
-def make_buckets(groups: list[dict[str, Any]]) -> list[Bucket]:
+def parameter_names(groups: list[dict[str, Any]], model: nn.Module | None) -> dict[Tensor, str]:
+    """All parameters of an optimiser and of its model; one of no module has its number in the optimiser."""
+    everyone = [parameter for group in groups for parameter in group["params"]]
+    names: dict[Tensor, str] = {parameter: f"parameter {number}" for number, parameter in enumerate(everyone)}
+    for name, parameter in () if model is None else model.named_parameters():
+        names[parameter] = name
+    return names
+
+
+def make_buckets(groups: list[dict[str, Any]], names: Mapping[Tensor, str] | None = None) -> list[Bucket]:
     """The buckets of an optimiser's parameter groups, in a fixed order."""
     buckets: list[Bucket] = []
     for number, group in enumerate(groups):
@@ -180,7 +191,7 @@ def make_buckets(groups: list[dict[str, Any]]) -> list[Bucket]:
                 raise ValueError(f"a parameter has dtype {parameter.dtype}: only real floating-point ones are trained.")
             if parameter.numel() and parameter.requires_grad:
                 kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
-        buckets += [Bucket(number, parameters) for parameters in kinds.values()]
+        buckets += [Bucket(number, parameters, names or {}) for parameters in kinds.values()]
     if not buckets:
         raise ValueError("the optimiser holds no parameters to train: give it model.parameters().")
     return buckets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch.distributed as dist
@@ -13,9 +13,7 @@ from stgt._internal.checks import InputError, check_choice, check_count, check_s
 from stgt._internal.ops import NUMPY
 from stgt._internal.randomness import STREAM_LOCAL, Clock
 from stgt.problems import partition
-
-if TYPE_CHECKING:
-    from stgt.torch.optimizer import DistributedOptimizer
+from stgt.torch.membership import Membership
 
 NO_BATCHES = "the loader of rank {rank} has no batches: give every node some data."
 
@@ -87,16 +85,16 @@ class ClockSampler(Sampler[list[int]]):
             step += 1
 
 
-def end_of_epoch(opt: DistributedOptimizer, loader: Any) -> tuple[int, int]:
+def end_of_epoch(membership: Membership, loader: Any, taken: int, tau: int) -> tuple[int, int]:
     """The round, and how many steps into it, after as many steps as the longest of the nodes' loaders has batches.
 
-    Where nodes differ in tau, or in how far they are in a round, it is the end of a round.
+    Where nodes differ in tau, or in how many steps they have taken in this round, it is the end of a round.
     """
     try:
         length = len(loader)
     except TypeError:
         length = None
-    answers = opt._group.barrier("batches(loader)", [length, opt.taken, opt.algorithm.tau])
+    answers = membership.barrier("batches(loader)", [length, taken, tau])
     for rank, (batches, _, _) in enumerate(answers):
         if batches is None:
             raise ValueError(f"the loader of rank {rank} has no length: give opt.batches(loader, rounds=…).")
@@ -105,4 +103,4 @@ def end_of_epoch(opt: DistributedOptimizer, loader: Any) -> tuple[int, int]:
     longest = max(batches for batches, _, _ in answers)
     ends = {divmod(taken + longest, tau) for _, taken, tau in answers}
     rounds, steps = ends.pop() if len(ends) == 1 else (max(r + (steps > 0) for r, steps in ends), 0)
-    return opt.round + rounds, steps
+    return membership.round + rounds, steps

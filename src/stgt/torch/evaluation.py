@@ -7,42 +7,106 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from stgt.algorithms.calls import whole
+from stgt.topology import Topology
 from stgt.torch.buckets import Bucket, slices_of, wide
+from stgt.torch.buffers import Buffers
 from stgt.torch.finite import NonFiniteError, first_nonfinite, in_buckets
+from stgt.torch.local_steps import LocalSteps
+from stgt.torch.membership import Membership
 
-if TYPE_CHECKING:
-    from stgt.torch.optimizer import DistributedOptimizer
 
+class Evaluation:
+    """What the nodes compute together about their models. `weight` is this node's in the averaged one."""
 
-@contextmanager
-def averaged(opt: DistributedOptimizer, call: str = "averaged()") -> Iterator[None]:
-    """Replaces this node's model by the average of all nodes', and restores it at the end."""
-    mixed, weight = opt.buffers.mixed, _weight(opt)
-    refuse_nonfinite(opt._group.barrier(call, in_buckets(opt, ("x",)) or first_nonfinite(mixed.items())))
-    with torch.no_grad():
-        own = [bucket.x.clone() for bucket in opt.buckets]
-        statistics = opt.buffers.flat(mixed) if mixed else None
-    try:
-        with torch.no_grad(), opt._group.collective(call):
-            for bucket in opt.buckets:
-                share = wide(bucket.x)
-                share.mul_(weight) if weight else share.zero_()
-                bucket.x.copy_(opt._group.sum(share))
-            if statistics is not None:
-                opt.buffers.put(mixed, opt._group.sum(statistics * weight))
-        yield
-    finally:
+    def __init__(self, membership: Membership, steps: LocalSteps, buffers: Buffers, topology: Topology, chunk: int):
+        self.membership, self.steps, self.buffers, self.topology = membership, steps, buffers, topology
+        self.buckets, self.algorithm, self.chunk = steps.buckets, steps.algorithm, chunk
+
+    @contextmanager
+    def averaged(self, weight: float, call: str = "averaged()") -> Iterator[None]:
+        """Replaces this node's model by the average of all nodes', and restores it at the end."""
+        mixed, members = self.buffers.mixed, self.membership
+        refuse_nonfinite(members.barrier(call, in_buckets(self.buckets, ("x",)) or first_nonfinite(mixed.items())))
         with torch.no_grad():
-            for bucket, kept in zip(opt.buckets, own, strict=True):
-                bucket.x.copy_(kept)
-            if statistics is not None:
-                opt.buffers.put(mixed, statistics)
+            own = [bucket.x.clone() for bucket in self.buckets]
+            statistics = self.buffers.flat(mixed) if mixed else None
+        try:
+            with torch.no_grad(), members.collective(call):
+                for bucket in self.buckets:
+                    share = wide(bucket.x)
+                    share.mul_(weight) if weight else share.zero_()
+                    bucket.x.copy_(members.sum(share))
+                if statistics is not None:
+                    self.buffers.put(mixed, members.sum(statistics * weight))
+            yield
+        finally:
+            with torch.no_grad():
+                for bucket, kept in zip(self.buckets, own, strict=True):
+                    bucket.x.copy_(kept)
+                if statistics is not None:
+                    self.buffers.put(mixed, statistics)
+
+    def evaluate(self, weight: float, function: Callable[[], float]) -> dict[str, Any]:
+        """`function()` of each node's own model, and of the averaged one as the mean over the nodes."""
+        device = self.buckets[0].x.device
+        own = torch.tensor([float(function())], dtype=torch.float64, device=device)
+        with self.averaged(weight, "evaluate()"):
+            mean = torch.tensor([float(function())], dtype=torch.float64, device=device)
+        with self.membership.collective("evaluate()"):
+            each = self.membership.gather(own)
+            self.membership.sum(mean)
+        return {"averaged": mean.item() / self.membership.nodes, "own": [value.item() for value in each]}
+
+    def metrics(self, weight: float) -> dict[str, float]:
+        """How far the nodes are apart.
+
+        The tracking error is among it only if all nodes that have made the last step still have its gradients.
+        """
+        sums = torch.zeros(2, dtype=torch.float64)
+        drift = 0.0
+        tracks, members = self.algorithm.tracks, self.membership
+        counts = not weight or self.steps.has_gradients
+        answers = members.barrier("metrics()", [counts, in_buckets(self.buckets, ("x",))])
+        refuse_nonfinite([found for _, found in answers])
+        compares = tracks and all(there for there, _ in answers)
+        with torch.no_grad(), members.collective("metrics()"):
+            for bucket in self.buckets:
+                for part in slices_of(bucket.size, self.chunk):
+                    sums[0] += self._spread(wide(bucket.x[part]), weight)
+                    if not tracks:
+                        continue
+                    state = self._state(bucket, part, weight)
+                    drift += _norm(self._sum(self.algorithm.conserved(state, self.topology.participation)))
+                    if compares:
+                        sums[1] += self._spread(self.steps.last(bucket, part) + self.algorithm.tracker(state), weight)
+            total = members.sum(sums.to(self.buckets[0].x.device))
+        found = {"consensus_error": total[0].item()}
+        if tracks:
+            found["sum_of_corrections"] = drift**0.5
+        if compares:
+            found["tracking_error"] = total[1].item()
+        return found
+
+    def _state(self, bucket: Bucket, part: slice, weight: float) -> dict[str, Tensor]:
+        """The state in a part of a bucket; of what a server holds, the server's, as an idle node may not have it."""
+        held = self.algorithm.server_fields if self.topology.has_server else ()
+        state = {name: wide(value[part]) for name, value in bucket.state.items()}
+        state = {name: self._sum(value * weight) if name in held else value for name, value in state.items()}
+        return whole(self.algorithm, state)
+
+    def _spread(self, value: Tensor, weight: float) -> float:
+        """‖v − v̄‖² of this node; 0 if its weight is 0."""
+        mean = self._sum(value * weight)
+        return _norm(value - mean) if weight else 0.0
+
+    def _sum(self, value: Tensor) -> Tensor:
+        return self.membership.sum(value.clone())
 
 
 def refuse_nonfinite(troubles: list[str]) -> None:
@@ -50,87 +114,6 @@ def refuse_nonfinite(troubles: list[str]) -> None:
     for rank, trouble in enumerate(troubles):
         if trouble:
             raise NonFiniteError(f"rank {rank}: {trouble}; there is no average of the models: take a smaller lr.")
-
-
-def _weight(opt: DistributedOptimizer) -> float:
-    """This node's weight in the averaged model: where a server holds it, only the workers that have it now count."""
-    if not (opt.topology.has_server and "x" in opt.algorithm.server_fields):
-        return 1.0 / opt.nodes
-    r = opt.round if opt.taken or opt.round == 0 else opt.round - 1
-    return float(opt._schedule.active(r)[opt.rank]) / opt.topology.sampled
-
-
-def evaluate(opt: DistributedOptimizer, function: Callable[[], float]) -> dict[str, Any]:
-    """`function()` of each node's own model, and of the averaged one as the mean over the nodes."""
-    device = opt.buckets[0].x.device
-    own = torch.tensor([float(function())], dtype=torch.float64, device=device)
-    with averaged(opt, "evaluate()"):
-        mean = torch.tensor([float(function())], dtype=torch.float64, device=device)
-    with opt._group.collective("evaluate()"):
-        each = opt._group.gather(own)
-        opt._group.sum(mean)
-    return {"averaged": mean.item() / opt.nodes, "own": [value.item() for value in each]}
-
-
-def metrics(opt: DistributedOptimizer) -> dict[str, float]:
-    """The metrics by name, which the optimiser's logger receives as well.
-
-    The tracking error is among them only if all nodes that have made the last step still have its gradients.
-    """
-    sums = torch.zeros(2, dtype=torch.float64)
-    drift = 0.0
-    tracks, weight = opt.algorithm.tracks, _weight(opt)
-    counts = not weight or opt._steps.has_gradients
-    trouble = in_buckets(opt, ("x",))
-    answers = opt._group.barrier("metrics()", [counts, trouble])
-    refuse_nonfinite([found for _, found in answers])
-    compares = tracks and all(there for there, _ in answers)
-    with torch.no_grad(), opt._group.collective("metrics()"):
-        for bucket in opt.buckets:
-            for part in slices_of(bucket.size, opt._chunk):
-                sums[0] += _spread(opt, wide(bucket.x[part]), weight)
-                if not tracks:
-                    continue
-                state = _state(opt, bucket, part, weight)
-                drift += _norm(_sum(opt, opt.algorithm.conserved(state, opt.topology.participation)))
-                if compares:
-                    sums[1] += _spread(opt, opt._steps.last(bucket, part) + opt.algorithm.tracker(state), weight)
-        total = opt._group.sum(sums.to(opt.buckets[0].x.device))
-    exchange = opt._exchange
-    found = {
-        "round": float(opt.round),
-        "rounds_skipped": float(opt.rounds_skipped),
-        "consensus_error": total[0].item(),
-        "bytes_sent": float(exchange.bytes_sent),
-        "seconds_computing": opt.seconds_computing,
-        "seconds_exchanging": exchange.seconds,
-        "seconds_waiting": exchange.seconds_waiting,
-    }
-    if tracks:
-        found["sum_of_corrections"] = drift**0.5
-    if compares:
-        found["tracking_error"] = total[1].item()
-    if opt.logger is not None:
-        opt.logger.log({f"stgt/{name}": value for name, value in found.items()}, opt.round)
-    return found
-
-
-def _state(opt: DistributedOptimizer, bucket: Bucket, part: slice, weight: float) -> dict[str, Tensor]:
-    """The state in a part of a bucket; of what a server holds, the server's, as an idle node may not have it."""
-    held = opt.algorithm.server_fields if opt.topology.has_server else ()
-    state = {name: wide(value[part]) for name, value in bucket.state.items()}
-    state = {name: _sum(opt, value * weight) if name in held else value for name, value in state.items()}
-    return whole(opt.algorithm, state)
-
-
-def _spread(opt: DistributedOptimizer, value: Tensor, weight: float) -> float:
-    """‖v − v̄‖² of this node; 0 if its weight is 0."""
-    mean = _sum(opt, value * weight)
-    return _norm(value - mean) if weight else 0.0
-
-
-def _sum(opt: DistributedOptimizer, value: Tensor) -> Tensor:
-    return opt._group.sum(value.clone())
 
 
 def _norm(value: Tensor) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,14 +12,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from stgt.torch.buckets import slices_of
+from stgt.torch.buckets import IN_FLIGHT, RING, slices_of
 from stgt.torch.finite import NonFiniteError, is_finite
-from stgt.torch.node_status import Wait
-from stgt.torch.process_group import NodeGroup
+from stgt.torch.membership import Membership, Operation
 from stgt.torch.routes import Mean, Route
 
-IN_FLIGHT = 2  # payloads that are on the wire while one is merged
-RING = IN_FLIGHT + 2  # payloads until a buffer is used again: on the wire, arrived, and waiting for a mean
 PIECE = 1 << 16  # elements that are mixed and merged at once: they stay in the cache from one operation to the next
 
 
@@ -76,27 +72,26 @@ class _InFlight:
     number: int
     payload: Payload
     message: Mapping[str, Tensor]
+    peers: tuple[int, ...]  # all nodes of this exchange
     wires: dict[str, Tensor] = field(default_factory=dict)  # what is sent of each field, in the wire's precision
     received: dict[str, list[tuple[float, Tensor]]] = field(default_factory=dict)  # by field: weights and buffers
     arrived: list[tuple[int, Tensor]] = field(default_factory=list)  # (sender, buffer) of all fields
     send_weights: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of a pushed field
     gathered: dict[tuple[str, Mean], list[tuple[float, Tensor]]] = field(default_factory=dict)  # for means owned here
     means: dict[str, Tensor] = field(default_factory=dict)
-    works: list[tuple[int, Any]] = field(default_factory=list)  # (peer, torch's handle) of what is not done yet
+    works: list[tuple[int | None, Any]] = field(default_factory=list)  # (peer, torch's handle), not done yet
 
 
 class MessageExchange:
     """Sends and receives the messages of one node. Buffers are kept and used again.
 
     Args:
-        group: the nodes.
+        membership: the nodes.
         wire: the dtype messages travel in; None for their own. Means come back from their owner in full.
     """
 
-    def __init__(self, group: NodeGroup, wire: torch.dtype | None = None):
-        self.group, self.wire = group, wire
-        self.rank = group.rank
-        self._peers: tuple[int, ...] = ()
+    def __init__(self, membership: Membership, wire: torch.dtype | None = None):
+        self.membership, self.wire = membership, wire
         self.bytes_sent = 0
         self.seconds_waiting = 0.0
         self.seconds = 0.0
@@ -111,16 +106,15 @@ class MessageExchange:
         """The same, step by step: yields when the first payloads are on the wire, and after each that was merged."""
         if not payloads:
             return
-        peers = tuple(sorted(set().union(*(one.peers for one in routes.values())) - {self.rank}))
+        peers = tuple(sorted(set().union(*(one.peers for one in routes.values())) - {self.membership.rank}))
         held = None  # a payload whose mean its owner has not sent back yet: it is merged one step later
-        self._peers = peers
-        in_flight = deque(self._post_message(i, payload, routes) for i, payload in enumerate(payloads[:IN_FLIGHT]))
+        in_flight = deque(self._post_message(i, one, routes, peers) for i, one in enumerate(payloads[:IN_FLIGHT]))
         yield
         for number in range(len(payloads)):
             began = time.perf_counter()
-            self._peers = peers
-            if number + IN_FLIGHT < len(payloads):
-                in_flight.append(self._post_message(number + IN_FLIGHT, payloads[number + IN_FLIGHT], routes))
+            following = number + IN_FLIGHT
+            if following < len(payloads):
+                in_flight.append(self._post_message(following, payloads[following], routes, peers))
             now = in_flight.popleft()
             self._wait_for(now)
             if isinstance(now.payload, LrSums):
@@ -139,15 +133,17 @@ class MessageExchange:
             self.seconds += time.perf_counter() - began
             yield
 
-    def _post_message(self, number: int, payload: Payload, routes: Mapping[str, Route]) -> _InFlight:
+    def _post_message(
+        self, number: int, payload: Payload, routes: Mapping[str, Route], peers: tuple[int, ...]
+    ) -> _InFlight:
         """Posts the sends of a payload's message and the receives of the neighbours'."""
-        item = _InFlight(number, payload, payload.message())
-        operations = []
+        rank, item = self.membership.rank, _InFlight(number, payload, payload.message(), peers)
+        operations: list[Operation] = []
         for tag, (name, value) in enumerate(item.message.items()):
             route = routes[name]
             wire = value if self.wire is None or payload.exact else self._rounded(value)
             item.wires[name] = wire
-            operations += [self._send(wire, peer, 2 * tag) for peer in route.send_to]
+            operations += [(dist.isend, wire, peer, 2 * tag) for peer in route.send_to]
             item.received[name] = []
             if route.send_weights is not None:
                 item.send_weights[name] = route.send_weights
@@ -155,37 +151,37 @@ class MessageExchange:
                 buffer = self._buffer((number % RING, name, place), wire)
                 item.received[name].append((weight, buffer))
                 item.arrived.append((peer, buffer))
-                operations.append(self._receive(buffer, peer, 2 * tag))
+                operations.append((dist.irecv, buffer, peer, 2 * tag))
             for which, mean in enumerate(route.means):
-                if self.rank not in mean.members:
+                if rank not in mean.members:
                     continue
                 owner = mean.owner(number)
-                if owner != self.rank:
-                    operations.append(self._send(wire, owner, 2 * tag))
+                if owner != rank:
+                    operations.append((dist.isend, wire, owner, 2 * tag))
                     continue
                 item.gathered[name, mean] = []
-                for place, peer in enumerate(peer for peer in mean.members if peer != self.rank):
+                for place, peer in enumerate(peer for peer in mean.members if peer != rank):
                     buffer = self._buffer((number % RING, name, which, place), wire)
                     item.gathered[name, mean].append((1.0 / len(mean.members), buffer))
                     item.arrived.append((peer, buffer))
-                    operations.append(self._receive(buffer, peer, 2 * tag))
+                    operations.append((dist.irecv, buffer, peer, 2 * tag))
         self._post(item, operations)
         return item
 
     def _send_means(self, item: _InFlight, routes: Mapping[str, Route]) -> None:
         """Posts the sends of the means that this node owns, and the receives of those that it needs."""
-        operations = []
+        rank, operations = self.membership.rank, []
         for tag, (name, value) in enumerate(item.message.items()):
             route = routes[name]
             for which, mean in enumerate(route.means):
                 owner = mean.owner(item.number)
-                if owner == self.rank:
+                if owner == rank:
                     wire = item.wires[name].to(value.dtype)
                     found = _mixture(wire, wire, item.gathered[name, mean])
-                    operations += [self._send(found, peer, 2 * tag + 1) for peer in mean.receivers if peer != self.rank]
-                elif self.rank in mean.receivers:
+                    operations += [(dist.isend, found, peer, 2 * tag + 1) for peer in mean.receivers if peer != rank]
+                elif rank in mean.receivers:
                     found = self._buffer((item.number % RING, name, which, "mean"), value)
-                    operations.append(self._receive(found, owner, 2 * tag + 1))
+                    operations.append((dist.irecv, found, owner, 2 * tag + 1))
                 else:
                     continue
                 if mean is route.own_mean:
@@ -214,37 +210,22 @@ class MessageExchange:
         found = value.to(self.wire)
         if self.wire == torch.float16 and not is_finite(found):
             raise NonFiniteError(
-                f"rank {self.rank}, round {self.group.round}: a message holds {value.abs().max():.3g}, more than "
-                "float16 can hold: give message_dtype='bfloat16', or leave it out."
+                f"rank {self.membership.rank}, round {self.membership.round}: a message holds "
+                f"{value.abs().max():.3g}, more than float16 can hold: give message_dtype='bfloat16', or leave it out."
             )
         return found
 
-    def _send(self, value: Tensor, peer: int, tag: int) -> dist.P2POp:
-        self.bytes_sent += value.numel() * value.element_size()
-        return dist.P2POp(dist.isend, value, peer, self.group.processes, tag)
-
-    def _receive(self, buffer: Tensor, peer: int, tag: int) -> dist.P2POp:
-        return dist.P2POp(dist.irecv, buffer, peer, self.group.processes, tag)
-
-    def _post(self, item: _InFlight, operations: list[dist.P2POp]) -> None:
+    def _post(self, item: _InFlight, operations: list[Operation]) -> None:
+        for do, value, _, _ in operations:
+            if do is dist.isend:
+                self.bytes_sent += value.numel() * value.element_size()
         if operations:
-            with self._waiting():
-                works = dist.batch_isend_irecv(operations)
-            # A backend that joins a batch into one piece of work returns a single handle.
-            peers = [one.peer for one in operations] if len(works) == len(operations) else [-1] * len(works)
-            item.works += zip(peers, works, strict=True)
+            item.works += self.membership.post(operations, item.peers)
 
     def _wait_for(self, item: _InFlight) -> None:
-        if not item.works:
-            return
-        with self._waiting() as wait:
-            for peer, work in item.works:
-                wait.awaited = peer if peer >= 0 else None
-                work.wait()
-        item.works = []
-
-    def _waiting(self) -> AbstractContextManager[Wait]:
-        return self.group.detector.waiting(self.group.exchange(self._peers))
+        if item.works:
+            self.membership.wait(item.works, item.peers)
+            item.works = []
 
     def _buffer(self, key: Any, like: Tensor) -> Tensor:
         kept = self._pool.get((key, like.dtype, like.device))

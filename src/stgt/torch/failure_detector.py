@@ -127,7 +127,8 @@ class FailureDetector:
     def progress(self, r: int) -> None:
         """Records a step in round r; raises the reported error if a node was lost meanwhile."""
         self.round = r
-        self._record_progress()
+        self._progress += 1
+        self._last_progress = self._awake
         if self._report is not None:
             raise self._reported_error()
 
@@ -146,7 +147,8 @@ class FailureDetector:
             raise self._diagnose(wait) from error
         finally:
             self._wait = None
-            self._record_progress()
+            self._progress += 1
+            self._last_progress = self._awake
 
     def barrier(self, scope: int, call: str, value: Any = None, r: int = 0) -> list[Any]:
         """Waits until all nodes have made this call; returns the value that each of them gave, by rank."""
@@ -228,10 +230,6 @@ class FailureDetector:
     def _is_running(self) -> bool:
         """Does the store thread run? It does not in a world of one, and in a fork of this process."""
         return bool(self._threads) and self._threads[0].is_alive() and not self.ended
-
-    def _record_progress(self) -> None:
-        self._progress += 1
-        self._last_progress = self._awake
 
     def _on_store_thread(self, do: Callable[[], Any], patience: float | None = None) -> Any:
         """Runs a function on the store thread. Waits until there is a report, or for `patience` seconds if given."""

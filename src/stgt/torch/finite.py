@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from stgt.torch.buckets import Bucket
-
-if TYPE_CHECKING:
-    from stgt.torch.optimizer import DistributedOptimizer
+from stgt.torch.buffers import Buffers
+from stgt.torch.local_steps import LocalSteps
 
 _log = logging.getLogger("stgt")
 POLICIES = ("stop", "skip")
@@ -37,101 +36,89 @@ def first_nonfinite(named: Iterable[tuple[str, Tensor]]) -> str:
     return ""
 
 
-def in_buckets(opt: DistributedOptimizer, fields: Iterable[str]) -> str:
+def in_buckets(buckets: Iterable[Bucket], fields: Iterable[str]) -> str:
     """The same for these tensors of the buckets, such as "x": names the parameter."""
-    for bucket in opt.buckets:
+    for bucket in buckets:
         for field, buffer in bucket.tensors.items():
             if field in fields and not is_finite(buffer):
-                return first_nonfinite((name_of(opt, slot.parameter), slot.of(buffer)) for slot in bucket.slots)
+                return first_nonfinite((slot.name, slot.of(buffer)) for slot in bucket.slots)
     return ""
 
 
-def before_sending(opt: DistributedOptimizer) -> str:
-    """What is not finite of all that a round's message is computed from; "" if all is."""
-    found = in_buckets(opt, ("x", "first", "total"))
-    if not found and "last" in opt.algorithm.reads:
-        gradients = ((slot.parameter, slot.gradient()) for bucket in opt.buckets for slot in bucket.slots)
-        found = first_nonfinite((f"the gradient of {name_of(opt, one)}", g) for one, g in gradients if g is not None)
-    if not found and opt.buffers.mixes:
-        found = first_nonfinite(opt.buffers.mixed.items())
-    return found
+class Guard:
+    """Checks a round before anything of it is sent.
 
+    Args:
+        steps: the local steps.
+        buffers: of the model.
+        base: the wrapped optimiser.
+        skips: does a round that is not finite count as one in which the node did not move? For that there is a copy of
+            what each round starts from: weights, the wrapped optimiser's state, the model's buffers.
+    """
 
-def guard(opt: DistributedOptimizer) -> None:
-    """Before anything is sent: stops the training, or undoes the node's round, if something is not finite."""
-    found, rollback = before_sending(opt), opt._rollback
-    if not found:
-        if rollback is not None:
-            rollback.in_a_row = 0
-        return None
-    place = f"rank {opt.rank}, round {opt.round}: {found}"
-    if rollback is not None:
-        rollback.in_a_row += 1
-        if rollback.in_a_row <= PATIENCE:
-            opt.rounds_skipped += 1
-            _log.warning("%s; the node undoes this round and does not move in it", place)
-            return rollback.restore()
-        advice = f", for {rollback.in_a_row} rounds in a row: take a smaller lr."
-    else:
-        advice = "; nothing of it was sent: take a smaller lr, or on_nonfinite='skip' to leave such rounds out."
-    error = NonFiniteError(place + advice)
-    opt._detector.fail(error)
-    raise error
-
-
-def name_of(opt: DistributedOptimizer, parameter: Tensor) -> str:
-    """The parameter's name in the model; its number in the optimiser if there is no model."""
-    named = () if opt.buffers.model is None else opt.buffers.model.named_parameters()
-    for name, one in named:
-        if one is parameter:
-            return name
-    everyone = [one for group in opt.param_groups for one in group["params"]]
-    return f"parameter {next(i for i, one in enumerate(everyone) if one is parameter)}"
-
-
-class Rollback:
-    """A copy of what a round starts from, to undo it: weights, the wrapped optimiser's state, the model's buffers."""
-
-    def __init__(self, opt: DistributedOptimizer):
-        self.opt = opt
-        self.in_a_row = 0  # rounds undone
-        self._weights = [
-            None if _start_of(bucket) is not None else torch.empty_like(bucket.x) for bucket in opt.buckets
-        ]
+    def __init__(self, steps: LocalSteps, buffers: Buffers, base: torch.optim.Optimizer, skips: bool):
+        self.steps, self.buffers, self.base, self.skips = steps, buffers, base, skips
+        self._in_a_row = 0  # rounds undone
+        self._weights: list[Tensor | None] = []  # None where the steps keep the round's start
         self._base: dict[Any, dict[str, Any]] = {}
         self._buffers: dict[str, Tensor] = {}
 
     def keep(self) -> None:
         """Copies the state at a round's start."""
-        for bucket, kept in zip(self.opt.buckets, self._weights, strict=True):
-            if kept is not None:
-                kept.copy_(bucket.x)
-        self._base = {one: _copied(entries) for one, entries in self.opt.base.state.items()}
-        self._buffers = {name: buffer.clone() for name, buffer in self.opt.buffers.all.items()}
+        if not self.skips:
+            return
+        starts = [bucket.x if bucket.state["x"] is bucket.x else None for bucket in self.steps.buckets]
+        if not self._weights:
+            self._weights = [None if x is None else torch.empty_like(x) for x in starts]
+        for x, kept in zip(starts, self._weights, strict=True):
+            if x is not None and kept is not None:
+                kept.copy_(x)
+        self._base = {one: _copied(entries) for one, entries in self.base.state.items()}
+        self._buffers = {name: buffer.clone() for name, buffer in self.buffers.all.items()}
 
-    def restore(self) -> None:
+    def find(self) -> str:
+        """What is not finite of all that a round's message is computed from; "" if all is."""
+        buckets = self.steps.buckets
+        found = in_buckets(buckets, ("x", "first", "total"))
+        if not found and "last" in self.steps.algorithm.reads:
+            gradients = ((slot.name, slot.gradient()) for bucket in buckets for slot in bucket.slots)
+            found = first_nonfinite((f"the gradient of {name}", g) for name, g in gradients if g is not None)
+        if not found and self.buffers.mixes:
+            found = first_nonfinite(self.buffers.mixed.items())
+        return found
+
+    def undoes(self, place: str) -> bool:
+        """Was something not finite, and the round undone? A NonFiniteError that names the place if it cannot be."""
+        found = self.find()
+        if not found:
+            self._in_a_row = 0
+            return False
+        self._in_a_row += 1
+        if not self.skips:
+            advice = "; nothing of it was sent: take a smaller lr, or on_nonfinite='skip' to leave such rounds out."
+            raise NonFiniteError(f"{place}: {found}{advice}")
+        if self._in_a_row > PATIENCE:
+            raise NonFiniteError(f"{place}: {found}, for {self._in_a_row} rounds in a row: take a smaller lr.")
+        _log.warning("%s: %s; the node undoes this round and does not move in it", place, found)
+        self._restore()
+        return True
+
+    def _restore(self) -> None:
         """Undoes the round: it counts as one whose every gradient was minus the correction, so that nothing moved.
 
         So the method's sums over all nodes are conserved as in any other round.
         """
-        opt = self.opt
-        for bucket, kept in zip(opt.buckets, self._weights, strict=True):
-            start = _start_of(bucket) if kept is None else kept
-            assert start is not None
-            bucket.x.copy_(start)
-        for one in list(opt.base.state):
+        for bucket, kept in zip(self.steps.buckets, self._weights, strict=True):
+            bucket.x.copy_(bucket.state["x"] if kept is None else kept)
+        for one in list(self.base.state):
             if one in self._base:
-                opt.base.state[one] = _copied(self._base[one])
+                self.base.state[one] = _copied(self._base[one])
             else:
-                del opt.base.state[one]
-        for name, buffer in opt.buffers.all.items():
+                del self.base.state[one]
+        for name, buffer in self.buffers.all.items():
             if not buffer.equal(self._buffers[name]):
                 buffer.copy_(self._buffers[name])
-        opt._steps.stand_still()
-
-
-def _start_of(bucket: Bucket) -> Tensor | None:
-    return None if bucket.state["x"] is bucket.x else bucket.state["x"]
+        self.steps.stand_still()
 
 
 def _copied(entries: dict[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from torch import Tensor
 from stgt._internal.checks import InputError
 from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import apply_mixed, begin, make_message, readable
-from stgt.torch.buckets import PIECE, Bucket, Segment, Slot, is_reduced, wide
-from stgt.torch.exchange import RING
+from stgt.torch.buckets import PIECE, RING, Bucket, Segment, Slot, is_reduced, wide
 
 
 def gain(group: dict[str, Any]) -> float:

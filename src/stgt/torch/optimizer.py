@@ -21,15 +21,15 @@ from stgt._internal.randomness import coin
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import begin, divides
 from stgt.topology import Topology
-from stgt.torch import checkpoint, evaluation, finite, run_state, validate
-from stgt.torch.buckets import make_buckets, slices_of, wide
+from stgt.torch import checkpoint, finite, run_state, validate
+from stgt.torch.buckets import make_buckets, parameter_names, slices_of, wide
 from stgt.torch.buffers import Buffers
 from stgt.torch.data import NO_BATCHES, end_of_epoch
+from stgt.torch.evaluation import Evaluation
 from stgt.torch.exchange import LrSums, MessageExchange, Payload
-from stgt.torch.failure_detector import LostNodeError
 from stgt.torch.local_steps import Chunk, LocalSteps
+from stgt.torch.membership import Membership
 from stgt.torch.overlap import Overlap
-from stgt.torch.process_group import NodeGroup, destroy_unused_groups, get_detector
 from stgt.torch.routes import RouteSchedule
 
 CHUNK = 1 << 19  # elements that travel at once
@@ -81,7 +81,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if not dist.is_initialized():
             raise ValueError("there is no process group: call stgt.torch.init() before DistributedOptimizer.")
         validate.check_optimizer(optimizer)
-        self.rank, self.nodes = dist.get_rank(), dist.get_world_size()
+        self.name = checkpoint.check_name(name)
+        self.membership = Membership(name)
         self.topology = validate.topology_of(topology, self.nodes)
         self.algorithm = validate.usable(algorithm, self.topology)
         validate.check_divided(algorithm, optimizer)
@@ -95,11 +96,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.base = optimizer
         self.param_groups, self.state = optimizer.param_groups, optimizer.state
         self.buffers = Buffers(validate.check_model(model, parameters), buffers)
-        validate.check_tensors(self, parameters)
-        self.buckets = make_buckets(self.param_groups)
+        names = parameter_names(self.param_groups, model)
+        validate.check_tensors(names)
+        self.buckets = make_buckets(self.param_groups, names)
         self._lengths = [len(group["params"]) for group in self.param_groups]
         self._frozen_here = [parameter for parameter in parameters if not parameter.requires_grad]
-        self.seed, self.name = seed, checkpoint.check_name(name)
+        self.seed = seed
         self.logger = None if isinstance(logger, str | Path) and self.rank else as_logger(logger)
         self.round = 0  # rounds done
         self.taken = 0  # steps made in this round
@@ -109,19 +111,29 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._chunk, self._message_dtype, self._sends_early = chunk, message_dtype, early
         self._divides = divides(algorithm)
         self._warned_of_state = False  # that a state_dict is of one node only
-        self._detector = get_detector()
         self._schedule = RouteSchedule(self.topology, algorithm, self.rank, seed)
         self._steps = LocalSteps(algorithm, self.buckets, validate.is_plain(optimizer), guarded=on_nonfinite == "skip")
-        destroy_unused_groups()
-        validate.agree(self._detector.barrier(0, "DistributedOptimizer(…)", self._signature()))
-        self._group = NodeGroup(self._detector, self)
-        self._exchange = MessageExchange(self._group, WIRES[message_dtype])
+        validate.agree(self.membership.barrier("DistributedOptimizer(…)", self._signature()))
+        self.membership.open_group()
+        self._group, self._detector = self.membership, self.membership._detector  # of checkpoint.py
+        self._exchange = MessageExchange(self.membership, WIRES[message_dtype])
         self._overlap = Overlap(self._steps, self._exchange, algorithm.tau) if early else None
         self._share_start()
-        self._rollback = finite.Rollback(self) if on_nonfinite == "skip" else None
+        self._evaluation = Evaluation(self.membership, self._steps, self.buffers, self.topology, chunk)
+        self._guard = finite.Guard(self._steps, self.buffers, optimizer, skips=on_nonfinite == "skip")
         self._warm = not algorithm.needs_initial_gradient
         self.active = True  # does this node take part in this round?
         self._open_round()
+
+    @property
+    def rank(self) -> int:
+        """This node's place among the nodes."""
+        return self.membership.rank
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes train."""
+        return self.membership.nodes
 
     # -- training ------------------------------------------------------------------------------------------------
 
@@ -135,7 +147,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             raise ValueError(
                 f"{self.algorithm.label} has warm_start=True: call opt.warm_start() after the first backward()."
             )
-        self._detector.progress(self.round)
+        self.membership.progress()
         self._check_base()
         with torch.no_grad():
             if self.active:
@@ -159,18 +171,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._steps.end_round()
         if self.active:
             self._steps.check_round()
-            finite.guard(self)
+            with self.membership.collective("end_round()"):
+                self.rounds_skipped += self._guard.undoes(f"rank {self.rank}, round {self.round}")
         if self.round == 0:
             validate.refuse_ddp(slot.parameter for bucket in self.buckets for slot in bucket.slots)
-        self.buffers.check_constants(lambda changed: self._group.barrier("the end of the first round", changed))
-        try:
+        self.buffers.check_constants(lambda changed: self.membership.barrier("the end of the first round", changed))
+        with self.membership.collective("end_round()"):
             self._exchange_messages()
-        except LostNodeError:
-            raise
-        except BaseException as error:  # the others wait for what this node will not send
-            self._detector.fail(error)
-            raise
-        self._group.end_round()
+        self.membership.end_round()
         self.round += 1
         self.taken = 0
         self._steps.start_round()
@@ -181,15 +189,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Starts the control variables from the gradients of the last backward(); takes one global average."""
         if self._warm:
             raise ValueError(f"warm_start() means nothing to {self.algorithm.label} here: leave it out.")
-        self._group.barrier("warm_start()")
-        with self._group.collective("warm_start()"):
+        self.membership.barrier("warm_start()")
+        with self.membership.collective("warm_start()"):
             for bucket in self.buckets:
                 decay = self.param_groups[bucket.group]["weight_decay"] if self._steps.plain else 0.0
                 for part in slices_of(bucket.size, self._chunk):
                     gradient = bucket.last(part)
                     for where, _ in bucket.present(part) if decay else ():
                         gradient[where].add_(bucket.x[part][where], alpha=decay)
-                    mean = self._group.sum(gradient.clone())
+                    mean = self.membership.sum(gradient.clone())
                     for name, value in begin(self.algorithm, wide(bucket.x[part]), gradient, mean / self.nodes).items():
                         if name != "x":
                             bucket.state[name][part] = value
@@ -201,7 +209,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         A loader that is exhausted starts again, so that all nodes end together, whatever the sizes of their data are.
         Without `rounds` all nodes must call it at the same point.
         """
-        end = end_of_epoch(self, loader) if rounds is None else (rounds, 0)
+        end = end_of_epoch(self.membership, loader, self.taken, self.algorithm.tau) if rounds is None else (rounds, 0)
         while (self.round, self.taken) < end:
             empty = True
             for batch in loader:
@@ -216,15 +224,26 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def averaged(self) -> AbstractContextManager[None]:
         """Inside `with opt.averaged():` the model is the average of all nodes'. All nodes must enter."""
-        return evaluation.averaged(self)
+        return self._evaluation.averaged(self._weight())
 
     def evaluate(self, function: Callable[[], float]) -> dict[str, Any]:
         """`function()` of the averaged model, the mean over nodes, and of each node's own. All nodes must call."""
-        return evaluation.evaluate(self, function)
+        return self._evaluation.evaluate(self._weight(), function)
 
     def metrics(self) -> dict[str, float]:
         """Consensus and tracking errors, bytes sent, and the seconds of each part of a round. All nodes must call."""
-        return evaluation.metrics(self)
+        found = {
+            "round": float(self.round),
+            "rounds_skipped": float(self.rounds_skipped),
+            "bytes_sent": float(self._exchange.bytes_sent),
+            "seconds_computing": self.seconds_computing,
+            "seconds_exchanging": self._exchange.seconds,
+            "seconds_waiting": self._exchange.seconds_waiting,
+        }
+        found |= self._evaluation.metrics(self._weight())
+        if self.logger is not None:
+            self.logger.log({f"stgt/{name}": value for name, value in found.items()}, self.round)
+        return found
 
     # -- files ---------------------------------------------------------------------------------------------------
 
@@ -317,13 +336,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def _open_round(self) -> None:
         self._began = time.perf_counter()
-        self._group.set_round(self.round)
+        self.membership.begin_round(self.round)
         self.active = bool(self._schedule.active(self.round)[self.rank])
-        if self._rollback is not None and self.active:
-            self._rollback.keep()
+        if self.active:
+            self._guard.keep()
         if self._overlap is not None and self.active:
-            routes = self._schedule.routes(self.round)
-            self._overlap.start(self._chunks(), routes)
+            self._overlap.start(self._chunks(), self._schedule.routes(self.round))
+
+    def _weight(self) -> float:
+        """This node's weight in the averaged model."""
+        return self._schedule.weight(self.round if self.taken or self.round == 0 else self.round - 1)
 
     def _communicates(self) -> bool:
         if not self.algorithm.random_communication:
@@ -389,10 +411,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _share_start(self) -> None:
         """All nodes start from rank 0's model."""
         for bucket in self.buckets:
-            self._group.broadcast(bucket.x)
+            self.membership.broadcast(bucket.x)
             bucket.state["x"].copy_(bucket.x)
         for parameter in self._frozen():
-            parameter.copy_(self._group.broadcast(parameter.contiguous()))
+            parameter.copy_(self.membership.broadcast(parameter.contiguous()))
         if shared := self.buffers.shared:
-            self.buffers.put(shared, self._group.broadcast(self.buffers.flat(shared)))
+            self.buffers.put(shared, self.membership.broadcast(self.buffers.flat(shared)))
         self.buffers.start()

@@ -1,4 +1,4 @@
-"""The processes that train together: joining them, and the process group of each optimiser."""
+"""Joining the processes that train together: torch's process group, its store, and the failure detector."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ import atexit
 import os
 import socket
 import sys
-import time
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed import (
     DistError,
     HashStore,  # pyright: ignore[reportPrivateImportUsage]
@@ -30,11 +25,9 @@ from stgt.torch.failure_detector import PREFIX, FailureDetector, LostNodeError
 from stgt.torch.node_status import Wait
 
 BACKEND_TIMEOUT = timedelta(days=7)  # the backend's own time-out cannot distinguish a lost node from a slow one
-RELEASE_TIMEOUT = 1.0  # seconds after which a backend that keeps a tensor is no longer waited for
 LOOPBACK = "127.0.0.1"
 
 _detector: FailureDetector | None = None
-_unused: list[Any] = []  # process groups whose optimisers are gone; Python may find that out in any thread
 
 
 # -- joining -----------------------------------------------------------------------------------------------------------
@@ -98,13 +91,6 @@ def get_detector() -> FailureDetector:
     detector.open(lambda: (PrefixStore(f"stgt-failure-detector/{_restarts()}", store), hosts))
     detector.barrier(0, "DistributedOptimizer(…)")
     return detector
-
-
-def all_reduce(value: Tensor, op: Any = dist.ReduceOp.SUM) -> Tensor:
-    """torch's all_reduce, in place; a node that is lost meanwhile is named by a LostNodeError."""
-    with get_detector().waiting(Wait("torch.distributed.all_reduce()", "torch")):
-        dist.all_reduce(value, op=op)
-    return value
 
 
 def report_failure(error: BaseException) -> None:
@@ -225,107 +211,3 @@ def _loopback_store(rank: int, port: int, wait: timedelta) -> TCPStore:
     return TCPStore(
         LOOPBACK, port, is_master=True, timeout=wait, wait_for_workers=False, master_listen_fd=listener.detach()
     )
-
-
-# -- the process group of an optimiser ---------------------------------------------------------------------------------
-
-
-def destroy_unused_groups() -> None:
-    """Destroys the process groups of optimisers that are gone; called by the thread that makes new ones."""
-    while _unused:
-        processes = _unused.pop()
-        if dist.is_initialized() and processes in dist.distributed_c10d._world.pg_map:
-            dist.destroy_process_group(processes)
-
-
-class NodeGroup:
-    """All nodes, in a process group of one optimiser's own, so that its messages are not mixed up with another's.
-
-    Args:
-        detector: the failure detector of all processes.
-        owner: the optimiser; the group ends with it.
-    """
-
-    def __init__(self, detector: FailureDetector, owner: Any):
-        self._name = f" of {owner.name}" if owner.name else ""
-        self.detector, self.rank, self.nodes = detector, detector.rank, detector.nodes
-        self.scope = detector.new_scope()
-        self.round = 0
-        self._rounds_done = 0
-        self._call = "DistributedOptimizer(…)"
-        with self._waiting():
-            self.processes: Any = dist.new_group(timeout=BACKEND_TIMEOUT)
-        weakref.finalize(owner, _unused.append, self.processes).atexit = False
-
-    def set_round(self, r: int) -> None:
-        """The optimiser is in round r: the next one, or that of a loaded checkpoint."""
-        self.round = self.detector.round = r
-
-    def end_round(self) -> None:
-        """Counts a round that is done. Deadlocks are found by this count, which loading does not take back."""
-        self._rounds_done += 1
-        self.detector.rounds[str(self.scope)] = self._rounds_done
-
-    def barrier(self, call: str, value: Any = None) -> list[Any]:
-        """A call that all nodes must make: waits for all of them, and returns the value that each gave, by rank."""
-        return self.detector.barrier(self.scope, call, value, self.round)
-
-    @contextmanager
-    def collective(self, call: str) -> Iterator[None]:
-        """Inside a call that all nodes make: if it fails at this node alone, the others receive the reason."""
-        before, self._call = self._call, call
-        try:
-            yield
-        except LostNodeError:
-            raise
-        except BaseException as error:
-            self.detector.fail(error)
-            raise
-        finally:
-            self._call = before
-
-    def exchange(self, peers: tuple[int, ...]) -> Wait:
-        """What this node waits in during an exchange with its neighbours."""
-        call = f"the exchange of round {self.round}{self._name}"
-        return Wait(call, "exchange", self.scope, 0, self._rounds_done, peers, None, self.processes)
-
-    def sum(self, value: Tensor) -> Tensor:
-        """Σ over the nodes, in place."""
-        with self._releasing(value):
-            dist.all_reduce(value, group=self.processes)
-        return value
-
-    def broadcast(self, value: Tensor) -> Tensor:
-        """Rank 0's value, in place."""
-        with self._releasing(value):
-            dist.broadcast(value, src=0, group=self.processes)
-        return value
-
-    def gather(self, value: Tensor) -> list[Tensor]:
-        """The value of each node."""
-        found = [value.new_empty(value.shape) for _ in range(self.nodes)]
-        with self._releasing(value, *found):
-            dist.all_gather(found, value, group=self.processes)
-        return found
-
-    @contextmanager
-    def _releasing(self, *tensors: Tensor) -> Iterator[None]:
-        """A collective of torch's, at whose end gloo's own thread has released the tensors.
-
-        It releases them a little after it reports the end. If the script ends meanwhile, that thread needs Python,
-        which is shutting down, and torch aborts the process.
-        """
-        users = sum(map(_users, tensors))
-        with self._waiting():
-            yield
-        end = time.monotonic() + RELEASE_TIMEOUT
-        while tensors[0].is_cpu and sum(map(_users, tensors)) > users and time.monotonic() < end:
-            time.sleep(1e-5)  # lets the other thread run
-
-    def _waiting(self) -> Any:
-        return self.detector.waiting(Wait(self._call, "torch", self.scope, group=getattr(self, "processes", None)))
-
-
-def _users(tensor: Tensor) -> int:
-    """How many references to it torch's own code holds."""
-    return tensor._use_count()  # pyright: ignore[reportAttributeAccessIssue]

@@ -103,6 +103,12 @@ class RouteSchedule:
         """Which nodes take part in round r."""
         return self.topology.active(r, self.seed)
 
+    def weight(self, r: int) -> float:
+        """This node's weight in the averaged model after round r: where a server holds it, only its workers count."""
+        if not (self.topology.has_server and "x" in self.algorithm.server_fields):
+            return 1.0 / self.topology.n
+        return float(self.active(r)[self.node]) / self.topology.sampled
+
     def receives_server_state(self, r: int) -> bool:
         """Does this node receive what the server holds at the end of round r?"""
         return bool(self._receivers(r)[self.node])

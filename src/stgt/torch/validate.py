@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,7 @@ from stgt._internal.registry import TOPOLOGIES
 from stgt.algorithms import Algorithm
 from stgt.simulator.instance import check_algorithm_object, check_fit, check_topology_object
 from stgt.topology import Topology
-from stgt.torch.finite import name_of
 from stgt.torch.overlap import Overlap
-
-if TYPE_CHECKING:
-    from stgt.torch.optimizer import DistributedOptimizer
 
 REQUIRED: Any = ...  # the default of model=, which differs from None
 _ddp_models: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # each DDP made since this module was imported
@@ -77,18 +73,17 @@ def check_optimizer(optimizer: Any) -> None:
         raise InputError("optimizer", hint=" has maximize=True: leave it out, and minimise the negative loss.")
 
 
-def check_tensors(opt: DistributedOptimizer, parameters: Iterable[Tensor]) -> None:
+def check_tensors(names: Mapping[Tensor, str]) -> None:
     """A ValueError that names a parameter without values of its own in this process."""
-    model = opt.buffers.model
-    for one in [*parameters, *(model.parameters() if model is not None else ())]:
+    for one, name in names.items():
         if bool(is_traceable_wrapper_subclass(one)):
             raise ValueError(
-                f"{name_of(opt, one)} is a {type(one).__name__}, of which a process may hold a part only, as with FSDP "
+                f"{name} is a {type(one).__name__}, of which a process may hold a part only, as with FSDP "
                 "or tensor parallelism: give the plain model, each node trains all of it."
             )
         if one.is_meta:
             raise ValueError(
-                f"{name_of(opt, one)} is on the meta device and has no values: call model.to_empty(device=…) and fill "
+                f"{name} is on the meta device and has no values: call model.to_empty(device=…) and fill "
                 "the model before DistributedOptimizer."
             )
 

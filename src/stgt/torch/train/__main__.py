@@ -20,7 +20,8 @@ from stgt._internal.flags import in_flags
 from stgt._internal.registry import import_script
 from stgt.study.spec.training import LabelledData, TrainingSpec, load_training
 from stgt.torch import LostNodeError, NonFiniteError, init
-from stgt.torch.process_group import all_reduce, leave, report_failure
+from stgt.torch.membership import Membership
+from stgt.torch.process_group import leave, report_failure
 from stgt.torch.train.data import load_data
 from stgt.torch.train.launcher import BAD_INPUT, LOST, NONFINITE
 from stgt.torch.train.node_training import NodeTraining
@@ -68,7 +69,7 @@ def train(
     try:
         world.join(timeout)
         if download:
-            dist.barrier()  # one process of each host has fetched what the others now read
+            world.membership.barrier("--download")  # one process of each host has fetched what the others now read
             data = data or load_data(runs, data_dir)
         world.train(data)
     finally:
@@ -86,7 +87,7 @@ class World:
 
     def join(self, timeout: float) -> None:
         """Waits for the other processes; rank 0 prints the warnings."""
-        self.rank = init(timeout=timeout)
+        self.rank, self.membership = init(timeout=timeout), Membership()
         for sentence in (*cautions(self.runs), *left_out()) if self.rank == 0 else ():
             print(f"warning: {sentence}", file=sys.stderr, flush=True)
         nccl = dist.get_backend() == "nccl"
@@ -107,7 +108,6 @@ class World:
             draw_runs(self.runs, dist.get_world_size(), self.out)
         diverged = not_finite(self.out, self.runs)
         diverged_anywhere = self._anywhere(bool(diverged))
-        dist.barrier()
         dist.destroy_process_group()
         if diverged_anywhere:
             raise NonFiniteError("; ".join(diverged.values()) or "a run left the finite numbers on another host")
@@ -123,7 +123,7 @@ class World:
 
     def _anywhere(self, here: bool) -> bool:
         """Does it hold at some node? Hosts may have a folder of their own each."""
-        return bool(all_reduce(torch.tensor([int(here)], device=self.device), dist.ReduceOp.MAX))
+        return any(self.membership.barrier("stgt train", here))
 
 
 def main() -> None:

@@ -20,7 +20,6 @@ from stgt._internal.registry import MODELS
 from stgt.study.spec import EntryError, Named, call
 from stgt.study.spec.training import LabelledData, Training
 from stgt.torch import DistributedOptimizer, NonFiniteError
-from stgt.torch.process_group import all_reduce
 from stgt.torch.train.data import Batches
 from stgt.torch.train.run_folder import MODEL, Record
 
@@ -146,7 +145,8 @@ class NodeTraining:
 
     def _summed(self, numbers: list[float]) -> list[float]:
         """The sums over all nodes."""
-        return all_reduce(torch.tensor(numbers, dtype=torch.float64, device=self.device)).tolist()
+        with self.opt.membership.collective("a measurement"):
+            return self.opt.membership.sum(torch.tensor(numbers, dtype=torch.float64, device=self.device)).tolist()
 
 
 def as_tensors(data: LabelledData, x: np.ndarray, y: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
