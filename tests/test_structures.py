@@ -18,7 +18,8 @@ from stgt.simulator.jax_ops import OPS as JAX
 from stgt.simulator.jax_ops import as_pytree
 from stgt.simulator.reference import OPS as NUMPY
 from stgt.topology import Structure, Topology
-from stgt.topology.structure import NeighbourLists, Sampled
+from stgt.topology.sampled import Sampled
+from stgt.topology.structure import NeighbourLists
 
 MANY = 70  # above the size up to which a dense product is used
 BUILT_IN = [

@@ -11,7 +11,7 @@ from stgt.algorithms import Cost, StateVar
 from stgt.problems.quadratic import QuadraticModel
 from stgt.testing import CheckError, check_algorithm, check_problem, check_topology
 from stgt.testing.algorithm import _costs
-from stgt.topology.structure import Rolls
+from stgt.topology.circulant import Rolls
 
 
 def outcome(report) -> dict[str, bool | None]:

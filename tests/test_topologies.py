@@ -12,7 +12,9 @@ import pytest
 
 import stgt.topology as topo
 from stgt.topology import Topology, contraction, period_contraction
-from stgt.topology.structure import Average, Dense, Gather, Matching, Relayed, Rolls, Sampled, Unreliable
+from stgt.topology.circulant import Average, Rolls
+from stgt.topology.sampled import Matching, Relayed, Sampled, Unreliable
+from stgt.topology.structure import Dense, Gather
 
 
 def hops_of(topology: Topology) -> set[int]:

@@ -15,7 +15,8 @@ from catalogue import quadratic
 from stgt import theory
 from stgt.study.spec import build_topology
 from stgt.topology import Topology, contraction, period_contraction
-from stgt.topology.structure import Cyclic, Dense, Gather
+from stgt.topology.given import Cyclic
+from stgt.topology.structure import Dense, Gather
 from stgt.torch.validate import usable
 
 ONE_WAY = np.array([[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]])

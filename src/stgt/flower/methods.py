@@ -16,7 +16,7 @@ from stgt.algorithms.declare import VECTORS, Fields
 from stgt.simulator.instance import check_algorithm_object, check_fit
 from stgt.study.spec import algorithm_of
 from stgt.topology import Topology
-from stgt.topology.structure import Sampled
+from stgt.topology.sampled import Sampled
 
 SERVER_INPUTS = frozenset({"start", "end", "direction", "gamma", "round", "participation"})  # of a client's `Local`
 

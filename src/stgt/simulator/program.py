@@ -31,7 +31,7 @@ from stgt.simulator.costs import pushed_share
 from stgt.simulator.drive import CHUNK
 from stgt.simulator.jax_ops import OPS, average, mix, push
 from stgt.simulator.metrics import Measured, finite, measure
-from stgt.topology.structure import Average
+from stgt.topology.circulant import Average
 
 Array = Any
 Tree = Any

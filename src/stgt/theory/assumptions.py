@@ -13,8 +13,9 @@ from stgt.problems.base import Problem, check_array
 from stgt.simulator.instance import check_problem_object, check_topology_object
 from stgt.topology import Topology, contraction, period_contraction
 from stgt.topology.base import check_repeats
+from stgt.topology.circulant import Average, Rolls
+from stgt.topology.sampled import Matching, Relayed, Sampled, Unreliable
 from stgt.topology.spectra import DENSE_PRODUCT_UP_TO, norms
-from stgt.topology.structure import Average, Matching, Relayed, Rolls, Sampled, Unreliable
 
 CONNECTED = 1 - 1e-12  # ρ from here on is 1 to rounding
 

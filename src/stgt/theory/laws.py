@@ -14,7 +14,8 @@ from stgt._internal.checks import NotCovered
 from stgt.algorithms import Algorithm
 from stgt.theory.node_round import NodeRound
 from stgt.topology import Topology
-from stgt.topology.structure import Moments, Sampled
+from stgt.topology.moments import Moments
+from stgt.topology.sampled import Sampled
 
 Array = np.ndarray
 DRAWS = 100  # rounds drawn where the moments of W_r are not known in closed form

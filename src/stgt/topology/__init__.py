@@ -7,9 +7,10 @@ from stgt.topology.directed import push_pull
 from stgt.topology.finite_time import base_graph, de_bruijn, hypercuboid, one_peer_exponential
 from stgt.topology.given import any_of, from_matrix, schedule, sequence
 from stgt.topology.graphs import erdos_renyi, from_edges, from_networkx, grid, random_regular, star, torus
+from stgt.topology.moments import Moments
 from stgt.topology.sampled import random_matching, relay, server, unreliable
 from stgt.topology.spectra import Rho, contraction, period_contraction
-from stgt.topology.structure import Moments, Structure
+from stgt.topology.structure import Structure
 
 __all__ = [
     "Moments",

@@ -12,9 +12,8 @@ import numpy as np
 from stgt._internal.checks import InputError, NotCovered, check_count, check_seed
 from stgt._internal.fingerprint import fingerprint
 from stgt._internal.ops import NUMPY
-from stgt.topology.structure import Moments, Server, Structure
-from stgt.topology.structure.composed import never_repeats
-from stgt.topology.structure.moments import DRAWS, MeanOverRounds
+from stgt.topology.moments import DRAWS, MeanOverRounds, Moments
+from stgt.topology.structure import Gather, Structure, structure_from_lists
 
 TOLERANCE = 1e-6  # how far a row or column sum may be from one: what single precision leaves
 EXACT = 1e-13  # sums closer to one than this are left alone
@@ -63,10 +62,10 @@ class Topology:
 
     def called(self, r: int, seed: int, present: Iterable[int]) -> list[int]:
         """The nodes that a server samples in round r of those present, sorted; with all present, the active ones."""
-        if not isinstance(self.structure, Server):
+        line = self.structure.queue(np, self._run_seed(seed), r)
+        if line is None:
             raise ValueError(f"{self} has no server: use server(n, sampled=s).")
         here = set(present)
-        line = self.structure.queue(np, self._run_seed(seed), r)
         return sorted([int(node) for node in line if node in here][: self.sampled])
 
     def listening(self, r: int, seed: int = 0) -> np.ndarray:
@@ -133,16 +132,9 @@ class Topology:
         pairs = self.structure.pairs()
         if pairs is None:
             return None
-        from scipy import sparse
-        from scipy.sparse import csgraph
-
-        receiver, sender = pairs
-        links: Any = sparse.csr_array((np.ones(len(receiver), dtype=bool), (receiver, sender)), shape=(self.n, self.n))
-        _, part = csgraph.connected_components(links, directed=True, connection="strong")
-        closed = np.ones(part.max() + 1, dtype=bool)  # the parts that receive from no other part
-        closed[part[receiver][part[receiver] != part[sender]]] = False
-        _, first = np.unique(part, return_index=True)
-        alone = sorted(first[closed].tolist())
+        closed = closed_parts(self.n, *pairs)
+        _, first = np.unique(closed, return_index=True)
+        alone = sorted(first[-closed.max() - 1 :].tolist())
         return (alone[0], alone[1]) if len(alone) > 1 else None
 
     @cached_property
@@ -181,10 +173,41 @@ class Topology:
         return topology_html(self)
 
 
+def periodic(name: str, lists: Gather) -> Topology:
+    """A topology with doubly stochastic W_r by neighbour lists, from which its flags are found."""
+    period, n, _ = lists.index.shape
+    degree = int((lists.weight[:, :, 1:] > 0).sum(axis=2).max(initial=0))
+    structure, symmetric = structure_from_lists(lists), lists.back_index is None
+    return Topology(name, n, structure, symmetric=symmetric, period=period, degree=degree)
+
+
+def never_repeats(name: str) -> str:
+    """The error text for a topology that is neither periodic nor random."""
+    return (
+        f"{name} has no period, so that nothing can be compiled or predicted for all its rounds: give period=… to "
+        'topology.schedule, or run it with engine="numpy".'
+    )
+
+
 def check_repeats(topology: Topology) -> None:
     """NotCovered for a topology that neither has a period nor is random: nothing is known of all its rounds."""
     if topology.period is None and not topology.random:
         raise NotCovered(never_repeats(topology.name))
+
+
+def closed_parts(n: int, receiver: np.ndarray, sender: np.ndarray) -> np.ndarray:
+    """(n,): 0, 1, … for the nodes of each strongly connected part that receives from no other part, −1 for all others.
+
+    There is one such part if and only if some node reaches all others along the links.
+    """
+    from scipy import sparse
+    from scipy.sparse import csgraph
+
+    links: Any = sparse.csr_array((np.ones(len(receiver), dtype=bool), (receiver, sender)), shape=(n, n))
+    count, part = csgraph.connected_components(links, directed=True, connection="strong")
+    closed = np.ones(count, dtype=bool)
+    closed[part[receiver][part[receiver] != part[sender]]] = False
+    return np.where(closed, np.cumsum(closed) - 1, -1)[part]
 
 
 def check_matrix(

@@ -2,13 +2,80 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from stgt._internal.checks import InputError, check_count, check_number
+from stgt._internal.ops import Array, Ops
 from stgt._internal.registry import register
 from stgt.topology.base import TOLERANCE, Topology
-from stgt.topology.structure import Average, Rolls
+from stgt.topology.structure import Gather, NeighbourLists, Pairs, Structure, check_room, circulant_norm
+
+
+@dataclass(frozen=True)
+class Average(Structure):
+    """W = J, the mean over all nodes."""
+
+    random = False
+
+    n: int
+
+    def matrix(self, r: int, seed: int) -> np.ndarray:
+        return np.full((self.n, self.n), 1.0 / self.n)
+
+    def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
+        return ops.xp.broadcast_to(v.mean(axis=0), v.shape)
+
+    def links(self, ops: Ops, seed: Array, r: Array) -> Array:
+        return ops.xp.asarray(self.n * (self.n - 1), float)
+
+    def norm(self, r: int, seed: int) -> float:
+        return 0.0
+
+    def neighbour_lists(self, name: str) -> NeighbourLists:
+        return Rolls(self.n, tuple(range(self.n)), (1.0 / self.n,) * self.n).neighbour_lists(name)
+
+
+@dataclass(frozen=True)
+class Rolls(Structure):
+    """A static circulant W: node i receives from i + hop (mod n) with the hop's weight; hop 0 is the node itself."""
+
+    arrays = ("weights",)
+    random = False
+
+    n: int
+    hops: tuple[int, ...]
+    weights: tuple[float, ...]
+
+    def matrix(self, r: int, seed: int) -> np.ndarray:
+        W = np.zeros((self.n, self.n))
+        rows = np.arange(self.n)
+        for hop, weight in zip(self.hops, self.weights, strict=True):
+            W[rows, (rows + hop) % self.n] += weight
+        return W
+
+    def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
+        parts = zip(self.hops, self.weights, strict=True)
+        return sum(weight * ops.xp.roll(v, hop if back else -hop, axis=0) for hop, weight in parts)
+
+    def links(self, ops: Ops, seed: Array, r: Array) -> Array:
+        return ops.xp.asarray(self.n * sum(hop % self.n != 0 for hop in self.hops), float)
+
+    def norm(self, r: int, seed: int) -> float:
+        return circulant_norm(self.n, np.array(self.hops), np.array(self.weights))
+
+    def neighbour_lists(self, name: str) -> NeighbourLists:
+        check_room(name, 1, self.n, len(self.hops))
+        index = (np.arange(self.n)[:, None] + np.array(self.hops)) % self.n
+        return Gather(index.astype(np.int32)[None], np.broadcast_to(np.array(self.weights), (1, *index.shape)))
+
+    def pairs(self) -> Pairs | None:
+        step, nodes = math.gcd(self.n, *self.hops), np.arange(self.n)
+        return None if step == 1 else (nodes, (nodes + step) % self.n)  # all that the hops lead to
 
 
 @register

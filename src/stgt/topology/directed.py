@@ -3,16 +3,47 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from stgt._internal.checks import InputError
+from stgt._internal.ops import Array, Ops
 from stgt._internal.registry import register
-from stgt.topology.base import Topology, check_matrix
-from stgt.topology.structure import TwoMatrices, structure_from_matrices
+from stgt.topology.base import Topology, check_matrix, closed_parts
+from stgt.topology.structure import Structure, structure_from_matrices
 
-Array = np.ndarray
+
+@dataclass(frozen=True, eq=False)
+class TwoMatrices(Structure):
+    """A row-stochastic W_r, `pull`, and a column-stochastic one, `push`, for what is `MessageVar(…, pushed=True)`."""
+
+    arrays = ("pull", "push")
+    random = False
+
+    pull: Structure
+    push: Structure
+
+    @property
+    def pushing(self) -> Structure:
+        return self.push
+
+    @property
+    def phases(self) -> int:
+        return int(np.lcm(self.pull.phases, self.push.phases))
+
+    def matrix(self, r: int, seed: int) -> np.ndarray:
+        return self.pull.matrix(r, seed)
+
+    def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
+        return self.pull.product(ops, seed, r, v, back)
+
+    def links(self, ops: Ops, seed: Array, r: Array) -> Array:
+        return self.pull.links(ops, seed, r)
+
+    def norm(self, r: int, seed: int) -> float:
+        return self.pull.norm(r, seed)
 
 
 @register
@@ -102,7 +133,9 @@ def _is_graph(given: Any) -> bool:
 
 def _check_root(pull: Array, push: Array) -> None:
     """A ValueError unless some node reaches all others along R's links and is reached by all along C's."""
-    spreads, gathers = _roots(pull.T), _roots(push)
+    n = len(pull)
+    from_others, to_others = closed_parts(n, *np.nonzero(pull)), closed_parts(n, *np.nonzero(push.T))
+    spreads, gathers = (part == 0 if part.max() == 0 else np.zeros(n, dtype=bool) for part in (from_others, to_others))
     if not spreads.any():
         raise InputError("R", hint="no node reaches all others, directly or through others; add links from it.")
     if not gathers.any():
@@ -113,21 +146,6 @@ def _check_root(pull: Array, push: Array) -> None:
             hint=f" spreads only from the nodes {_some(spreads)}, and C gathers at the nodes {_some(gathers)} only: "
             "they share none, so that no node that reaches all others is reached by all gradients; link one so.",
         )
-
-
-def _roots(links: Array) -> Array:
-    """Which nodes come to all others along the links i → j of a matrix, (n,) booleans."""
-    from scipy import sparse
-    from scipy.sparse import csgraph
-
-    n = len(links)
-    graph: Any = sparse.csr_array(links)
-    count, part = csgraph.connected_components(graph, directed=True, connection="strong")
-    entered = np.zeros(count, dtype=bool)  # the parts that other parts lead into
-    rows, columns = np.nonzero(links)
-    entered[part[columns][part[rows] != part[columns]]] = True
-    first = np.flatnonzero(~entered)
-    return part == first[0] if len(first) == 1 else np.zeros(n, dtype=bool)
 
 
 def _some(nodes: Array) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from stgt._internal.checks import InputError, check_count
 from stgt._internal.registry import register
-from stgt.topology.base import Topology
-from stgt.topology.structure import Gather, check_room, gather_from_steps, structure_from_lists
-
-Step = tuple[np.ndarray, np.ndarray]  # (index, weight) of one round, each (n, d)
+from stgt.topology.base import Topology, periodic
+from stgt.topology.structure import Gather, Lists, check_room, lists_from_sparse, pad
 
 
 @register
@@ -33,13 +32,9 @@ def one_peer_exponential(n: int) -> Topology:
     n = check_count(n, "n")
     period = max(1, (n - 1).bit_length())
     check_room(f"one_peer_exponential({n})", period, n, 2)
-    hops = (1 << np.arange(period))[:, None]
-    node = np.broadcast_to(np.arange(n), (period, n))
-    weight = np.full((period, n, 2), 0.5)
-    lists = [np.stack([node, (node + side) % n], axis=2).astype(np.int32) for side in (hops, -hops)]
-    gather = Gather(lists[0], weight) if n <= 2 else Gather(lists[0], weight, lists[1], weight)
-    name = f"one_peer_exponential({n})"
-    return Topology(name, n, structure_from_lists(gather), symmetric=n <= 2, period=period, degree=min(n - 1, 1))
+    node = np.arange(n)[:, None]
+    rounds = [_equal_weights(np.hstack([node, (node + (1 << k)) % n])) for k in range(period)]
+    return periodic(f"one_peer_exponential({n})", lists_from_sparse(rounds))
 
 
 @register
@@ -60,10 +55,8 @@ def hypercuboid(n: int, factors: Sequence[int] | None = None) -> Topology:
     n = check_count(n, "n")
     sizes = prime_factors(n) if factors is None else _check_factors(n, factors)
     name = f"hypercuboid({n})" if factors is None else f"hypercuboid({n}, {sizes})"
-    widest = max(sizes, default=1)
-    check_room(name, max(1, len(sizes)), n, widest)
-    lists = gather_from_steps(cuboid_steps(sizes))
-    return Topology(name, n, structure_from_lists(lists), period=len(lists.index), degree=widest - 1)
+    check_room(name, max(1, len(sizes)), n, max(sizes, default=1))
+    return periodic(name, Gather(*pad(cuboid_steps(sizes))))
 
 
 @register
@@ -87,11 +80,7 @@ def de_bruijn(n: int, p: int = 2) -> Topology:
     name = f"de_bruijn({n}, {p})"
     check_room(name, 1, n, p + 1)
     node, digit = np.arange(n)[:, None], np.arange(p)
-    forward = _with_self((node * p + digit) % n, 1.0 / p)
-    symmetric = n <= p
-    back = () if symmetric else _with_self(node // p + digit * (n // p), 1.0 / p)
-    degree = int((forward[1][0, :, 1:] > 0).sum(axis=1).max())
-    return Topology(name, n, structure_from_lists(Gather(*forward, *back)), symmetric=symmetric, degree=degree)
+    return periodic(name, lists_from_sparse([_equal_weights((node * p + digit) % n)]))
 
 
 @register
@@ -118,9 +107,7 @@ def base_graph(n: int, k: int) -> Topology:
     check_room(name, 2 * round(math.log(n, k + 1)) + 2, n, min(k + 1, n))
     smooth = math.prod(p for p in prime_factors(n) if p <= k + 1)
     steps = min(_simple(n, k), _grouped(smooth, n // smooth, k), key=len)
-    lists = gather_from_steps(steps)
-    degree = int((lists.weight[:, :, 1:] > 0).sum(axis=2).max(initial=0))
-    return Topology(name, n, structure_from_lists(lists), period=len(steps), degree=degree)
+    return periodic(name, Gather(*pad(steps)))
 
 
 def prime_factors(n: int) -> list[int]:
@@ -135,7 +122,7 @@ def prime_factors(n: int) -> list[int]:
     return [*factors, n] if n > 1 else factors
 
 
-def cuboid_steps(factors: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
+def cuboid_steps(factors: Sequence[int]) -> list[Lists]:
     """(index, weight), each (n, p_l), of the rounds that average along one digit; n = Π p_l, 1 without factors."""
     node, stride, steps = np.arange(math.prod(factors))[:, None], 1, []
     for p in factors or (1,):
@@ -156,15 +143,16 @@ def _check_factors(n: int, factors: Sequence[int]) -> list[int]:
     return sizes
 
 
-def _with_self(index: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Neighbour lists (1, n, d+1) whose senders are `index` (n, d), each with weight `share`: column 0 is the node."""
-    node = np.arange(len(index))[:, None]
-    itself = index == node
-    weight = np.concatenate([itself.sum(axis=1, keepdims=True), ~itself], axis=1) * share
-    return np.concatenate([node, index], axis=1).astype(np.int32)[None], weight[None]
+def _equal_weights(senders: np.ndarray) -> Any:
+    """The sparse matrix of a round in which each node receives from its `senders` (n, d), with the weight 1/d each."""
+    from scipy import sparse
+
+    n, d = senders.shape
+    entries = np.full(n * d, 1.0 / d), (np.repeat(np.arange(n), d), senders.ravel())
+    return sparse.csr_array(entries, shape=(n, n))
 
 
-def _grouped(p: int, q: int, k: int) -> list[Step]:
+def _grouped(p: int, q: int, k: int) -> list[Lists]:
     """The mean within each of p groups of q nodes, then across the groups."""
     group, member = np.divmod(np.arange(p * q), q)
     within = [(index[member] + group[:, None] * q, weight[member]) for index, weight in _simple(q, k)]
@@ -174,7 +162,7 @@ def _grouped(p: int, q: int, k: int) -> list[Step]:
     return within + across if q > 1 else across
 
 
-def _simple(n: int, k: int) -> list[Step]:
+def _simple(n: int, k: int) -> list[Lists]:
     """The Simple Base-(k+1) graph: a hyper-cuboid, or the parts V_1, V_2, … of the digits of n in base k + 1."""
     if all(p <= k + 1 for p in prime_factors(n)):
         return _smooth(n, k)
@@ -206,7 +194,7 @@ def _simple(n: int, k: int) -> list[Step]:
     return steps
 
 
-def _pair_with_blocks(step: Step, start: int, size: int, blocks: int) -> None:
+def _pair_with_blocks(step: Lists, start: int, size: int, blocks: int) -> None:
     """Each node after V_j = [start, start + size) exchanges with one node of each block of V_j."""
     index, weight = step
     later = np.arange(start + size, len(index))
@@ -219,14 +207,14 @@ def _pair_with_blocks(step: Step, start: int, size: int, blocks: int) -> None:
         weight[partner, 0] = 1.0 - share / blocks
 
 
-def _idle(n: int, k: int) -> Step:
+def _idle(n: int, k: int) -> Lists:
     index = np.tile(np.arange(n)[:, None], (1, k + 1))
     weight = np.zeros(index.shape)
     weight[:, 0] = 1.0
     return index, weight
 
 
-def _place(step: Step, start: int, part: Step) -> None:
+def _place(step: Lists, start: int, part: Lists) -> None:
     size, width = part[0].shape
     step[0][start : start + size, :width] = part[0] + start
     step[1][start : start + size, :width] = part[1]
@@ -243,7 +231,7 @@ def _digits(n: int, base: int) -> list[tuple[int, int]]:
     return digits
 
 
-def _smooth(n: int, k: int) -> list[Step]:
+def _smooth(n: int, k: int) -> list[Lists]:
     factors = _fewest_factors(n, k + 1)
     assert factors is not None
     return cuboid_steps(factors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,149 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.checks import InputError, check_count, check_seed
+from stgt._internal.ops import Array, Ops
+from stgt._internal.randomness import STREAM_CHOICE, words
 from stgt._internal.registry import register
-from stgt.topology.base import Topology, check_matrix
+from stgt.topology.base import Topology, check_matrix, never_repeats
 from stgt.topology.graphs import read_matrix
-from stgt.topology.structure import Computed, Cyclic, RandomChoice, structure_from_matrices
+from stgt.topology.moments import MeanOverRounds, Moments
+from stgt.topology.structure import NeighbourLists, Pairs, Structure, structure_from_matrices
 
 ROUNDING = 1e-10  # a matrix this close to its transpose is meant to be symmetric, a sum this close to one to be one
 WRITTEN_OUT = 10**7  # entries of the matrices of a period, up to which topologies that take turns become one schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Cyclic(Structure):
+    """Item r mod T in round r; `seeds` (T,) are those of the items, `cycles` their `phases`.
+
+    In round r the item uses its own round r·c + (r div T) mod c, with c its number of phases. So it advances by one
+    phase each time, whatever T is, and never draws twice for the same round number.
+    """
+
+    arrays = ("items", "seeds")
+
+    items: tuple[Structure, ...]
+    seeds: Array
+    cycles: tuple[int, ...]
+
+    @property
+    def phases(self) -> int:
+        return len(self.items) * math.lcm(*self.cycles)
+
+    def matrix(self, r: int, seed: int) -> np.ndarray:
+        return self._now(r).matrix(*self._numbers(r, seed))
+
+    def norm(self, r: int, seed: int) -> float:
+        return self._now(r).norm(*self._numbers(r, seed))
+
+    def moments(self, n: int, phase: int, seed: int, draws: int) -> Moments:
+        r, own_seed = self._numbers(phase, seed)
+        return self._now(phase).moments(n, r % self.cycles[phase % len(self.items)], own_seed, draws)
+
+    def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
+        def turn(k: int, v: Array) -> Array:
+            return self.items[k].product(ops, self._seed(ops.xp, k, seed), self._round(k, r), v, back).astype(v.dtype)
+
+        return self._switch(ops, r, turn, v)
+
+    def links(self, ops: Ops, seed: Array, r: Array) -> Array:
+        def turn(k: int) -> Array:
+            links = self.items[k].links(ops, self._seed(ops.xp, k, seed), self._round(k, r))
+            return ops.xp.asarray(links, float)
+
+        return self._switch(ops, r, turn)
+
+    def pairs(self) -> Pairs | None:
+        found = [item.pairs() for item in self.items]
+        known = [pairs for pairs in found if pairs is not None]
+        if len(known) < len(found):
+            return None
+        receivers, senders = (np.concatenate(side) for side in zip(*known, strict=True))
+        return receivers, senders
+
+    def neighbour_lists(self, name: str) -> NeighbourLists:
+        raise ValueError(
+            f"{name} cannot be written as one cycle of neighbour lists: make its items unreliable instead, as in "
+            "sequence([unreliable(ring(8), link=0.1), random_matching(8)])."
+        )
+
+    def _switch(self, ops: Ops, r: Array, turn: Callable[..., Array], *operands: Array) -> Array:
+        return ops.switch(r % len(self.items), [partial(turn, k) for k in range(len(self.items))], *operands)
+
+    def _now(self, r: int) -> Structure:
+        return self.items[r % len(self.items)]
+
+    def _numbers(self, r: int, seed: int) -> tuple[int, int]:
+        k = r % len(self.items)
+        return self._round(k, r), (int(self.seeds[k]) + seed) % 2**32
+
+    def _round(self, k: int, r: Array) -> Array:
+        return r * self.cycles[k] + r // len(self.items) % self.cycles[k]
+
+    def _seed(self, xp: Any, k: int, seed: Array) -> Array:
+        # As arrays: a sum of two NumPy scalars warns where it wraps at 2**32, which is intended.
+        return (xp.asarray(self.seeds)[k : k + 1] + xp.asarray(seed, np.uint32))[0]
+
+
+@dataclass(frozen=True, eq=False)
+class RandomChoice(Structure):
+    """One of the first `count` rounds of `base`, which has that period, each equally likely."""
+
+    arrays = ("base",)
+
+    base: Structure
+    count: int
+
+    def matrix(self, r: int, seed: int) -> np.ndarray:
+        return self.base.matrix(int(self._which(np, seed, r)), seed)
+
+    def norm(self, r: int, seed: int) -> float:
+        return self.base.norm(int(self._which(np, seed, r)), seed)
+
+    def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
+        return self.base.product(ops, seed, self._which(ops.xp, seed, r), v, back)
+
+    def links(self, ops: Ops, seed: Array, r: Array) -> Array:
+        return self.base.links(ops, seed, self._which(ops.xp, seed, r))
+
+    def moments(self, n: int, phase: int, seed: int, draws: int) -> Moments:
+        return MeanOverRounds(self.base, n, [(k, seed) for k in range(self.count)], exact=True)
+
+    def pairs(self) -> Pairs | None:
+        return self.base.pairs()
+
+    def _which(self, xp: Any, seed: Array, r: Array) -> Array:
+        word, _ = words(xp, seed, r, 0, 0, STREAM_CHOICE)
+        return (word[0] % np.uint32(self.count)).astype(np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Computed(Structure):
+    """W_r = function(r, seed), computed by Python and NumPy whenever it is needed. It need not be periodic."""
+
+    random = False
+
+    name: str
+    function: Callable[[int, int], np.ndarray]
+
+    def matrix(self, r: int, seed: int) -> np.ndarray:
+        return self.function(r, seed)
+
+    def product(self, ops: Ops, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
+        if ops.xp is not np:
+            raise ValueError(never_repeats(self.name))
+        W = self.matrix(r, seed).astype(v.dtype)
+        return (W.T if back else W) @ v
+
+    def links(self, ops: Ops, seed: Array, r: Array) -> Array:
+        W = self.matrix(r, seed)
+        return ops.xp.asarray(np.count_nonzero(W) - np.count_nonzero(np.diag(W)), float)
+
+    def neighbour_lists(self, name: str) -> NeighbourLists:
+        raise ValueError(
+            f"{name} has no period: give period=… to topology.schedule, or lose the links in its function."
+        )
 
 
 @register

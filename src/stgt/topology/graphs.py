@@ -11,8 +11,8 @@ import numpy as np
 from stgt._internal.checks import InputError, check_choice, check_count, check_number, check_seed
 from stgt._internal.files import is_number, read_rows, readable
 from stgt._internal.registry import register
-from stgt.topology.base import Topology
-from stgt.topology.structure import Gather, check_room, structure_from_lists
+from stgt.topology.base import Topology, periodic
+from stgt.topology.structure import check_room, lists_from_sparse
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -153,33 +153,40 @@ def _rule(weights: str) -> str:
     return "" if weights == RULES[0] else f", {weights}"
 
 
-def _of_graph(graph: Any, weights: str, name: str, advice: str = "join them with edges") -> Topology:
-    from scipy.sparse import csgraph
-
+def _of_graph(graph: nx.Graph, weights: str, name: str, advice: str = "join them with edges") -> Topology:
     check_choice(weights, "weights", RULES)
     directed = graph.is_directed()
     if directed and weights == "metropolis":
         raise InputError("weights", "metropolis", "a DiGraph takes weights='uniform' or 'lazy'.")
     links = senders_matrix(graph)
-    n = links.shape[0]
-    indegree, outdegree = np.diff(links.indptr), np.bincount(links.indices, minlength=n)
-    if directed and (indegree != outdegree).any():
-        _raise_unbalanced(graph, indegree, outdegree)
-    parts, part = csgraph.connected_components(links, directed, "strong")
+    indegree, outdegree = np.diff(links.indptr), np.bincount(links.indices, minlength=links.shape[0])
+    if (indegree != outdegree).any():
+        worst = int(np.flatnonzero(indegree != outdegree)[0])
+        raise InputError(
+            "graph",
+            hint=f"node {list(graph.nodes)[worst]!r} receives from {indegree[worst]} nodes but sends to "
+            f"{outdegree[worst]}; add or remove edges until both agree at every node, or give your own weights to "
+            "from_matrix(W).",
+        )
+    rows = np.repeat(np.arange(len(indegree)), indegree)
+    other = indegree.max() if directed or weights == "uniform" else np.maximum(indegree[rows], indegree[links.indices])
+    links.data = (0.5 if weights == "lazy" else 1.0) / (1.0 + other) * np.ones(len(rows))
+    return _of_links(links, name, name, advice)
+
+
+def _of_links(W: Any, name: str, subject: str, advice: str) -> Topology:
+    """A topology by the weights of its links, a sparse matrix; nodes keep the rest. A ValueError unless connected."""
+    from scipy.sparse import csgraph
+
+    parts, part = csgraph.connected_components(W, directed=True, connection="strong")
     if parts > 1:
         raise InputError(
-            name,
+            subject,
             hint=f"the graph falls into {parts} components that do not reach each other, such as those of nodes 0 and "
             f"{int((part != part[0]).argmax())}; {advice}.",
         )
-    check_room(name, 1, n, int(indegree.max()) + 1)
-
-    rows = np.repeat(np.arange(n), indegree)
-    other = indegree.max() if directed or weights == "uniform" else np.maximum(indegree[rows], indegree[links.indices])
-    links.data = (0.5 if weights == "lazy" else 1.0) / (1.0 + other) * np.ones(len(rows))
-    symmetric = not directed or (links != links.T).nnz == 0
-    lists = Gather(*lists_of(links)) if symmetric else Gather(*lists_of(links), *lists_of(links.T.tocsr()))
-    return Topology(name, n, structure_from_lists(lists), symmetric=symmetric, degree=int(indegree.max()))
+    check_room(name, 1, W.shape[0], int(np.diff(W.indptr).max()) + 1)
+    return periodic(name, lists_from_sparse([W], rest=True))
 
 
 def senders_matrix(graph: Any) -> Any:
@@ -195,28 +202,6 @@ def senders_matrix(graph: Any) -> Any:
     links = sparse.csr_array((pairs.data[others], (pairs.col[others], pairs.row[others])), shape=pairs.shape)
     links.sum_duplicates()
     return links
-
-
-def _raise_unbalanced(graph: Any, indegree: np.ndarray, outdegree: np.ndarray) -> None:
-    worst = int(np.flatnonzero(indegree != outdegree)[0])
-    raise InputError(
-        "graph",
-        hint=f"node {list(graph.nodes)[worst]!r} receives from {indegree[worst]} nodes but sends to {outdegree[worst]}"
-        "; add or remove edges until both agree at every node, or give your own weights to from_matrix(W).",
-    )
-
-
-def lists_of(W: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Neighbour lists (1, n, d) of a sparse W without its diagonal, which is what each row lacks to one."""
-    n, counts = W.shape[0], np.diff(W.indptr)
-    rows = np.repeat(np.arange(n), counts)
-    slot = np.arange(len(rows)) - W.indptr[rows] + 1
-    index = np.tile(np.arange(n, dtype=np.int32)[:, None], (1, 1, counts.max() + 1))
-    weight = np.zeros(index.shape)
-    index[0, rows, slot] = W.indices
-    weight[0, rows, slot] = W.data
-    weight[0, :, 0] = 1.0 - weight[0].sum(axis=1)
-    return index, weight
 
 
 @register
@@ -345,26 +330,14 @@ def _weight(given: Any, number: int) -> float:
 
 def _weighted(found: dict[tuple[int, int], Any], n: int, name: str) -> Topology:
     from scipy import sparse
-    from scipy.sparse import csgraph
 
     pairs, values = np.array(list(found)), np.array(list(found.values()))
     ends = np.concatenate([pairs, pairs[:, ::-1]])
     W = sparse.csr_array((np.concatenate([values, values]), (ends[:, 0], ends[:, 1])), shape=(n, n))
-    parts, part = csgraph.connected_components(W, directed=False)
-    if parts > 1:
-        raise InputError(
-            "edges",
-            hint=f"the graph falls into {parts} components that do not reach each other, such as those of nodes 0 and "
-            f"{int((part != part[0]).argmax())}; join them.",
-        )
     sums = W.sum(axis=1)
     if sums.max() > 1 + ROUNDING:
         worst = int(sums.argmax())
         raise InputError(
             "edges", hint=f"the weights at node {worst} sum to {sums[worst]:.6g}; make them sum to 1 at most."
         )
-    degree = int(np.diff(W.indptr).max())
-    check_room(name, 1, n, degree + 1)
-    index, weight = lists_of(W)
-    lists = Gather(index, np.maximum(weight, 0.0))  # what a node keeps may be −1e-17
-    return Topology(name, n, structure_from_lists(lists), symmetric=True, degree=degree)
+    return _of_links(W, name, "edges", "join them")

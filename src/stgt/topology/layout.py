@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stgt._internal.checks import NotCovered
-from stgt.topology.structure import Average, Rolls, Server
+from stgt.topology.circulant import Average, Rolls
+from stgt.topology.sampled import Server
 
 if TYPE_CHECKING:
     from stgt.topology.base import Topology

@@ -9,9 +9,8 @@ import numpy as np
 from stgt._internal.checks import InputError, NotCovered, check_count, check_number
 from stgt._internal.statistics import mean_interval
 from stgt.topology.base import Topology, check_repeats
-from stgt.topology.structure import Moments
-from stgt.topology.structure.moments import DRAWS, MeanOverRounds
-from stgt.topology.structure.norms import DENSE_UP_TO, dense_norm
+from stgt.topology.moments import DRAWS, MeanOverRounds, Moments
+from stgt.topology.structure import DENSE_NORM_UP_TO, dense_norm
 
 DENSE_PRODUCT_UP_TO = 2000
 
@@ -168,7 +167,7 @@ def _largest(law: Moments, back: bool) -> tuple[float, np.ndarray]:
         waves = np.fft.rfft(first).real
         k = int(waves.argmax())
         return float(waves[k]), np.cos(2 * np.pi * k / n * np.arange(n)) * (2 / n) ** 0.5
-    if n <= DENSE_UP_TO:
+    if n <= DENSE_NORM_UP_TO:
         values, vectors = np.linalg.eigh(law.remainder(np.eye(n), back))
         return max(float(values[-1]), 0.0), vectors[:, -1]
 

@@ -10,9 +10,9 @@ import numpy as np
 from stgt._internal.checks import NotCovered, check_count
 from stgt.topology import Rho, Topology, contraction
 from stgt.topology.base import check_repeats
+from stgt.topology.circulant import Average, Rolls
 from stgt.topology.layout import Layout, layout
 from stgt.topology.spectra import norms
-from stgt.topology.structure import Average, Rolls
 
 DENSE_UP_TO = 400  # nodes whose matrices are multiplied round by round
 EIGENVALUES_UP_TO = 1000  # nodes of a dense matrix

@@ -18,8 +18,7 @@ import numpy as np
 from stgt._internal.ops import NUMPY
 
 if TYPE_CHECKING:
-    from stgt.topology.structure.base import Structure
-    from stgt.topology.structure.lists import Gather
+    from stgt.topology.structure import Gather, Structure
 
 DRAWS = 400  # rounds drawn where a law is not known in closed form
 WRITTEN_OUT = 10**7  # entries of the matrices of some rounds, up to which they are kept
@@ -130,20 +129,26 @@ class MeanOverRounds(Moments):
 
 
 class PairMoments(Moments):
-    """Of W = (I + P)/2, P a uniformly random matching that swaps partners; with odd n one node is its own partner."""
+    """Of a uniformly random matching, W = (I + P)/2 where P swaps partners; with odd n one node is its own partner.
+
+    A link works with probability `works`. No two links of a matching share a node, so that they fail independently.
+    """
 
     circulant = True
 
-    def __init__(self, n: int) -> None:
-        self.n = n
+    def __init__(self, n: int, works: float = 1.0) -> None:
+        self.n, self.works = n, works
         self.paired = 0.0 if n == 1 else 1.0 / (n if n % 2 else n - 1)  # the chance that two given nodes are partners
 
     @property
     def mean(self) -> np.ndarray:
-        return (np.eye(self.n) + self.partners(np.eye(self.n)[:, :, None])[:, :, 0]) / 2
+        matched = (np.eye(self.n) + self.partners(np.eye(self.n))) / 2
+        return (1 - self.works) * np.eye(self.n) + self.works * matched
 
     def remainder(self, v: np.ndarray, back: bool = False) -> np.ndarray:
-        return (v + self.partners(v[:, :, None])[:, :, 0]) / 2 - v.mean(axis=0)  # W² = W
+        # E[W²] = I + works (E[M] − I) for W = I − Σ κ_e (I − M)_e and projections M.
+        matched = (v + self.partners(v)) / 2 - v.mean(axis=0)
+        return (1 - self.works) * (v - v.mean(axis=0)) + self.works * matched
 
     def partners(self, A: np.ndarray) -> np.ndarray:
         """E[P] A for A (n, …)."""
@@ -163,8 +168,15 @@ class PairMoments(Moments):
         return found
 
     def _second(self, A: np.ndarray, back: tuple[bool, bool]) -> np.ndarray:
-        right = self.partners(A.swapaxes(0, 1)).swapaxes(0, 1)
-        return (A + self.partners(A) + right + self.swapped(A)) / 4
+        left, right = self.partners(A), self.partners(A.swapaxes(0, 1)).swapaxes(0, 1)
+        matched = (A + left + right + self.swapped(A)) / 4
+        if self.works == 1:
+            return matched
+        left, right = (A - left) / 2, (A - right) / 2
+        both = matched - A + left + right
+        own = A[np.arange(self.n), np.arange(self.n)]
+        by_link = _by_link(self.paired / 4 * (own[:, None] + own[None, :] - A - A.swapaxes(0, 1)))
+        return A - self.works * (left + right) + self.works**2 * both + (self.works - self.works**2) * by_link
 
 
 class CalledMoments(Moments):
@@ -256,8 +268,7 @@ class FailingMoments(Moments):
         left, right = self._laplacian(A), self._right(self._laplacian, A)
         both = self._right(self._laplacian, left)
         spread = dense**2 * (own[:, None] + own[None, :] - A - A.swapaxes(0, 1))
-        by_link = -spread
-        by_link[nodes, nodes] += spread.sum(axis=1)
+        by_link = _by_link(spread)
         found = A - self.works * (left + right) + self.works**2 * both
         found = found + (self.works - self.works**2 - 2 * self.shared) * by_link
         if not self.shared:
@@ -298,32 +309,11 @@ class FailingMoments(Moments):
         return times(A.swapaxes(0, 1)).swapaxes(0, 1)
 
 
-class FailingPairMoments(Moments):
-    """Of matchings whose links fail; no two links of a matching share a node, so that they fail independently."""
-
-    circulant = True
-
-    def __init__(self, n: int, link: float, node: float) -> None:
-        self.n, self.pairs, self.works = n, PairMoments(n), (1 - link) * (1 - node) ** 2
-
-    @property
-    def mean(self) -> np.ndarray:
-        return (1 - self.works) * np.eye(self.n) + self.works * self.pairs.mean
-
-    def remainder(self, v: np.ndarray, back: bool = False) -> np.ndarray:
-        # E[W²] = I + works (E[M] − I) for W = I − Σ κ_e (I − M)_e and projections M.
-        return (1 - self.works) * (v - v.mean(axis=0)) + self.works * self.pairs.remainder(v)
-
-    def _second(self, A: np.ndarray, back: tuple[bool, bool]) -> np.ndarray:
-        nodes = np.arange(self.n)
-        own = A[nodes, nodes]
-        left = (A - self.pairs.partners(A)) / 2
-        right = (A - self.pairs.partners(A.swapaxes(0, 1)).swapaxes(0, 1)) / 2
-        both = self.pairs._second(A, back) - A + left + right
-        spread = self.pairs.paired / 4 * (own[:, None] + own[None, :] - A - A.swapaxes(0, 1))
-        by_link = -spread
-        by_link[nodes, nodes] += spread.sum(axis=1)
-        return A - self.works * (left + right) + self.works**2 * both + (self.works - self.works**2) * by_link
+def _by_link(spread: np.ndarray) -> np.ndarray:
+    """Σ_e of b_e b_eᵀ times the link's entry of `spread` (n, n, m)."""
+    found = -spread
+    found[np.arange(len(found)), np.arange(len(found))] += spread.sum(axis=1)
+    return found
 
 
 class _Apart:
