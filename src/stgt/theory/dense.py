@@ -15,7 +15,10 @@ from stgt._internal.hyper import ShortRepr
 from stgt.theory.network import NetworkRounds
 
 Array = np.ndarray
-DOUBLINGS = 60
+VANISHES = 1e-9  # a power of M this small is 0: what it adds to a second moment is its square
+MOST_DOUBLINGS = 48  # 2^48 rounds: what has not vanished by then has a spectral radius of 1, to rounding
+FULL, SMALL = 5, 64  # powers, and rows of M, from which on a low rank is looked for
+LOW_RANK = 1e-14  # what is left of a power beside its slow modes, relative to its largest entry
 MANY = 800  # rows from which on products are worth more than one thread
 
 
@@ -29,7 +32,7 @@ class AffineRound(ShortRepr):
 
 
 @dataclass(frozen=True, eq=False)
-class Layout(ShortRepr):
+class StateMaps(ShortRepr):
     """Linear maps out of v, and v before round 0."""
 
     start: Array  # (D,)
@@ -63,11 +66,11 @@ class RoundMap(ShortRepr):
         return tuple(found)
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> StateMaps:
         """Linear maps from v to the models, their mean and the conserved sums; and v before round 0."""
         rounds, one = self._rounds, np.eye(len(self._rounds.start))
         models = one[rounds.models].reshape(-1, len(one))
-        return Layout(rounds.start, rounds.start_spread(one), rounds.mean, models, rounds.conserved)
+        return StateMaps(rounds.start, rounds.start_spread(one), rounds.mean, models, rounds.conserved)
 
     @cached_property
     def basis(self) -> Array:
@@ -162,17 +165,47 @@ class RoundMap(ShortRepr):
         return M @ mean + b, M @ P @ M.T + Q
 
 
+class Powers:
+    """M, M², M⁴, … until they vanish.
+
+    Only the slowest modes are left in high powers, so that these have a low rank. A power that is A B, with few columns
+    A, is the last one: those after it are A (B A)^k B, with powers of the small matrix B A.
+
+    Attributes:
+        vanish: do they, as the spectral radius of M is below 1?
+    """
+
+    def __init__(self, M: Array) -> None:
+        self._full: list[Array] = []
+        self._rest: tuple[Array, Array, Powers] | None = None
+        self.vanish = False
+        with np.errstate(over="ignore", invalid="ignore"):
+            while np.isfinite(M).all() and len(self._full) < MOST_DOUBLINGS:
+                if np.abs(M).max(initial=0.0) <= VANISHES:
+                    self.vanish = True
+                    return
+                if len(M) >= SMALL and len(self._full) >= FULL:
+                    A = np.linalg.qr(M @ np.random.default_rng(0).standard_normal((len(M), len(M) // 3)))[0]
+                    B = A.T @ M
+                    if np.abs(M - A @ B).max() <= LOW_RANK * np.abs(M).max():
+                        self._rest = A, B, Powers(B @ A)
+                        self.vanish = self._rest[2].vanish
+                        return
+                self._full.append(M)
+                M = M @ M
+
+    def summed(self, Q: Array) -> Array:
+        """P = M P Mᵀ + Q, which is Σ_k M^k Q (Mᵀ)^k, for a symmetric Q; the powers have to vanish."""
+        for power in self._full:
+            Q = Q + power @ Q @ power.T
+        if self._rest is not None:
+            A, B, rest = self._rest
+            Q = Q + A @ rest.summed(B @ Q @ B.T) @ A.T
+        return (Q + Q.T) / 2
+
+
 def lyapunov(M: Array, Q: Array) -> Array | None:
-    """P = M P Mᵀ + Q, by doubling the number of rounds again and again; None if M is not stable."""
-    P, A = Q, M
-    threads = os.cpu_count() if len(M) > MANY else None
-    with threadpool_limits(threads, "blas"), np.errstate(over="ignore", invalid="ignore"):
-        for _ in range(DOUBLINGS):
-            more = A @ P @ A.T
-            P = P + more
-            if not np.isfinite(P).all():
-                return None
-            if np.abs(more).max(initial=0.0) <= 1e-16 * np.abs(P).max(initial=0.0):
-                return P
-            A = A @ A
-    return None
+    """P = M P Mᵀ + Q; None if M is not stable."""
+    with threadpool_limits(os.cpu_count() if len(M) > MANY else None, "blas"):
+        powers = Powers(M)
+        return powers.summed(Q) if powers.vanish else None

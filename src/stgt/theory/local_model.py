@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -15,7 +16,9 @@ from stgt.problems.least_squares import LeastSquaresModel
 from stgt.problems.quadratic import Quadratic, QuadraticModel, RidgeModel
 
 Array = Any
+Gradients = Callable[..., Any]
 QUADRATIC = (QuadraticModel, RidgeModel, LeastSquaresModel)
+QUICK_UP_TO = 2**22  # numbers of the data times p, up to which compiling takes longer than the Hessians
 LARGEST = 50_000_000  # entries of all Hessians together, of the nodes or of their samples
 
 
@@ -112,35 +115,38 @@ def _quadratic(problem: Problem, x: np.ndarray, H: np.ndarray, by_sample: bool) 
     )
 
 
-def problem_hessians(problem: Problem, x: np.ndarray, gradients: Any = None) -> np.ndarray:
+def problem_hessians(problem: Problem, x: np.ndarray, gradients: Gradients | None = None) -> np.ndarray:
     """∇²f_i(x) of every node, (n, p, p), or the derivatives (…, p, p) of other `gradients` (…, p) of the model's.
 
     A node's gradients depend on its own model alone, so p directions do.
     """
-    gradients = problem.model.gradients if gradients is None else gradients
-    from stgt._internal.xla import jax, jnp
+    from stgt._internal.xla import jax
 
+    gradients = problem.model.gradients if gradients is None else gradients
+    quick = problem.p * sum(np.size(value) for value in problem.data.values()) <= QUICK_UP_TO
+    everywhere = np.broadcast_to(x, (problem.n, problem.p)).astype(np.float64)
     with jax.enable_x64(True):
-        data = {name: jnp.asarray(value) for name, value in problem.data.items()}
-        everywhere = jnp.broadcast_to(jnp.asarray(x, jnp.float64), (problem.n, problem.p))
-        columns = np.asarray(_derivatives(gradients)(data, everywhere))
+        columns = np.asarray(_derivatives(gradients, quick)(problem.data, everywhere, np.eye(problem.p)))
     H = np.moveaxis(columns, 0, -1)
     return (H + H.swapaxes(-1, -2)) / 2
 
 
 @cache
-def _derivatives(gradients: Any) -> Any:
-    """The derivatives of a model's gradients in all p directions, compiled once for each model."""
-    from stgt._internal.xla import jax, jnp
+def _derivatives(gradients: Gradients, quick: bool) -> Callable[..., Any]:
+    """The derivatives of a model's gradients in given directions, compiled once for each model.
 
-    def columns(data: dict[str, Array], X: Array) -> Array:
-        def column(direction: Array) -> Array:
-            at = jnp.broadcast_to(direction, X.shape)
-            return jax.jvp(lambda x: gradients(jnp, data, x), (X,), (at,))[1]
+    To compile takes longer than to compute where the data are few: `quick` compiles without optimising, and computes
+    all directions at once. Otherwise they come one after the other, which takes the least memory.
+    """
+    from stgt._internal.xla import jax, jnp, lax
 
-        return jax.lax.map(column, jnp.eye(X.shape[1], dtype=X.dtype))
+    def columns(data: dict[str, Any], X: Any, directions: Any) -> Any:
+        def column(direction: Any) -> Any:
+            return jax.jvp(lambda x: gradients(jnp, data, x), (X,), (jnp.broadcast_to(direction, X.shape),))[1]
 
-    return jax.jit(columns)
+        return jax.vmap(column)(directions) if quick else lax.map(column, directions)
+
+    return jax.jit(columns, compiler_options={"xla_backend_optimization_level": 0} if quick else None)
 
 
 def _search(problem: Problem) -> np.ndarray:

@@ -20,6 +20,7 @@ from scipy.sparse.linalg import gcrotmk
 
 from stgt._internal.checks import NotCovered
 from stgt.simulator.instance import Instance
+from stgt.theory.dense import Powers
 from stgt.theory.large import by_arnoldi, operator
 from stgt.theory.laws import NoExchange, ServerLaw, law_of
 from stgt.theory.network import STAYS, NetworkRounds, all_shares, conserved_rows
@@ -34,8 +35,6 @@ TRIES: Any = ((50, 8, 1e-9), (100, 20, 1e-8))  # vectors, restarts and precision
 QUICK: Any = ((20, 20, 1e-6), *TRIES)  # to about seven digits
 GROUPS = 4  # of drawn rounds, from which a standard error is estimated
 KEPT = 40  # vectors of the solver that finds the long run
-VANISHES = 1e-9  # a power of M this small is 0: what it adds to a second moment is its square
-MOST_DOUBLINGS = 44  # 2^44 rounds: what has not vanished by then has a spectral radius of 1, to rounding
 MOST_STEPS = 60  # products for a growth
 ROUNDING = 1e-14
 OTHERS = 0.01  # the share of other modes where the slowest is looked for
@@ -102,7 +101,7 @@ class MeanSquare:
             shares = np.unique(shares @ np.eye(len(self.start) // p)[slots], axis=0)
         changes = [partial(phase.change, number) for phase in self.phases for number in (None, *range(DRAWN))]
         likely = self._likely
-        if likely is not None and len(likely) and all(np.abs(one(likely)).max() <= 10 * STAYS for one in changes):
+        if likely is not None and (not len(likely) or all(np.abs(one(likely)).max() <= 10 * STAYS for one in changes)):
             return likely
         return conserved_rows(shares, p, changes)
 
@@ -139,7 +138,7 @@ class MeanSquare:
     @cached_property
     def splitting(self) -> Splitting:
         """A period, as its mean and what is random about it."""
-        return Splitting(self._mean, self._over_period, self.conserved)
+        return Splitting(self._mean, self._random_part, self.conserved)
 
     @cached_property
     def _mean(self) -> Array:
@@ -253,6 +252,12 @@ class MeanSquare:
                 moment = moment + noises[number]
         return moment
 
+    def _random_part(self, moment: Array) -> Array:
+        """E[T Σ Tᵀ] − E[T] Σ E[T]ᵀ of a period."""
+        if self.period == 1:  # where it is no difference, with the rounding of one
+            return self.phases[0].random_part(moment)
+        return self._over_period(moment) - self._mean @ moment @ self._mean.T
+
     def _free(self, moment: Array) -> Array:
         """A second moment without its parts along what is conserved."""
         C = self.conserved
@@ -270,13 +275,13 @@ class Splitting:
 
     Args:
         M: (D, D), the mean map of the period.
-        second: Σ ← E[T Σ Tᵀ] of the period, for symmetric Σ (D, D).
+        random_part: N of the period, for symmetric Σ (D, D).
         conserved: orthonormal rows (q, D) of what stays 0.
     """
 
-    def __init__(self, M: Array, second: Callable[[Array], Array], conserved: Array) -> None:
+    def __init__(self, M: Array, random_part: Callable[[Array], Array], conserved: Array) -> None:
         self.free = np.eye(len(M)) - conserved.T @ conserved  # the projection onto what rounds may change
-        self.M, self._second = self.free @ M @ self.free, second
+        self.M, self.random_part = self.free @ M @ self.free, random_part
 
     @property
     def likely(self) -> Array:
@@ -290,35 +295,19 @@ class Splitting:
         return np.real(np.outer(mode, mode.conj())) + OTHERS / len(mode) * self.free
 
     @cached_property
-    def _powers(self) -> list[Array] | None:
-        """M, M², M⁴, … until they vanish; None if they do not, as the spectral radius of M is not below 1."""
-        powers, power = [], self.M
-        for _ in range(MOST_DOUBLINGS):
-            if np.abs(power).max(initial=0.0) <= VANISHES:
-                return powers
-            powers.append(power)
-            with np.errstate(over="ignore", invalid="ignore"):
-                power = power @ power
-            if not np.isfinite(power).all():
-                return None
-        return None
+    def powers(self) -> Powers:
+        """Those of M."""
+        return Powers(self.M)
 
     def summed(self, Q: Array) -> Array:
-        """(I − L)⁻¹ Q = Σ_k M^k Q (Mᵀ)^k, by doubling the number of rounds again and again."""
-        assert self._powers is not None
-        for power in self._powers:
-            Q = Q + power @ Q @ power.T
-        return (Q + Q.T) / 2
-
-    def random_part(self, S: Array) -> Array:
-        """N(S)."""
-        return self._second(S) - self.M @ S @ self.M.T
+        """(I − L)⁻¹ Q = Σ_k M^k Q (Mᵀ)^k."""
+        return self.powers.summed(Q)
 
     @cached_property
     def growth(self) -> float:
         """The spectral radius of (I − L)⁻¹ N: below 1 second moments stay bounded, above they grow; infinite where the
         mean does already."""
-        if self._powers is None:
+        if not self.powers.vanish:
             return np.inf
         shape, found = self.M.shape, 0.0
         vectors, H = [(self.free / np.linalg.norm(self.free)).ravel()], np.zeros((MOST_STEPS + 1, MOST_STEPS))

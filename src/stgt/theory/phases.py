@@ -52,8 +52,11 @@ class KnownMixing:
     def second(self, moment: Array) -> Array:
         """E[T Σ Tᵀ] of a symmetric Σ."""
         moved = self.rounds.push(self.r, self.rounds.push(self.r, moment).T)
-        own = moment[self.places[:, :, None], self.places[:, None, :]]
-        return (moved + moved.T) / 2 + self._noise(bordered(own))
+        return (moved + moved.T) / 2 + self.random_part(moment)
+
+    def random_part(self, moment: Array) -> Array:
+        """E[T Σ Tᵀ] − E[T] Σ E[T]ᵀ."""
+        return self._noise(bordered(moment[self.places[:, :, None], self.places[:, None, :]]))
 
     def noise(self, v: Array) -> Array:
         """E[B Bᵀ]."""
@@ -105,6 +108,15 @@ class RandomMixing:
             return law.second(self._with_noise(Y, law, round, own) if round.sampled else Y)
 
         return self._mean_over(of_one)
+
+    @cached_property
+    def average(self) -> Array:
+        """E[T], (D, D)."""
+        return self.mean(np.eye(self.shape[0] * self.shape[1]), 0.0)
+
+    def random_part(self, moment: Array) -> Array:
+        """E[T Σ Tᵀ] − E[T] Σ E[T]ᵀ."""
+        return self.second(moment) - self.average @ moment @ self.average.T
 
     def noise(self, v: Array) -> Array:
         """E[B Bᵀ], and the covariance of T v + b."""
@@ -255,11 +267,15 @@ class Sampling:
 
     def second(self, moment: Array) -> Array:
         """E[T Σ Tᵀ]."""
-        M, S = self.average, self.total
+        return self.average @ moment @ self.average.T + self.random_part(moment)
+
+    def random_part(self, moment: Array) -> Array:
+        """E[T Σ Tᵀ] − E[T] Σ E[T]ᵀ."""
+        S = self.total
         blocks = moment[self.places[:, :, None], self.places[:, None, :]]
         K = self.K[:, :, : self.law.size]
         each = self._squares(K @ blocks @ K.transpose(0, 2, 1))
-        found = M @ moment @ M.T + (self.two - self.one**2) * (S @ moment @ S.T) + (self.one - self.two) * each
+        found = (self.two - self.one**2) * (S @ moment @ S.T) + (self.one - self.two) * each
         return found + self._noise(bordered(blocks)) if self.round.sampled else found
 
     def noise(self, v: Array) -> Array:
