@@ -134,3 +134,11 @@ def test_every_kind_of_name_is_seen_and_the_words_are_in_order():
     assert {name for name, _ in defined(source)} == {"A", "b", "c", "self", "d", "e", "f", "g", "h", "seen"}
     old = [name for name, _, _ in words()]
     assert len(old) == len(set(old))
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "torch").glob("*.py")), ids=lambda path: path.name)
+def test_parts_of_the_trainer_take_what_they_need_and_not_the_optimiser(path):
+    if path.name in ("__init__.py", "optimizer.py"):
+        return
+    assert not [name for name in imports(path) if name in ("stgt.torch", "stgt.torch.optimizer")]
+    assert not re.findall(r"\bopt\._\w+", path.read_text())

@@ -120,7 +120,7 @@ def test_a_newer_format_is_refused(alone, tmp_path):
 def test_the_counters_go_on(alone, tmp_path):
     model, opt = started()
     walk(model, opt, 7)
-    opt._exchange.bytes_sent, opt._exchange.seconds, opt._exchange.seconds_waiting = 1000, 20.0, 3.0
+    opt._exchange.bytes_sent, opt._exchange.seconds_exchanging, opt._exchange.seconds_waiting = 1000, 20.0, 3.0
     opt.seconds_computing = 50.0
     opt.save(tmp_path)
     state = opt.state_dict()

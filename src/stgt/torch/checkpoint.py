@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -22,16 +22,14 @@ from torch import Tensor
 
 from stgt._internal.checks import InputError
 from stgt.torch.finite import first_nonfinite
-from stgt.torch.run_state import mismatch, pack, restore_run_state, run_state, unpack
+from stgt.torch.membership import Membership
+from stgt.torch.run_state import Trained, mismatch, pack, unpack
 from stgt.torch.shards import ABSENT, FORMAT, Shards, ShardStatus, Version
-
-if TYPE_CHECKING:
-    from stgt.torch.optimizer import DistributedOptimizer
 
 SHOWN = 3  # checkpoints that an error names
 
 _log = logging.getLogger("stgt")
-_users: WeakValueDictionary[tuple[Path, str], DistributedOptimizer] = WeakValueDictionary()
+_users: WeakValueDictionary[tuple[Path, str], Membership] = WeakValueDictionary()
 
 
 def check_name(name: Any) -> str:
@@ -41,58 +39,57 @@ def check_name(name: Any) -> str:
     return name
 
 
-def save(opt: DistributedOptimizer, folder: Path, extra: Any, keep: int) -> None:
+def save(
+    membership: Membership, shards: Shards, trained: Trained, state: dict[str, Any], extra: Any, keep: int
+) -> None:
     """Writes this node's shard, waits until all nodes have, and only then removes older ones."""
-    if opt._overlap is not None:
-        opt._overlap.pause()  # a process may end after it has saved: no message may be on the wire then
-    shards = Shards(folder, opt.rank, opt.name)
-    problem, before = _open(opt, shards)
-    everybody = opt._group.barrier("save()", [problem, opt.steps_taken, list(before)])
+    problem, before = _open(membership, shards)
+    everybody = membership.barrier("save()", [problem, state["steps_taken"], list(before)])
     _raise_first(problem for problem, _, _ in everybody)
     step = max(steps for _, steps, _ in everybody)  # nodes may differ: all name the checkpoint by the most steps
     tried = [attempt for _, _, versions in everybody for one, attempt in versions if one == step]
     here = Version(step, max(tried, default=0) + 1)
-    problem = _write(opt, shards, here, extra)
+    problem = _write(f"rank {membership.rank}", trained, shards, here, {**state, "extra": extra})
     try:
-        _raise_first(opt._group.barrier("the end of save()", problem))
+        _raise_first(membership.barrier("the end of save()", problem))
     except ValueError:
         shards.remove(here)
         raise
     shards.confirm(here)
-    opt._detector.checkpoint = f"the checkpoint of round {opt.round} in {folder} is intact"
+    membership.saved(shards.folder)
     shards.prune(before, here, keep)
 
 
-def load(opt: DistributedOptimizer, folder: Path, start_anew: bool) -> dict[str, Any] | None:
-    """Takes over this node's shard of the newest checkpoint of which all nodes have a whole one."""
-    shards = Shards(folder, opt.rank, opt.name)
-    problem, mine = _open(opt, shards)
+def load(
+    membership: Membership, shards: Shards, trained: Trained, state: dict[str, Any], start_anew: bool
+) -> dict[str, Any] | None:
+    """Takes over this node's shard of the newest checkpoint of which all nodes have a whole one; returns its JSON."""
+    problem, mine = _open(membership, shards)
     rows = [[*version, *status] for version, status in mine.items()]
-    everybody = opt._group.barrier("load()", [problem, start_anew, rows])
+    everybody = membership.barrier("load()", [problem, start_anew, rows])
     _raise_first(problem for problem, _, _ in everybody)
     statuses = [{Version(*row[:2]): ShardStatus(*row[2:]) for row in rows} for _, _, rows in everybody]
     versions = sorted({version for one in statuses for version in one}, reverse=True)
     found = {version: [one.get(version, ABSENT) for one in statuses] for version in versions}
-    here = next((version for version in versions if _is_whole(opt, shards, version, found)), None)
+    here = next((version for version in versions if _is_whole(membership, shards, version, found)), None)
     if here is None:
-        _check_nothing_lost(opt, shards, found, all(anew for _, anew, _ in everybody))
+        _check_nothing_lost(membership, shards, found, all(anew for _, anew, _ in everybody))
         return None
     metadata = shards.metadata(here)
-    _raise_first(opt._group.barrier("load()", _mismatch(opt, metadata, folder / here.folder)))
-    skipped = _skipped(opt, folder, {version: statuses for version, statuses in found.items() if version > here})
+    _raise_first(membership.barrier("load()", _mismatch(state, metadata, shards.folder / here.folder)))
+    newer = {version: statuses for version, statuses in found.items() if version > here}
+    metadata["skipped"] = _skipped(shards.folder, newer, membership.rank == 0)
     with safe_open(str(shards.path(here, "safetensors")), framework="pt") as file, torch.no_grad():
-        for number, bucket in enumerate(opt.buckets):
+        for number, bucket in enumerate(trained.buckets):
             for name, buffer in bucket.tensors.items():
                 buffer.copy_(file.get_tensor(f"bucket.{number}.{name}"))
-        for name, buffer in opt.buffers.all.items():
+        for name, buffer in trained.buffers.all.items():
             buffer.copy_(file.get_tensor(f"buffer.{name}"))
         torch.set_rng_state(file.get_tensor("rng"))
         names = [name for name in set(file.keys()) if name.startswith(("base.", "nested."))]
-        _load_base(opt, metadata["base"], {name: file.get_tensor(name) for name in names})
-    restore_run_state(opt, metadata)
+        _load_base(trained.base, metadata["base"], {name: file.get_tensor(name) for name in names})
     shards.confirm(here)
-    opt._detector.checkpoint = f"the checkpoint of round {opt.round} in {folder} is intact"
-    return {"round": opt.round, "steps": opt.steps_taken, "extra": metadata["extra"], "skipped": skipped}
+    return metadata
 
 
 # -- what all nodes do together --------------------------------------------------------------------------------------
@@ -106,80 +103,80 @@ def _raise_first(problems: Iterable[str | None]) -> None:
 
 
 def _is_whole(
-    opt: DistributedOptimizer, shards: Shards, version: Version, found: dict[Version, list[ShardStatus]]
+    membership: Membership, shards: Shards, version: Version, found: dict[Version, list[ShardStatus]]
 ) -> bool:
     """Has every node a whole shard, to the last byte? Writes into `found` what the check of the bytes has shown."""
     if any(status.state != "whole" for status in found[version]):
         return False
-    found[version] = [ShardStatus(*one) for one in opt._group.barrier("load()", shards.check(version))]
+    found[version] = [ShardStatus(*one) for one in membership.barrier("load()", shards.check(version))]
     return all(status.state == "whole" for status in found[version])
 
 
 # -- what a node does by itself ----------------------------------------------------------------------------------------
 
 
-def _open(opt: DistributedOptimizer, shards: Shards) -> tuple[str | None, dict[Version, ShardStatus]]:
+def _open(membership: Membership, shards: Shards) -> tuple[str | None, dict[Version, ShardStatus]]:
     """A sentence if this node cannot use the folder, else None; and what it has written there before."""
-    key = shards.folder.resolve(), opt.name
-    if _users.get(key) not in (None, opt):
+    key = shards.folder.resolve(), shards.stem
+    if _users.get(key) not in (None, membership):
         # An optimiser that is out of use may still be alive in a cycle of references, such as that with its scheduler.
         gc.collect()
-    if _users.setdefault(key, opt) is not opt:
+    if _users.setdefault(key, membership) is not membership:
         return (
-            f"two optimisers of rank {opt.rank} use the checkpoint folder {shards.folder}: give each a name= of its "
-            "own, or a folder of its own."
+            f"two optimisers of rank {membership.rank} use the checkpoint folder {shards.folder}: give each a name= of "
+            "its own, or a folder of its own."
         ), {}
     try:
         return None, shards.statuses()
     except OSError as error:
-        return f"rank {opt.rank}: the checkpoint folder {shards.folder} cannot be read ({error.strerror}).", {}
+        return f"rank {membership.rank}: the checkpoint folder {shards.folder} cannot be read ({error.strerror}).", {}
 
 
-def _write(opt: DistributedOptimizer, shards: Shards, here: Version, extra: Any) -> str | None:
+def _write(who: str, trained: Trained, shards: Shards, here: Version, metadata: dict[str, Any]) -> str | None:
     """Writes this node's shard; a sentence if that fails, else None."""
     try:
-        tensors, values = _base_state(opt)
+        tensors, values = _base_state(trained.base)
     except ValueError as error:
-        return f"rank {opt.rank}: {error}"
-    for number, bucket in enumerate(opt.buckets):
+        return f"{who}: {error}"
+    for number, bucket in enumerate(trained.buckets):
         tensors |= {f"bucket.{number}.{name}": value for name, value in bucket.tensors.items()}
-    bad = first_nonfinite((_label(opt, name), value) for name, value in tensors.items())
+    bad = first_nonfinite((_label(trained, name), value) for name, value in tensors.items())
     if bad:
-        return f"rank {opt.rank}: {bad}; nothing was saved, and earlier checkpoints stay: load one, or lower lr."
-    tensors |= {f"buffer.{name}": buffer.detach().contiguous() for name, buffer in opt.buffers.all.items()}
+        return f"{who}: {bad}; nothing was saved, and earlier checkpoints stay: load one, or lower lr."
+    tensors |= {f"buffer.{name}": buffer.detach().contiguous() for name, buffer in trained.buffers.all.items()}
     tensors["rng"] = torch.get_rng_state()
     try:
-        json.dumps(extra)
+        json.dumps(metadata["extra"])
     except (TypeError, ValueError) as error:
         return f"extra cannot be written as JSON ({error}): use numbers, words, lists and dicts."
     try:
-        shards.write(here, _unshared(tensors), {**run_state(opt), "base": values, "extra": extra})
+        shards.write(here, _unshared(tensors), {**metadata, "base": values})
     except (OSError, SafetensorError) as error:
         why = getattr(error, "strerror", None) or error
-        return f"rank {opt.rank}: the checkpoint folder {shards.folder} cannot be written ({why})."
+        return f"{who}: the checkpoint folder {shards.folder} cannot be written ({why})."
     return None
 
 
-def _label(opt: DistributedOptimizer, name: str) -> str:
+def _label(trained: Trained, name: str) -> str:
     """c of parameter group 0, exp_avg of parameter 3"""
     kind, number, field = name.split(".", 2)
     if kind == "bucket":
-        return f"{field.removeprefix('state.')} of parameter group {opt.buckets[int(number)].group}"
+        return f"{field.removeprefix('state.')} of parameter group {trained.buckets[int(number)].group}"
     return f"{field} of parameter {number}"
 
 
 def _check_nothing_lost(
-    opt: DistributedOptimizer, shards: Shards, found: dict[Version, list[ShardStatus]], start_anew: bool
+    membership: Membership, shards: Shards, found: dict[Version, list[ShardStatus]], start_anew: bool
 ) -> None:
     """A ValueError if a checkpoint was lost. One that never became complete, as its writers died, does not count."""
     statuses = [status for one in found.values() for status in one]
     if start_anew or not any(status.final for status in statuses):
         others = [] if found else shards.other_names()
-        if others and opt.rank == 0:
+        if others and membership.rank == 0:
             _log.warning("%s has %s, and nothing of this optimiser: has it another name=?", shards.folder, others[0])
         return
-    for nodes in sorted({status.nodes for status in statuses} - {0, opt.nodes}):
-        raise ValueError(f"{shards.folder} was written by {nodes} nodes, but {opt.nodes} run: start as many.")
+    for nodes in sorted({status.nodes for status in statuses} - {0, membership.nodes}):
+        raise ValueError(f"{shards.folder} was written by {nodes} nodes, but {membership.nodes} run: start as many.")
     words = [f"step {version.step} is {_states(statuses)}" for version, statuses in found.items()]
     raise ValueError(
         f"{shards.folder} has no checkpoint that is whole at all nodes ({'; '.join(words[:SHOWN])}): bring the files "
@@ -187,8 +184,8 @@ def _check_nothing_lost(
     )
 
 
-def _skipped(opt: DistributedOptimizer, folder: Path, newer: dict[Version, list[ShardStatus]]) -> list[dict[str, Any]]:
-    """The newer checkpoints that are not whole, newest first; rank 0 logs them too."""
+def _skipped(folder: Path, newer: dict[Version, list[ShardStatus]], logs: bool) -> list[dict[str, Any]]:
+    """The newer checkpoints that are not whole, newest first; rank 0 logs them."""
     skipped = []
     for version, statuses in newer.items():
         lost = any(status.final for status in statuses)
@@ -197,7 +194,7 @@ def _skipped(opt: DistributedOptimizer, folder: Path, newer: dict[Version, list[
             for rank, status in enumerate(statuses)
             if status.state != "whole"
         ]
-        if opt.rank == 0:
+        if logs:
             level, why = (logging.WARNING, _states(statuses)) if lost else (logging.INFO, "unfinished")
             _log.log(level, "%s: step %d is skipped, as it is %s; an older one is loaded.", folder, version.step, why)
     return skipped
@@ -212,15 +209,15 @@ def _states(statuses: list[ShardStatus]) -> str:
     return ", ".join(words)
 
 
-def _mismatch(opt: DistributedOptimizer, metadata: dict[str, Any], here: Path) -> str | None:
+def _mismatch(state: dict[str, Any], metadata: dict[str, Any], here: Path) -> str | None:
     if metadata["format"] != FORMAT:
         return f"{here} has format {metadata['format']}, and this stgt reads {FORMAT}: use the stgt that wrote it."
-    return mismatch(opt, metadata, str(here), "another checkpoint folder")
+    return mismatch(state, metadata, str(here), "another checkpoint folder")
 
 
-def _base_state(opt: DistributedOptimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _base_state(base: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The wrapped optimiser's state: its tensors, and what JSON can hold."""
-    state = opt.base.state_dict()
+    state = base.state_dict()
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, dict[str, Any]] = {}
     for index, entries in state["state"].items():
@@ -239,7 +236,7 @@ def _base_state(opt: DistributedOptimizer) -> tuple[dict[str, Tensor], dict[str,
     return tensors, {"state": numbers, "groups": groups}
 
 
-def _load_base(opt: DistributedOptimizer, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+def _load_base(base: torch.optim.Optimizer, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     state: dict[int, dict[str, Any]] = {
         int(index): {name: unpack(value, tensors) for name, value in entries.items()}
         for index, entries in values["state"].items()
@@ -249,8 +246,7 @@ def _load_base(opt: DistributedOptimizer, values: dict[str, Any], tensors: dict[
         if kind == "base":
             state.setdefault(int(index), {})[name] = value
     groups = [{name: unpack(value, tensors) for name, value in group.items()} for group in values["groups"]]
-    opt.base.load_state_dict({"state": state, "param_groups": groups})
-    opt.param_groups, opt.state = opt.base.param_groups, opt.base.state
+    base.load_state_dict({"state": state, "param_groups": groups})
 
 
 def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -94,7 +94,7 @@ class MessageExchange:
         self.membership, self.wire = membership, wire
         self.bytes_sent = 0
         self.seconds_waiting = 0.0
-        self.seconds = 0.0
+        self.seconds_exchanging = 0.0
         self._pool: dict[Any, Tensor] = {}
 
     def run(self, payloads: Sequence[Payload], routes: Mapping[str, Route]) -> None:
@@ -130,7 +130,7 @@ class MessageExchange:
             held = now if now.works else None
             if held is not None and number + 1 == len(payloads):
                 self._merge(held)
-            self.seconds += time.perf_counter() - began
+            self.seconds_exchanging += time.perf_counter() - began
             yield
 
     def _post_message(

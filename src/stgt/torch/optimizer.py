@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -31,9 +33,14 @@ from stgt.torch.local_steps import Chunk, LocalSteps
 from stgt.torch.membership import Membership
 from stgt.torch.overlap import Overlap
 from stgt.torch.routes import RouteSchedule
+from stgt.torch.run_state import Trained
+from stgt.torch.shards import Shards
 
 CHUNK = 1 << 19  # elements that travel at once
 WIRES = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
+COUNTERS = ("round", "taken", "steps_taken", "rounds_skipped", "seconds_computing")
+EXCHANGE_COUNTERS = ("bytes_sent", "seconds_exchanging", "seconds_waiting")
+_log = logging.getLogger("stgt")
 _LATER = "a parameter group cannot be added later: put all parameters into the optimiser at first."
 
 
@@ -115,10 +122,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._steps = LocalSteps(algorithm, self.buckets, validate.is_plain(optimizer), guarded=on_nonfinite == "skip")
         validate.agree(self.membership.barrier("DistributedOptimizer(…)", self._signature()))
         self.membership.open_group()
-        self._group, self._detector = self.membership, self.membership._detector  # of checkpoint.py
         self._exchange = MessageExchange(self.membership, WIRES[message_dtype])
         self._overlap = Overlap(self._steps, self._exchange, algorithm.tau) if early else None
         self._share_start()
+        self._trained = Trained(optimizer, self.buckets, self.buffers)
         self._evaluation = Evaluation(self.membership, self._steps, self.buffers, self.topology, chunk)
         self._guard = finite.Guard(self._steps, self.buffers, optimizer, skips=on_nonfinite == "skip")
         self._warm = not algorithm.needs_initial_gradient
@@ -235,10 +242,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         found = {
             "round": float(self.round),
             "rounds_skipped": float(self.rounds_skipped),
-            "bytes_sent": float(self._exchange.bytes_sent),
             "seconds_computing": self.seconds_computing,
-            "seconds_exchanging": self._exchange.seconds,
-            "seconds_waiting": self._exchange.seconds_waiting,
+            **{name: float(getattr(self._exchange, name)) for name in EXCHANGE_COUNTERS},
         }
         found |= self._evaluation.metrics(self._weight())
         if self.logger is not None:
@@ -257,7 +262,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
             extra: anything JSON can hold, such as a scheduler's state_dict().
             keep: how many complete checkpoints stay.
         """
-        checkpoint.save(self, Path(folder), extra, check_count(keep, "keep"))
+        shards, keep = Shards(Path(folder), self.rank, self.name), check_count(keep, "keep")
+        if self._overlap is not None:
+            self._overlap.pause()  # a process may end after it has saved: no message may be on the wire then
+        checkpoint.save(self.membership, shards, self._trained, self._run_state(), extra, keep)
 
     def load(self, folder: Path | str, start_anew: bool = False) -> dict[str, Any] | None:
         """Continues from the newest checkpoint that all nodes have; None if there was none. All nodes must call.
@@ -271,18 +279,32 @@ class DistributedOptimizer(torch.optim.Optimizer):
             {"round": …, "steps": …, "extra": …, "skipped": […]} of the checkpoint; skipped are newer ones that are not
             whole, each as {"step": …, "rank": …, "why": "damaged", "missing", "unreadable" or "unfinished"}.
         """
-        return checkpoint.load(self, Path(folder), check_flag(start_anew, "start_anew"))
+        shards, start_anew = Shards(Path(folder), self.rank, self.name), check_flag(start_anew, "start_anew")
+        found = checkpoint.load(self.membership, shards, self._trained, self._run_state(), start_anew)
+        if found is None:
+            return None
+        self._restore(found)
+        self.membership.saved(folder)
+        return {"round": self.round, "steps": self.steps_taken, "extra": found["extra"], "skipped": found["skipped"]}
 
     def state_dict(self) -> dict[str, Any]:
         """This node's state, for `torch.save` and frameworks: the wrapped optimiser's, and the algorithm's as "stgt".
 
         With the model's, whichever is loaded first, a run goes on bit for bit. Every node has to keep its own.
         """
-        return run_state.state_dict(self)
+        if self.nodes > 1 and self.rank == 0 and not self._warned_of_state:
+            self._warned_of_state = True
+            _log.warning(
+                "opt.state_dict() is rank 0's share of the state alone: every node has to save its own and load it "
+                "again, or all call opt.save(folder) instead"
+            )
+        return run_state.state_dict(self._trained, self._run_state())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over this node's `state_dict`; before the first step also that of a plain torch optimiser."""
-        run_state.load_state_dict(self, state_dict)
+        saved = run_state.load_state_dict(self._trained, self._run_state(), state_dict)
+        if saved is not None:
+            self._restore(saved)
         self._check_base()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -400,6 +422,32 @@ class DistributedOptimizer(torch.optim.Optimizer):
             "chunk": self._chunk,
             "name": self.name,
         }
+
+    def _run_state(self) -> dict[str, Any]:
+        """The counters and the signature: what JSON can hold of this node's state."""
+        return {
+            "node": self.rank,
+            "nodes": self.nodes,
+            "signature": json.loads(json.dumps(self._signature())),  # as a file returns it
+            "warm": self._warm,
+            "lr_sum": [bucket.lr_sum for bucket in self.buckets],
+            "moving": self.buffers.agreed,
+            **{name: getattr(self, name) for name in COUNTERS},
+            **{name: getattr(self._exchange, name) for name in EXCHANGE_COUNTERS},
+        }
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        """Sets the counters to those of `_run_state`, and opens the round that they were taken in."""
+        self.param_groups, self.state = self.base.param_groups, self.base.state
+        self._warm = saved["warm"]
+        for name in COUNTERS:
+            setattr(self, name, saved[name])
+        for name in EXCHANGE_COUNTERS:
+            setattr(self._exchange, name, saved[name])
+        for bucket, lr_sum in zip(self.buckets, saved["lr_sum"], strict=True):
+            bucket.lr_sum = lr_sum
+        self.buffers.restore(saved["moving"])
+        self._open_round()
 
     def _frozen(self) -> list[Tensor]:
         """The model's parameters that are not trained."""
