@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +13,7 @@ Array = Any
 class Ops(Protocol):
     """Operations of an array library; each engine supplies them."""
 
-    xp: Any  # numpy or jax.numpy
+    xp: ModuleType  # numpy or jax.numpy
 
     def erfinv(self, x: Array) -> Array: ...
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
 
 from stgt._internal.checks import InputError, check_choice
 from stgt._internal.fingerprint import fingerprint
+from stgt._internal.ops import Array
 
-Array = Any
 NOISE_FACTOR = "noise_factor"  # its name among a problem's data
 SCALE = "scale"  # the same of n m_i / Σ m
 WEIGHTS = ("equal", "samples")
@@ -24,11 +25,11 @@ class Model(Protocol):
     `xp` is numpy or jax.numpy; x is (k, p), the models of the k nodes whose data are given.
     """
 
-    def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+    def losses(self, xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
         """f_i(x_i), (k,)."""
         ...
 
-    def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+    def gradients(self, xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
         """∇f_i(x_i), (k, p)."""
         ...
 
@@ -39,11 +40,11 @@ class FiniteSum(Model, Protocol):
     Where nodes weigh by their samples, data["scale"] (k,) is n m_i / Σ m, and all functions are `scaled` by it.
     """
 
-    def component_gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+    def component_gradients(self, xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
         """The gradient of each sample of each node, (k, m, p)."""
         ...
 
-    def sample_gradients(self, xp: Any, data: dict[str, Array], x: Array, index: Array) -> Array:
+    def sample_gradients(self, xp: ModuleType, data: dict[str, Array], x: Array, index: Array) -> Array:
         """The mean gradient of the samples index (k, b) of each node, (k, p)."""
         ...
 
@@ -177,21 +178,15 @@ class Problem:
         return f"Problem({name})" if size in name else f"Problem({name}, {size})"
 
 
-def scale_of(weights: str, counts: np.ndarray) -> np.ndarray:
-    """What f_i is multiplied by, (n,): 1, or n m_i / Σ m, with which (1/n) Σ f_i is the mean over all samples."""
+def scale_of(weights: str, counts: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray], str]:
+    """What f_i is multiplied by, (n,); the same as a part of a problem's data, where it is not 1, and in its name.
+
+    1, or n m_i / Σ m, with which (1/n) Σ f_i is the mean over all samples.
+    """
     if check_choice(weights, "weights", WEIGHTS) == "equal":
-        return np.ones(len(counts))
-    return len(counts) * counts / counts.sum()
-
-
-def scale_data(weights: str, scale: np.ndarray) -> dict[str, np.ndarray]:
-    """The scale as a part of a problem's data, where it is not 1."""
-    return {} if weights == "equal" else {SCALE: scale}
-
-
-def weighing(weights: str) -> str:
-    """The part of a problem's name about its weights."""
-    return "" if weights == "equal" else f", weights={weights}"
+        return np.ones(len(counts)), {}, ""
+    scale = len(counts) * counts / counts.sum()
+    return scale, {SCALE: scale}, f", weights={weights}"
 
 
 def scaled(data: dict[str, Array], values: Array) -> Array:

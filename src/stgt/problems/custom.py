@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from numbers import Integral
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from stgt._internal.checks import InputError, check_count, check_number
 from stgt._internal.hyper import ShortRepr
+from stgt._internal.ops import Array
 from stgt._internal.registry import register
-from stgt.problems.base import SCALE, Problem, check_array, scale_data, scale_of, scaled, weighing
-
-Array = Any
+from stgt.problems.base import SCALE, Problem, check_array, scale_of, scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,21 +47,19 @@ class LossModel(ShortRepr):
                 "made, and compiled programs would not see it: make the problem anew with from_loss(...)."
             )
 
-    def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+    def losses(self, xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
         return self._run(xp, "loss", data, x)
 
-    def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+    def gradients(self, xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
         return self._run(xp, "gradient", data, x)
 
-    def component_gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+    def component_gradients(self, xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
         return self._run(xp, "components", data, x)
 
-    def sample_gradients(self, xp: Any, data: dict[str, Array], x: Array, index: Array) -> Array:
+    def sample_gradients(self, xp: ModuleType, data: dict[str, Array], x: Array, index: Array) -> Array:
         at = (xp.arange(len(x))[:, None], index)
-        rows = {name: leaf[at] for name, leaf in data.items() if name not in ("weight", SCALE)}
-        rows |= {"weight": xp.full(index.shape, 1 / index.shape[1])}
-        rows |= {name: leaf for name, leaf in data.items() if name == SCALE}
-        return self._run(xp, "gradient", rows, x)
+        rows = {name: leaf if name == SCALE else leaf[at] for name, leaf in data.items()}
+        return self._run(xp, "gradient", rows | {"weight": xp.full(index.shape, 1 / index.shape[1])}, x)
 
     def loss_of_sample(self, x: Array, sample: Any) -> Array:
         return self.loss(x if self.unravel is None else self.unravel(x), sample)
@@ -79,7 +77,7 @@ class LossModel(ShortRepr):
         alone = {name: leaf[:, None] for name, leaf in data.items() if name != "weight"}
         return jax.vmap(lambda one: jax.grad(self.loss_of_node)(x, one | {"weight": 1.0}))(alone)
 
-    def _run(self, xp: Any, what: str, data: dict[str, Array], x: Array) -> Array:
+    def _run(self, xp: ModuleType, what: str, data: dict[str, Array], x: Array) -> Array:
         from stgt._internal.xla import jax
 
         own = {name: leaf for name, leaf in data.items() if name != SCALE}
@@ -92,12 +90,8 @@ class LossModel(ShortRepr):
 def _over_nodes(model: LossModel, what: str) -> Callable[..., Any]:
     from stgt._internal.xla import jax
 
-    one = {
-        "loss": model.loss_of_node,
-        "gradient": jax.grad(model.loss_of_node),
-        "components": model.components_of_node,
-    }[what]
-    return jax.vmap(one)
+    gradient = jax.grad(model.loss_of_node)
+    return jax.vmap({"loss": model.loss_of_node, "gradient": gradient, "components": model.components_of_node}[what])
 
 
 @lru_cache(maxsize=64)
@@ -154,7 +148,7 @@ def from_loss(
     treedef = jax.tree.structure(nodes[0])
     leaves = [_leaves(node, i, treedef) for i, node in enumerate(nodes)]
     counts = np.array([len(node[0]) for node in leaves])
-    scale = scale_of(weights, counts)
+    scale, scale_data, weighing = scale_of(weights, counts)
     packed: dict[str, np.ndarray] = {}
     for k in range(treedef.num_leaves):
         shapes = {node[k].shape[1:] for node in leaves}
@@ -163,15 +157,15 @@ def from_loss(
         leaf = np.zeros((len(nodes), counts.max(), *shapes.pop()), dtype=np.result_type(*(node[k] for node in leaves)))
         for i, node in enumerate(leaves):
             # Padding repeats a real sample, so that no loss sees an input its author did not expect.
-            leaf[i] = _padded(node[k], counts.max())
+            leaf[i] = np.concatenate([node[k], np.repeat(node[k][-1:], counts.max() - counts[i], axis=0)])
         packed[f"leaf{k}"] = leaf
     packed["weight"] = np.where(np.arange(counts.max()) < counts[:, None], 1.0 / counts[:, None], 0.0)
     model = _tried(loss, unravel, treedef, p, packed)
     solution = None if optimum is None else check_array(optimum, "optimum", (p,), f"x* of shape (p,) = ({p},)")
     return Problem(
-        name=f"from_loss({getattr(loss, '__name__', 'loss')}, n={len(nodes)}, p={p}{weighing(weights)})",
+        name=f"from_loss({getattr(loss, '__name__', 'loss')}, n={len(nodes)}, p={p}{weighing})",
         model=model,
-        data=packed | scale_data(weights, scale),
+        data=packed | scale_data,
         n=len(nodes),
         p=p,
         L=None if L is None else check_number(L, "L", above=0) * float(scale.max()),
@@ -203,10 +197,6 @@ def _flattened(params: Any) -> tuple[np.ndarray, Callable[[Any], Any]]:
         return jax.tree.unflatten(treedef, [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
 
     return np.concatenate([array.ravel() for array in arrays]) if arrays else np.zeros(0), unravel
-
-
-def _padded(leaf: np.ndarray, length: int) -> np.ndarray:
-    return np.concatenate([leaf, np.repeat(leaf[-1:], length - len(leaf), axis=0)])
 
 
 def _tried(loss: Any, unravel: Any, treedef: Any, p: int, data: dict[str, np.ndarray]) -> LossModel:

@@ -5,47 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import check_choice, check_count, check_number
+from stgt._internal.checks import check_count, check_number
+from stgt._internal.ops import Array
 from stgt._internal.registry import register
-from stgt.problems.base import Problem, check_array, scale_data, scale_of, scaled, weighing
-from stgt.problems.partition import given_parts, iid, in_order, needed
+from stgt.problems.base import Problem, check_array, scale_of
+from stgt.problems.linear import Data, LinearModel, pack
+from stgt.problems.partition import iid, in_order, parts_of
 
-Array = Any
 SINGULAR = 1e-12  # an eigenvalue this small beside the largest counts as 0
 
 
 @dataclass(frozen=True)
-class LeastSquaresModel:
-    """f_i(x) = 1/(2 m_i) Σ_j (a_ijᵀx − y_ij)² + (l2/2)‖x‖².
+class LeastSquaresModel(LinearModel):
+    """f_i(x) = 1/(2 m_i) Σ_j (a_ijᵀx − y_ij)² + (l2/2)‖x‖²."""
 
-    The rows `features` are a_ij; nodes with fewer samples are padded with rows of weight 0.
-    """
+    def phi(self, xp: ModuleType, z: Array, y: Array) -> Array:
+        return 0.5 * (z - y) ** 2
 
-    def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
-        error = self._error(data["features"], data["labels"], x)
-        return scaled(data, 0.5 * ((error**2 * data["weight"]).sum(axis=-1) + data["l2"] * (x * x).sum(axis=-1)))
+    def slope(self, xp: ModuleType, z: Array, y: Array) -> Array:
+        return z - y
 
-    def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
-        slope = self._error(data["features"], data["labels"], x) * data["weight"]
-        return scaled(data, (slope[:, None, :] @ data["features"])[:, 0] + data["l2"][:, None] * x)
+    def penalty(self, data: Data, x: Array) -> Array:
+        return 0.5 * (data["l2"] * (x * x).sum(axis=-1))
 
-    def component_gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
-        error = self._error(data["features"], data["labels"], x)
-        return scaled(data, error[:, :, None] * data["features"] + (data["l2"][:, None] * x)[:, None, :])
-
-    def sample_gradients(self, xp: Any, data: dict[str, Array], x: Array, index: Array) -> Array:
-        at = (xp.arange(len(x))[:, None], index)
-        rows = data["features"][at]
-        error = self._error(rows, data["labels"][at], x)
-        return scaled(data, (error[:, :, None] * rows).mean(axis=1) + data["l2"][:, None] * x)
-
-    @staticmethod
-    def _error(rows: Array, labels: Array, x: Array) -> Array:
-        return (rows @ x[:, :, None])[:, :, 0] - labels
+    def penalty_gradient(self, data: Data, x: Array) -> Array:
+        return data["l2"][:, None] * x
 
 
 @register
@@ -82,19 +71,10 @@ def least_squares(
     labels = check_array(labels, "labels", (samples,), f"one number for each of the {samples} rows of features")
     l2 = check_number(l2, "l2", least=0)
     batch = None if batch is None else check_count(batch, "batch")
-    parts = _parts(partition, labels, n, seed)
+    parts = parts_of(partition, labels, n, {"iid": partial(iid, seed=seed), "sorted": in_order})
     n, counts = len(parts), np.array([len(part) for part in parts])
-    data = {
-        "features": np.zeros((n, counts.max(), p)),
-        "labels": np.zeros((n, counts.max())),
-        "weight": np.zeros((n, counts.max())),
-        "l2": np.full(n, l2),
-    }
-    scale = scale_of(weights, counts)
-    for i, part in enumerate(parts):
-        data["features"][i, : len(part)] = features[part]
-        data["labels"][i, : len(part)] = labels[part]
-        data["weight"][i, : len(part)] = 1.0 / len(part)
+    data = pack(parts, counts.max(), features=features, labels=labels) | {"l2": np.full(n, l2)}
+    scale, scale_data, weighing = scale_of(weights, counts)
     weighted = data["weight"][:, :, None] * data["features"] * scale[:, None, None]
     H = weighted.transpose(0, 2, 1) @ data["features"] + scale[:, None, None] * l2 * np.eye(p)
     eigenvalues, mean = np.linalg.eigvalsh(H), H.mean(axis=0)
@@ -102,9 +82,9 @@ def least_squares(
     b = (data["labels"][:, None, :] @ weighted)[:, 0].mean(axis=0)
     mu = float(eigenvalues[:, 0].min())
     return Problem(
-        name=f"least_squares(n={n}, p={p}, samples={counts.sum()}, l2={l2:g}{weighing(weights)})",
+        name=f"least_squares(n={n}, p={p}, samples={counts.sum()}, l2={l2:g}{weighing})",
         model=LeastSquaresModel(),
-        data=data | scale_data(weights, scale),
+        data=data | scale_data,
         n=n,
         p=p,
         L=float(eigenvalues[:, -1].max()),
@@ -113,10 +93,3 @@ def least_squares(
         counts=counts,
         solve=partial(np.linalg.solve, mean, b) if lowest > SINGULAR * highest else None,
     )
-
-
-def _parts(partition: Any, labels: np.ndarray, n: int | None, seed: int) -> list[np.ndarray]:
-    if not isinstance(partition, str):
-        return given_parts(partition, n, len(labels))
-    check_choice(partition, "partition", ("iid", "sorted"))
-    return in_order(labels, needed(n)) if partition == "sorted" else iid(labels, needed(n), seed)

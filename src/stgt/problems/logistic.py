@@ -5,53 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from stgt._internal.checks import InputError, check_count, check_number
+from stgt._internal.ops import Array
 from stgt._internal.registry import register
-from stgt.problems.base import Problem, check_array, scale_data, scale_of, scaled, weighing
-from stgt.problems.partition import given_parts, needed
-from stgt.problems.partition import partition as split
-
-Array = Any
+from stgt.problems.base import Problem, check_array, scale_of
+from stgt.problems.linear import Data, LinearModel, pack
+from stgt.problems.partition import named_partitions, parts_of
 
 
 @dataclass(frozen=True)
-class LogisticModel:
+class LogisticModel(LinearModel):
     """f_i(x) = (1/m_i) Σ_j log(1 + exp(−y_ij a_ijᵀx)) + (l2/2)‖x‖² + nonconvex Σ_k x_k²/(1 + x_k²).
 
-    The rows `signed` are y_ij a_ij; nodes with fewer samples are padded with rows of weight 0.
+    The rows `signed` are y_ij a_ij.
     """
 
-    def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
-        margin = (data["signed"] @ x[:, :, None])[:, :, 0]
-        loss = (xp.logaddexp(0.0 * margin, -margin) * data["weight"]).sum(axis=-1)
+    rows = "signed"
+
+    def phi(self, xp: ModuleType, z: Array, y: Array) -> Array:
+        return xp.logaddexp(0.0 * z, -z)
+
+    def slope(self, xp: ModuleType, z: Array, y: Array) -> Array:
+        return -0.5 * (1.0 - xp.tanh(0.5 * z))  # −1/(1 + exp(z)), written so that nothing overflows
+
+    def penalty(self, data: Data, x: Array) -> Array:
         square = x * x
-        penalty = 0.5 * data["l2"][:, None] * square + data["nonconvex"][:, None] * square / (1.0 + square)
-        return scaled(data, loss + penalty.sum(axis=-1))
+        return (0.5 * data["l2"][:, None] * square + data["nonconvex"][:, None] * square / (1.0 + square)).sum(axis=-1)
 
-    def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
-        slope = self._slope(xp, data["signed"], x) * data["weight"]
-        return scaled(data, (slope[:, None, :] @ data["signed"])[:, 0] + self._penalty(data, x))
-
-    def component_gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
-        slope = self._slope(xp, data["signed"], x)
-        return scaled(data, slope[:, :, None] * data["signed"] + self._penalty(data, x)[:, None, :])
-
-    def sample_gradients(self, xp: Any, data: dict[str, Array], x: Array, index: Array) -> Array:
-        rows = data["signed"][xp.arange(len(x))[:, None], index]
-        slope = self._slope(xp, rows, x)
-        return scaled(data, (slope[:, :, None] * rows).mean(axis=1) + self._penalty(data, x))
-
-    @staticmethod
-    def _slope(xp: Any, rows: Array, x: Array) -> Array:
-        # −1/(1 + exp(margin)), written so that nothing overflows.
-        return -0.5 * (1.0 - xp.tanh(0.5 * (rows @ x[:, :, None])[:, :, 0]))
-
-    @staticmethod
-    def _penalty(data: dict[str, Array], x: Array) -> Array:
+    def penalty_gradient(self, data: Data, x: Array) -> Array:
         return data["l2"][:, None] * x + data["nonconvex"][:, None] * 2.0 * x / (1.0 + x * x) ** 2
 
 
@@ -96,25 +82,17 @@ def logistic(
     l2 = check_number(l2, "l2", least=0)
     nonconvex = check_number(nonconvex, "nonconvex", least=0)
     batch = None if batch is None else check_count(batch, "batch")
-    if isinstance(partition, str):
-        parts = split(signs, needed(n), partition, classes=classes, alpha=alpha, seed=seed)
-    else:
-        parts = given_parts(partition, n, samples)
-    n = len(parts)
-    counts = np.array([len(part) for part in parts])
+    parts = parts_of(partition, signs, n, named_partitions(classes=classes, alpha=alpha, seed=seed))
+    n, counts = len(parts), np.array([len(part) for part in parts])
     width = int(counts.max()) if width is None else check_count(width, "width", int(counts.max()))
-    signed = np.zeros((n, width, p))
-    weight = np.zeros((n, width))
-    for i, part in enumerate(parts):
-        signed[i, : len(part)] = features[part] * signs[part, None]
-        weight[i, : len(part)] = 1.0 / len(part)
-    scale = scale_of(weights, counts)
-    data = {"signed": signed, "weight": weight, "l2": np.full(n, l2), "nonconvex": np.full(n, nonconvex)}
-    curvature = np.array([np.linalg.norm(signed[i], 2) ** 2 / (4.0 * counts[i]) for i in range(n)])
+    data = pack(parts, width, signed=features * signs[:, None])
+    data |= {"l2": np.full(n, l2), "nonconvex": np.full(n, nonconvex)}
+    scale, scale_data, weighing = scale_of(weights, counts)
+    curvature = np.array([np.linalg.norm(data["signed"][i], 2) ** 2 / (4.0 * counts[i]) for i in range(n)])
     return Problem(
-        name=f"logistic(n={n}, p={p}, samples={counts.sum()}, l2={l2:g}, nonconvex={nonconvex:g}{weighing(weights)})",
+        name=f"logistic(n={n}, p={p}, samples={counts.sum()}, l2={l2:g}, nonconvex={nonconvex:g}{weighing})",
         model=LogisticModel(),
-        data=data | scale_data(weights, scale),
+        data=data | scale_data,
         n=n,
         p=p,
         L=float((scale * (curvature + l2 + 2.0 * nonconvex)).max()),

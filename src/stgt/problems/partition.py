@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from stgt._internal.checks import InputError, check_choice, check_count, check_number, check_seed
 
 DIRICHLET_TRIES = 100
+Split = Callable[[np.ndarray, int], list[np.ndarray]]  # of the labels and the number of nodes
 
 
 def iid(labels: Any, n: int, seed: int = 0) -> list[np.ndarray]:
@@ -99,14 +101,29 @@ def partition(
     seed: int = 0,
 ) -> list[np.ndarray]:
     """One of the partitions by name: "iid", "label" (`classes`, `concentration`) or "dirichlet" (`alpha`)."""
-    check_choice(how, "partition", ("iid", "label", "dirichlet"))
-    if how == "label":
-        return by_label(labels, n, classes, seed, concentration)
-    return dirichlet(labels, n, alpha, seed) if how == "dirichlet" else iid(labels, n, seed)
+    ways = named_partitions(classes=classes, concentration=concentration, alpha=alpha, seed=seed)
+    return ways[check_choice(how, "partition", ways)](labels, n)
 
 
-def given_parts(parts: Any, n: int | None, samples: int) -> list[np.ndarray]:
-    """A partition that is given as the index array of each node, checked."""
+def named_partitions(*, classes: int, alpha: float, seed: int, concentration: float | None = None) -> dict[str, Split]:
+    return {
+        "iid": partial(iid, seed=seed),
+        "label": partial(by_label, classes=classes, seed=seed, concentration=concentration),
+        "dirichlet": partial(dirichlet, alpha=alpha, seed=seed),
+    }
+
+
+def parts_of(given: Any, labels: np.ndarray, n: int | None, ways: Mapping[str, Split]) -> list[np.ndarray]:
+    """A partition that is given by its name, of these `ways`, or as the index array of each node."""
+    if not isinstance(given, str):
+        return _given_parts(given, n, len(labels))
+    check_choice(given, "partition", ways)
+    if n is None:
+        raise InputError("n", hint=" was left out: give the number of nodes, or a list of index arrays as partition.")
+    return ways[given](labels, n)
+
+
+def _given_parts(parts: Any, n: int | None, samples: int) -> list[np.ndarray]:
     if not isinstance(parts, Sequence | np.ndarray):
         raise InputError("partition", parts, "give the name of a partition, or the index array of each node.")
     if n is not None and n != len(parts):
@@ -140,13 +157,6 @@ def _check_apart(parts: list[np.ndarray]) -> None:
         raise InputError(
             "partition", hint=f" gives sample {every[order[again[0]]]} to {whom}: give each to one node, once."
         )
-
-
-def needed(n: int | None) -> int:
-    """The number of nodes, which only a given partition can do without."""
-    if n is None:
-        raise InputError("n", hint=" was left out: give the number of nodes, or a list of index arrays as partition.")
-    return n
 
 
 def _uneven(members: np.ndarray, holders: int, concentration: float, rng: np.random.Generator) -> list[np.ndarray]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stgt._internal.checks import InputError, check_choice, check_count, check_number, check_seed
 from stgt._internal.hyper import short_repr
+from stgt._internal.ops import Array
 from stgt._internal.registry import register
 from stgt.problems.base import NOISE_FACTOR, Problem, check_array
 
-Array = Any
 ROUNDING = 1e-8  # of a covariance, relative to its largest eigenvalue
 ISOTROPIC = "isotropic"
 
@@ -23,11 +24,11 @@ ISOTROPIC = "isotropic"
 class RidgeModel:
     """f_i(x) = (θ_iᵀx − d_i)² + (μ/2)‖x‖²."""
 
-    def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+    def losses(self, xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
         residual = (data["theta"] * x).sum(axis=-1) - data["d"]
         return residual**2 + 0.5 * data["mu"] * (x * x).sum(axis=-1)
 
-    def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+    def gradients(self, xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
         residual = (data["theta"] * x).sum(axis=-1) - data["d"]
         return (2.0 * residual)[:, None] * data["theta"] + data["mu"][:, None] * x
 
@@ -36,14 +37,14 @@ class RidgeModel:
 class QuadraticModel:
     """f_i(x) = ½ xᵀA_i x − b_iᵀx."""
 
-    def losses(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+    def losses(self, xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
         return (x * (0.5 * self._product(xp, data, x) - data["b"])).sum(axis=-1)
 
-    def gradients(self, xp: Any, data: dict[str, Array], x: Array) -> Array:
+    def gradients(self, xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
         return self._product(xp, data, x) - data["b"]
 
     @staticmethod
-    def _product(xp: Any, data: dict[str, Array], x: Array) -> Array:
+    def _product(xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
         return (data["A"] @ x[:, :, None])[:, :, 0]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ class Cyclic(Structure):
     def _round(self, k: int, r: Array) -> Array:
         return r * self.cycles[k] + r // len(self.items) % self.cycles[k]
 
-    def _seed(self, xp: Any, k: int, seed: Array) -> Array:
+    def _seed(self, xp: ModuleType, k: int, seed: Array) -> Array:
         # As arrays: a sum of two NumPy scalars warns where it wraps at 2**32, which is intended.
         return (xp.asarray(self.seeds)[k : k + 1] + xp.asarray(seed, np.uint32))[0]
 
@@ -124,7 +125,7 @@ class RandomChoice(Structure):
     def pairs(self) -> Pairs | None:
         return self.base.pairs()
 
-    def _which(self, xp: Any, seed: Array, r: Array) -> Array:
+    def _which(self, xp: ModuleType, seed: Array, r: Array) -> Array:
         word, _ = words(xp, seed, r, 0, 0, STREAM_CHOICE)
         return (word[0] % np.uint32(self.count)).astype(np.int32)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class Matching(NeighbourLists):
 
     n: int
 
-    def lists(self, xp: Any, seed: Array, r: Array, back: bool = False) -> tuple[Array, Array]:
+    def lists(self, xp: ModuleType, seed: Array, r: Array, back: bool = False) -> tuple[Array, Array]:
         ticket, _ = words(xp, seed, r, xp.arange(self.n), 0, STREAM_MATCHING)
         order = xp.argsort(ticket, stable=True)
         rank = xp.argsort(order, stable=True)
@@ -54,7 +55,7 @@ class Unreliable(NeighbourLists):
     link: float
     node: float
 
-    def lists(self, xp: Any, seed: Array, r: Array, back: bool = False) -> tuple[Array, Array]:
+    def lists(self, xp: ModuleType, seed: Array, r: Array, back: bool = False) -> tuple[Array, Array]:
         index, weight = self.base.lists(xp, seed, r)
         n = index.shape[0]
         here = xp.arange(n)[:, None]
@@ -94,14 +95,14 @@ class Server(Structure):
     size: int
 
     @abstractmethod
-    def receivers(self, xp: Any, seed: Array, r: Array) -> Array:
+    def receivers(self, xp: ModuleType, seed: Array, r: Array) -> Array:
         """The nodes whose own copy becomes the mean of the workers, as indices; the others keep what they have."""
 
-    def queue(self, xp: Any, seed: Array, r: Array) -> Array:
+    def queue(self, xp: ModuleType, seed: Array, r: Array) -> Array:
         """All workers in the order in which they would be called; the first `size` of them are active."""
         return queue(xp, seed, r, self.n, STREAM_SAMPLING)
 
-    def active(self, xp: Any, seed: Array, r: Array) -> Array:
+    def active(self, xp: ModuleType, seed: Array, r: Array) -> Array:
         return choose(xp, seed, r, self.n, self.size, STREAM_SAMPLING)
 
     @property
@@ -123,7 +124,7 @@ class Server(Structure):
     def neighbour_lists(self, name: str) -> NeighbourLists:
         raise ValueError(f"{name} has a server: give a topology in which nodes send to each other.")
 
-    def _flags(self, xp: Any, seed: Array, r: Array) -> tuple[Array, Array]:
+    def _flags(self, xp: ModuleType, seed: Array, r: Array) -> tuple[Array, Array]:
         """1 for the senders and 0 for the others, and the same for the receivers, (n,) each."""
         nodes = xp.arange(self.n)
         senders, receivers = self.active(xp, seed, r), self.receivers(xp, seed, r)
@@ -137,7 +138,7 @@ class Sampled(Server):
     What the server itself holds (`held`) becomes the workers' mean, which the workers of any later round receive.
     """
 
-    def receivers(self, xp: Any, seed: Array, r: Array) -> Array:
+    def receivers(self, xp: ModuleType, seed: Array, r: Array) -> Array:
         return self.active(xp, seed, r)
 
     def held_matrix(self, r: int, seed: int) -> np.ndarray:
@@ -159,10 +160,10 @@ class Sampled(Server):
 class Relayed(Server):
     """Eq_Wr: the workers of this round pass their mean on to the workers of the next. Row-stochastic only."""
 
-    def receivers(self, xp: Any, seed: Array, r: Array) -> Array:
+    def receivers(self, xp: ModuleType, seed: Array, r: Array) -> Array:
         return self.active(xp, seed, r + 1)
 
-    def listening(self, xp: Any, seed: Array, r: Array) -> Array:
+    def listening(self, xp: ModuleType, seed: Array, r: Array) -> Array:
         return self.receivers(xp, seed, r)
 
     def moments(self, n: int, phase: int, seed: int, draws: int) -> Moments:

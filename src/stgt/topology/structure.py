@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -89,15 +90,15 @@ class Structure(ShortRepr, ABC):
         """The same matrices as neighbour lists; a ValueError about the topology called `name` if there are none."""
         raise ValueError(f"{name}: {type(self).__name__} has no neighbour lists; give a topology such as ring(8).")
 
-    def queue(self, xp: Any, seed: Array, r: Array) -> Array | None:
+    def queue(self, xp: ModuleType, seed: Array, r: Array) -> Array | None:
         """All workers in the order in which a server would call them in round r; None without a server."""
         return None
 
-    def active(self, xp: Any, seed: Array, r: Array) -> Array | None:
+    def active(self, xp: ModuleType, seed: Array, r: Array) -> Array | None:
         """The nodes that compute in round r, as sorted indices; None if all do."""
         return None
 
-    def listening(self, xp: Any, seed: Array, r: Array) -> Array | None:
+    def listening(self, xp: ModuleType, seed: Array, r: Array) -> Array | None:
         """The nodes that receive what a server holds after round r, as indices; None if all do."""
         return None
 
@@ -149,7 +150,7 @@ class NeighbourLists(Structure):
     """Base of the sparse structures; a subclass defines `lists` only."""
 
     @abstractmethod
-    def lists(self, xp: Any, seed: Array, r: Array, back: bool = False) -> tuple[Array, Array]:
+    def lists(self, xp: ModuleType, seed: Array, r: Array, back: bool = False) -> tuple[Array, Array]:
         """The senders of each node and their weights, (index, weight), each (n, d); of W_rᵀ with `back`.
 
         Column 0 is the node itself; padding points at the node itself with weight 0.
@@ -194,7 +195,7 @@ class Gather(NeighbourLists):
     back_index: Array | None = None
     back_weight: Array | None = None
 
-    def lists(self, xp: Any, seed: Array, r: Array, back: bool = False) -> tuple[Array, Array]:
+    def lists(self, xp: ModuleType, seed: Array, r: Array, back: bool = False) -> tuple[Array, Array]:
         index, weight = self.index, self.weight
         if back and self.back_index is not None:
             index, weight = self.back_index, self.back_weight
