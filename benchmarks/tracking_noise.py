@@ -33,7 +33,8 @@ class OfUpdates(stgt.Algorithm):
 
     beta: float = 0.25
 
-    state_vars = (stgt.StateVar("c", zero_sum=True),)
+    def spec(self) -> stgt.RoundSpec:
+        return stgt.RoundSpec(state=[stgt.StateVar("c", zero_sum=True)])
 
     def merge(self, state: Any, local: Any, mixed: Any) -> dict[str, Any]:
         return {"x": mixed["x"], "c": state["c"] + self.beta * (local.end - mixed["x"])}

@@ -83,7 +83,7 @@ def exchange_node(topology: str, repeats: int) -> dict:
     """Wall and CPU times of an exchange and of the bare transfer of its bytes, in turns."""
     opt = wrapped(equal(MODEL), topology)
     length = sum(bucket.size for bucket in opt.buckets)
-    mine = {sent.name: torch.zeros(length) for sent in opt.algorithm.messages}
+    mine = {sent.name: torch.zeros(length) for sent in opt.spec.messages}
     routes = [opt._schedule.routes(r) for r in range(opt.topology.period or 1)]
     places = max(len(route.receive_from) for one in routes for route in one.values())
     received = {name: [torch.zeros(length) for _ in range(places)] for name in mine}

@@ -19,14 +19,13 @@ class OneVector(stgt.Algorithm):
     """
 
     beta: float = 0.5
-    reads = frozenset({"end", "gamma"})  # of a round: the model after the local steps, and the stepsize
-    state_vars = (stgt.StateVar("c", zero_sum=True),)  # beside the model; 0 at the start
+
+    def spec(self):
+        # It reads the model after the local steps and the stepsize, and keeps c beside the model, 0 at the start.
+        return stgt.RoundSpec(reads={"end", "gamma"}, state=[stgt.StateVar("c", zero_sum=True)])
 
     def correction(self, state, x):
         return state["c"]
-
-    def message(self, state, local):
-        return {"x": local.end}
 
     def merge(self, state, local, mixed):
         step = self.beta / (local.gamma * self.tau)
@@ -43,9 +42,13 @@ class FedCM(stgt.Algorithm):
     """
 
     beta: float = 0.5
-    reads = frozenset({"end", "direction"})  # the mean of g + correction over the round
-    state_vars = (stgt.StateVar("x", at_server=True), stgt.StateVar("d", at_server=True))
-    messages = (stgt.MessageVar("x", replaces=True), stgt.MessageVar("d", replaces=True))
+
+    def spec(self):
+        return stgt.RoundSpec(
+            reads={"end", "direction"},  # direction is the mean of g + correction over the round
+            state=[stgt.StateVar("x", at_server=True), stgt.StateVar("d", at_server=True)],
+            messages=[stgt.MessageVar("x", replaces=True), stgt.MessageVar("d", replaces=True)],
+        )
 
     def correction(self, state, x):
         return state["d"]

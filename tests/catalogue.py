@@ -103,7 +103,7 @@ def directed_schedule(n: int, period: int = 3, seed: int = 0) -> stgt.topology.T
 
 def suited(algorithm: stgt.Algorithm, topology: stgt.topology.Topology) -> stgt.topology.Topology:
     """The topology, its matrices made symmetric where the method is for such only."""
-    if topology.symmetric or not algorithm.symmetric_only:
+    if topology.symmetric or not algorithm.spec().symmetric_only:
         return topology
     return stgt.topology.sequence([(W + W.T) / 2 for W in map(topology.matrix, range(topology.period))])
 

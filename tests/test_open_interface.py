@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -25,11 +25,9 @@ class Peek(stgt.Algorithm):
 
     part: str = "end"
     said: tuple[str, ...] = ()
-    state_vars = (StateVar("x", at_server=True),)
 
-    @property
-    def reads(self):
-        return frozenset({"end", *self.said})
+    def spec(self):
+        return stgt.RoundSpec(reads={"end", *self.said}, state=[StateVar("x", at_server=True)])
 
     def message(self, state, local):
         getattr(local, self.part)
@@ -80,8 +78,8 @@ def test_what_is_declared_is_handed_over(part):
 class Remember(stgt.Algorithm):
     """It keeps what other fields were: the round's start and end, and what it kept of the end before."""
 
-    reads = frozenset({"start", "end"})
-    state_vars = (StateVar("began"), StateVar("ended"), StateVar("before"))
+    def spec(self):
+        return stgt.RoundSpec(reads={"start", "end"}, state=[StateVar("began"), StateVar("ended"), StateVar("before")])
 
     def correction(self, state, x):
         return 0.1 * (state["ended"] - state["before"])
@@ -96,15 +94,17 @@ def test_a_field_may_become_what_another_one_was():
     assert runs["torch"]() <= 1e-12
 
 
-def own(**parts):
-    """A method made of ST-GT's parts but for those given."""
+def own(declared=None, **parts):
+    """A method made of ST-GT's spec and parts but for those given."""
+    if declared is not None:
+        parts["spec"] = lambda self: replace(stgt.STGT.spec(self), **declared)
     return dataclass(frozen=True, kw_only=True)(type("Own", (stgt.STGT,), {**parts, "label": "Own"}))
 
 
 FAULTS = {
     "a state's field": (
         own(correction=lambda self, state, x: state["d"]),
-        "Own reads state['d'], which is not there: add StateVar('d') to its state_vars, if it is a node's own.",
+        "Own reads state['d'], which is not there: add StateVar('d') to its state, if it is a node's own.",
     ),
     "the round's start in the state": (
         own(correction=lambda self, state, x: x - state["x"]),
@@ -120,7 +120,7 @@ FAULTS = {
     ),
     "a field too many in merge": (
         own(merge=lambda self, state, local, mixed: {"x": mixed["x"], "c": state["c"], "d": state["c"]}),
-        "Own's merge returns 'd', which it does not declare: add it to its state_vars.",
+        "Own's merge returns 'd', which it does not declare: add it to its state.",
     ),
     "a message not declared": (
         own(message=lambda self, state, local: {"x": local.end, "z": local.end, "u": local.end}),
@@ -187,7 +187,7 @@ def test_a_message_that_is_not_what_it_declares_is_not_sent_early():
     from stgt.torch.local_steps import Chunk, LocalSteps
     from stgt.torch.overlap import _DirectionHalf
 
-    wrong = own(messages=(MessageVar("x", value=Linear(start=1.0)), MessageVar("z", value=Linear(direction=1.0))))
+    wrong = own({"messages": [MessageVar("x", value=Linear(start=1.0)), MessageVar("z", value=Linear(direction=1.0))]})
     for kind in (stgt.STGT, wrong):
         parameter = torch.nn.Parameter(torch.ones(5, dtype=torch.float64))
         group = {"params": [parameter], "lr": 0.1}
@@ -207,16 +207,16 @@ def test_a_message_that_is_not_what_it_declares_is_not_sent_early():
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        ({"reads": frozenset({"strat"})}, r"Own\.reads has 'strat': choose from 'start', 'end', .*\."),
-        ({"reads": "end"}, r"Own\.reads='end': give a frozenset of names, such as .*\."),
-        ({"state_vars": ("c",)}, r"Own\.state_vars=\('c',\): give a tuple of StateVar, such as \(StateVar\('c'\),\)\."),
-        ({"messages": (MessageVar("x"), MessageVar("x"))}, r"Own\.messages has 'x' twice: give each name once\."),
-        ({"messages": ()}, r"Own\.messages is empty: .*\."),
+        ({"reads": frozenset({"strat"})}, r"reads has 'strat': choose from 'start', 'end', .*\."),
+        ({"reads": "end"}, r"reads='end': give a set of names, such as .*\."),
+        ({"state": ("c",)}, r"state=\('c',\): give a list of StateVar, such as \[StateVar\('c'\)\]\."),
+        ({"messages": (MessageVar("x"), MessageVar("x"))}, r"messages has 'x' twice: give each name once\."),
+        ({"messages": ()}, r"messages is empty: .*\."),
     ],
 )
 def test_a_wrong_declaration_is_one_sentence(parts, sentence):
-    with pytest.raises(ValueError, match=f"^{sentence}$"):
-        own(**parts)(gamma=0.1)
+    with pytest.raises(ValueError, match=f"^Own's spec: {sentence}$"):
+        own(parts)(gamma=0.1)
 
 
 def test_a_method_that_is_not_a_frozen_dataclass():
@@ -260,7 +260,7 @@ def test_a_users_real_numbers_are_swept_and_checked():
     assert [trace.algorithm.beta for trace in traces] == [1.0, 0.5]
     same = stgt.simulate(stgt.STGT(gamma=0.1), problem, RING, 5, dtype="float64")
     np.testing.assert_allclose(traces[0].x, same.x, rtol=0, atol=1e-15)
-    with pytest.raises(ValueError, match=r"^beta='half': give a number\.$"):
+    with pytest.raises(ValueError, match=r"^beta='half': give a number above 0 and up to 1\.$"):
         Damped(gamma=0.1, beta="half")
 
 

@@ -19,7 +19,7 @@ N, P = 6, 3
 PUSHING = [
     name
     for name, algorithm in instances().items()
-    if any(sent.pushed for sent in (*algorithm.messages, *algorithm.second_messages))
+    if any(sent.pushed for sent in (*algorithm.spec().messages, *algorithm.spec().second_messages))
 ]
 # All pull from node 0 and all push to it: the paper's graph with a leader.
 R = 0.5 * np.eye(N) + 0.5 * np.eye(N)[[0] * N]
@@ -39,7 +39,7 @@ def test_the_trackers_push():
 @given(n=st.integers(2, 8), period=st.integers(1, 3), seed=st.integers(0, 1000))
 def test_corrections_sum_to_zero(name, n, period, seed):
     algorithm = instances()[name]
-    problem = logistic(n, P, seed) if algorithm.oracle else quadratic(n, P, noise=0.1, seed=seed)
+    problem = logistic(n, P, seed) if algorithm.spec().oracle else quadratic(n, P, noise=0.1, seed=seed)
     trace = stgt.simulate(algorithm, problem, two_matrices(n, period, seed), 10, seeds=[seed], engine="numpy")
     size = sum(np.abs(value).sum() for value in trace.state.values())
     assert trace["sum_c"].max() <= 1e-12 * size * 10

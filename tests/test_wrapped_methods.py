@@ -190,7 +190,7 @@ class PartOfTheWay(stgt.algorithms.OuterStep):
 @pytest.mark.parametrize("inside", [stgt.LED(gamma=0.05, tau=3), stgt.ScaffoldPlus(gamma=0.05, tau=3)], ids=repr)
 @pytest.mark.parametrize("engine", ["numpy", "jax"])
 def test_a_step_of_one_s_own_around_any_method(inside, engine):
-    graph = stgt.topology.server(6, sampled=3) if inside.server_fields else stgt.topology.ring(6)
+    graph = stgt.topology.server(6, sampled=3) if inside.spec().server_fields else stgt.topology.ring(6)
     one, other = (
         stgt.simulate(method, quadratic(6, 3, noise=0.1), graph, 8, engine=engine, dtype="float64").x
         for method in (PartOfTheWay(inside, share=0.3), stgt.Outer(inside, lr=0.3, momentum=0.0))

@@ -56,7 +56,7 @@ def test_flower_makes_the_reference_s_iterates(name, topology):
     strategy, found = run(algorithm, topology)
     expected = federation.reference(replace(algorithm, gamma=federation.LR), topology, ROUNDS)
     np.testing.assert_allclose(found, expected["x"].mean(axis=0), rtol=0, atol=1e-12)
-    for field in algorithm.server_fields:
+    for field in algorithm.spec().server_fields:
         (view,) = strategy.server_state.views.values()
         held = np.concatenate([view[field][name].reshape(-1) for name in ("a", "b", "c")])
         np.testing.assert_allclose(np.broadcast_to(held, expected[field].shape), expected[field], rtol=0, atol=1e-12)

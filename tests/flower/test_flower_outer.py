@@ -158,7 +158,7 @@ def test_a_client_that_starts_again_leaves_control_variables_and_outer_momentum_
     lost = FatefulGrid(quadratics.app_of(), fate=lambda r, i: "lost" if (r, i) == (RestartGrid.at, 1) else "ok")
     other = Strategy(method, EVERYBODY)
     np.testing.assert_array_equal(found, quadratics.start(other, lost, 8))
-    for field in method.server_fields:
+    for field in method.spec().server_fields:
         np.testing.assert_array_equal(quadratics.held(strategy, field), quadratics.held(other, field))
     assert np.abs(quadratics.held(strategy, "m")).max() > 1e-3
 

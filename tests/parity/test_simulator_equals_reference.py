@@ -46,7 +46,7 @@ def assert_same(algorithm, problem, topology, **options):
 @pytest.mark.sampled(8, each="topology")
 def test_every_algorithm_on_every_kind_of_graph(name, topology):
     algorithm, graph = instances()[name], TOPOLOGIES[topology]
-    problem = PROBLEMS["minibatch logistic" if algorithm.oracle or "server" in topology else "noisy quadratic"]
+    problem = PROBLEMS["minibatch logistic" if algorithm.spec().oracle or "server" in topology else "noisy quadratic"]
     # What is measured costs a third of compiling: all that there is on one graph of each method, in turn.
     turn = (list(instances()).index(name) + list(TOPOLOGIES).index(topology)) % len(TOPOLOGIES)
     assert_same(algorithm, problem, suited(algorithm, graph), metrics=["residual"] if turn else None)

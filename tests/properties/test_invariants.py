@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import stgt
 from catalogue import directed_schedule, instances, logistic, quadratic, suited
 
-TRACKERS = [name for name, algorithm in instances().items() if algorithm.tracks]
+TRACKERS = [name for name, algorithm in instances().items() if algorithm.spec().tracks]
 # Biased on purpose: their fixed point is not the optimum when nodes hold different data.
 BIASED = {"DPSGD", "DPSGD-atc", "FedAvg", "FedProx", "DiLoCo", "NoLoCo", "FedAvgM", "FedAdam", "FedYogi"}
 P = 3
@@ -34,7 +34,7 @@ def run(algorithm, problem, topology, rounds, **options):
 @given(n=st.integers(2, 9), seed=st.integers(0, 1000), which=st.integers(0, 5))
 def test_corrections_sum_to_zero(name, n, seed, which):
     algorithm = instances()[name]
-    problem = logistic(n, P, seed) if algorithm.oracle else quadratic(n, P, noise=0.1, seed=seed)
+    problem = logistic(n, P, seed) if algorithm.spec().oracle else quadratic(n, P, noise=0.1, seed=seed)
     trace = run(algorithm, problem, suited(algorithm, graphs(n, seed)[which]), 10, seeds=[seed])
     size = sum(np.abs(value).sum() for value in trace.state.values())
     assert trace["sum_c"].max() <= 1e-12 * size * 10
@@ -56,7 +56,7 @@ def test_permuting_the_nodes_permutes_the_result(name, n, seed, directed):
         for some in (np.arange(n), order)
     ]
     graphs = [stgt.topology.from_matrix(W), stgt.topology.from_matrix(W[np.ix_(order, order)])]
-    exact = None if instances()[name].oracle else stgt.oracles.Exact()
+    exact = None if instances()[name].spec().oracle else stgt.oracles.Exact()
     x, y = (
         run(instances()[name], problem, graph, 8, x0=start, oracle=exact).x[0]
         for problem, graph, start in zip(problems, graphs, (x0, x0[order]), strict=True)
@@ -66,9 +66,9 @@ def test_permuting_the_nodes_permutes_the_result(name, n, seed, directed):
 
 def at_rest(algorithm, g):
     """The state at x* in which nothing moves, g being the gradients there; momenta of what is 0 are 0."""
-    if algorithm.needs_initial_gradient:
+    if algorithm.spec().needs_initial_gradient:
         return None  # a warm start at x* is that state
-    fields = algorithm.state_fields
+    fields = algorithm.spec().state_fields
     if "u" in fields:  # what is tracked is u = μu + g
         u = g / (1 - algorithm.momentum)
         return {"c": -u, "u": u}
@@ -83,7 +83,7 @@ def at_rest(algorithm, g):
 def test_the_optimum_is_a_fixed_point(name, n, seed, which):
     """At x* with the correction that cancels ∇f_i(x*) nothing moves, on any graph."""
     algorithm = instances()[name]
-    problem = logistic(n, P, seed, batch=None) if algorithm.oracle else quadratic(n, P, seed=seed)
+    problem = logistic(n, P, seed, batch=None) if algorithm.spec().oracle else quadratic(n, P, seed=seed)
     g = problem.gradients(problem.optimum)
     state0 = at_rest(algorithm, g)
     trace = run(algorithm, problem, suited(algorithm, graphs(n, seed)[which]), 6, x0=problem.optimum, state0=state0)
@@ -102,9 +102,9 @@ def test_biased_methods_leave_the_optimum(name):
 def test_exact_methods_converge(name):
     """Noiseless, on a strongly convex problem with different data at each node: to x* at every node."""
     algorithm = instances()[name]
-    problem = logistic(6, P, batch=None) if algorithm.oracle else quadratic(6, P)
+    problem = logistic(6, P, batch=None) if algorithm.spec().oracle else quadratic(6, P)
     topology = stgt.topology.complete(6) if "ProxSkip" in name else stgt.topology.ring(6)
-    if algorithm.server_fields:
+    if algorithm.spec().server_fields:
         topology = stgt.topology.server(6, sampled=3)
     rounds = 6000 if algorithm.tau == 1 else 1500
     trace = stgt.simulate(algorithm, problem, topology, rounds, dtype="float64", metrics=[])

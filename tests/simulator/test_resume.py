@@ -47,7 +47,7 @@ CASES = [
     (name, oracle)
     for name, algorithm in instances().items()
     for oracle in ORACLES
-    if (algorithm.oracle is not None) == (oracle == "own")
+    if (algorithm.spec().oracle is not None) == (oracle == "own")
 ]
 
 

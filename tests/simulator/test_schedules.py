@@ -81,7 +81,7 @@ def test_the_noise_of_a_vanishing_stepsize(engine):
 def test_a_constant_function_is_a_number(engine, name):
     algorithm, rounds = instances()[name], 4
     problem, graph = quadratic(4, 2, noise=0.1), stgt.topology.ring(4)
-    if algorithm.oracle:
+    if algorithm.spec().oracle:
         problem = quadratic(4, 2)
     options = {"seeds": 2, "engine": engine, "dtype": "float64", "metrics": []}
     plain = stgt.simulate(algorithm, problem, graph, rounds, **options)

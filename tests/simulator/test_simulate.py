@@ -88,8 +88,8 @@ def test_costs_agree_with_what_a_run_counts(name):
     trace = stgt.simulate(algorithm, problem, stgt.topology.ring(n), 5, engine="numpy")
     cost = algorithm.cost(m)
     # An exact gradient is m sample gradients; SAGA's and SVRG's costs are in sample gradients already.
-    each = 1 if algorithm.oracle else m
-    lookahead = bool(algorithm.second_messages)  # its first gradient is computed before round 0
+    each = 1 if algorithm.spec().oracle else m
+    lookahead = bool(algorithm.spec().second_messages)  # its first gradient is computed before round 0
     assert trace["gradients"][0, 0] == n * each * (cost.initial + lookahead)
     assert np.diff(trace["gradients"][0]) == pytest.approx(n * each * cost.gradients)
     talked = np.diff(trace["messages"][0]) > 0

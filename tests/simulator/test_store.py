@@ -82,7 +82,7 @@ def test_every_method_is_known_again(name, tmp_path):
             stgt.simulate(algorithm, logistic(4), RING, 1, engine="numpy").save(tmp_path / "run.stgt")
         )
         assert loaded.algorithm == algorithm
-        assert type(loaded.oracle).__name__ == (algorithm.oracle or "Minibatch")
+        assert type(loaded.oracle).__name__ == (algorithm.spec().oracle or "Minibatch")
 
 
 def test_stepsizes_of_each_node_and_of_a_function(tmp_path):

@@ -7,7 +7,8 @@ import stgt
 from catalogue import instances, quadratic
 from stgt import theory
 
-NAMES = [name for name, algorithm in instances().items() if not (algorithm.oracle or algorithm.random_communication)]
+SPECS = {name: algorithm.spec() for name, algorithm in instances().items()}
+NAMES = [name for name, spec in SPECS.items() if not (spec.oracle or spec.communication_probability)]
 CHANGING = "NEXT"  # its stepsize falls from round to round
 NONLINEAR = ("GTAdam", "FedAdam", "FedYogi", "Adaptive-STGT", "Adaptive-LED", "Adaptive-ScaffoldPlus")
 
@@ -22,7 +23,7 @@ def test_without_noise_the_map_is_the_run(name):
 
 
 def test_those_that_divide_by_the_root_of_a_square_say_so():
-    assert tuple(name for name in NAMES if not instances()[name].linear) == NONLINEAR
+    assert tuple(name for name in NAMES if not SPECS[name].linear) == NONLINEAR
 
 
 ASKED = {

@@ -78,7 +78,7 @@ METHODS = [
 
 @pytest.mark.parametrize(
     ("algorithm", "sampled"),
-    [(one, sampled) for one in METHODS for sampled in (1, 2, 4) if sampled > 1 or "x" in one.server_fields],
+    [(one, sampled) for one in METHODS for sampled in (1, 2, 4) if sampled > 1 or "x" in one.spec().server_fields],
     ids=lambda given: getattr(given, "label", None),
 )
 def test_a_server_is_the_mean_over_all_it_may_call(algorithm, sampled):
@@ -89,7 +89,7 @@ def test_a_server_is_the_mean_over_all_it_may_call(algorithm, sampled):
     sampling = isinstance(phase, mean_square.Sampling)
     law = phase.law if sampling else phase.laws[0][1]
     assert isinstance(law, ServerLaw)
-    assert sampling == bool(algorithm.server_fields)
+    assert sampling == bool(algorithm.spec().server_fields)
     size, q = law.size, law.rows.shape[1]
     rng = np.random.default_rng(0)
     root, y = rng.normal(size=(n * q, n * q)), rng.normal(size=(n, q, 2))

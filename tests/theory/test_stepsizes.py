@@ -1,7 +1,6 @@
 """The largest stable stepsize against closed forms and a plain scan; what a method conserves; what is not linear."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 import stgt
 from catalogue import quadratic
 from stgt import theory
-from stgt.algorithms import MessageVar, StateVar
+from stgt.algorithms import MessageVar, RoundSpec, StateVar
 
 METHODS = [
     stgt.STGT(tau=3),
@@ -98,9 +97,9 @@ def test_both_ways_of_finding_the_radius_agree():
 class Undeclared(stgt.algorithms.Algorithm):
     """ST-GT that does not say what it conserves, and keeps twice its c."""
 
-    reads: ClassVar[frozenset[str]] = frozenset({"end", "direction"})
-    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("twice"),)
-    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", replaces=True), MessageVar("z"))
+    def spec(self):
+        messages = [MessageVar("x", replaces=True), MessageVar("z")]
+        return RoundSpec(reads={"end", "direction"}, state=[StateVar("twice")], messages=messages)
 
     def correction(self, state, x):
         return state["twice"] / 2
@@ -115,7 +114,7 @@ class Undeclared(stgt.algorithms.Algorithm):
 def test_what_is_conserved_is_found_from_the_map():
     """A method that declares nothing is judged as the one that does, also where rounds are random."""
     problem = quadratic(6, 2, noise=0.1)
-    assert not Undeclared(gamma=0.1).tracks
+    assert not Undeclared(gamma=0.1).spec().tracks
     for topology in (stgt.topology.ring(6), stgt.topology.random_matching(6)):
         plain, other = stgt.STGT(gamma=0.1, tau=3), Undeclared(gamma=0.1, tau=3)
         radius = theory.spectral_radius(plain, problem, topology)

@@ -5,8 +5,7 @@ import torch
 from scenarios import topology
 from scenarios_use import METHODS, P, base_of, data, wide_data
 
-from stgt.algorithms import Local
-from stgt.algorithms.calls import apply_mixed, begin, make_message, readable
+from stgt.algorithms.calls import Checked
 
 NODES = 8
 
@@ -96,27 +95,27 @@ def simulate_led(
 
 def simulate_method(name: str, base: str, gain: float, rounds: int, lr: float) -> np.ndarray:
     """x_i of a method of METHODS on the ring in float64, every node with its own torch optimiser on g + correction."""
-    method = METHODS[name]
+    method = Checked(METHODS[name])
     A, B = (np.stack(parts) for parts in zip(*map(wide_data, range(NODES)), strict=True))
     x, W = np.zeros_like(A), topology("static", NODES).matrix(0)
-    state = begin(method, x.copy())
+    state = method.init(x.copy())
     moved = [torch.from_numpy(row) for row in x]  # the same memory
     optimizers = [base_of(base, [row], lr) for row in moved]
     for r in range(rounds):
         start, total = x.copy(), np.zeros_like(x)
         state["x"] = start
         for _ in range(method.tau):
-            y = A * x - B + method.correction(readable(method, state), x)
+            y = A * x - B + method.algorithm.correction(method.readable(state), x)
             total += y
             for row, gradient, optimizer in zip(moved, y, optimizers, strict=True):
                 row.grad = torch.from_numpy(gradient)
                 optimizer.step()
-        local = Local(
-            method.label, method.reads, start=start, end=x.copy(), direction=total / method.tau, gamma=lr * gain,
+        local = method.local(
+            start=start, end=x.copy(), direction=total / method.tau, gamma=lr * gain,
             round=r, participation=1.0,
         )  # fmt: skip
-        mixed = {field: W @ value for field, value in make_message(method, readable(method, state), local).items()}
-        state = dict(apply_mixed(method, readable(method, state), local, mixed))
+        mixed = {field: W @ value for field, value in method.message(method.readable(state), local).items()}
+        state = method.merge(method.readable(state), local, mixed)
         x[:] = state["x"]
     return x
 

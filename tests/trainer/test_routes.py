@@ -85,11 +85,12 @@ def test_a_schedule_that_never_repeats_has_a_route_for_each_round():
         share = 1 / (r + 2)  # no two rounds are alike
         return np.array([[1 - share, share], [share, 1 - share]])
 
-    mine = RouteSchedule(stgt.topology.schedule(2, growing), stgt.DPSGD(tau=1), node=0, seed=0)
+    topology, algorithm = stgt.topology.schedule(2, growing), stgt.DPSGD(tau=1)
+    mine = RouteSchedule(topology, algorithm, node=0, seed=0)
     for r in (0, 1, 5, 2):
         assert mine.routes(r)["x"].receive_from == ((1, 1 / (r + 2)),)
     assert mine.active(3).all()
-    assert mine.digest() == RouteSchedule(mine.topology, mine.algorithm, node=1, seed=0).digest()
+    assert mine.digest() == RouteSchedule(topology, algorithm, node=1, seed=0).digest()
 
 
 @settings(max_examples=100, deadline=None)

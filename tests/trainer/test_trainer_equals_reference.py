@@ -79,7 +79,7 @@ def reference(name: str, graph: str, rounds: int = ROUNDS) -> Run:
 
 def assert_equal(found: list, run: Run, tolerance: float, rounds: int = ROUNDS) -> None:
     """Every field of every node; what a server holds is compared at the nodes that work next or worked last."""
-    topology, held = run.job.topology, run.algorithm.server_fields if run.job.topology.has_server else ()
+    topology, held = run.job.topology, run.method.spec.server_fields if run.job.topology.has_server else ()
     fresh = topology.active(rounds - 1) | topology.active(rounds)
     for name, expected in run.state.items():
         scale = max(1.0, float(np.abs(expected).max()))

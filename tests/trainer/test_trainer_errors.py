@@ -10,7 +10,7 @@ from scenarios_use import Quadratic, data
 
 import catalogue
 import stgt
-from stgt.algorithms.calls import divides
+from stgt.algorithms.calls import Checked
 from stgt.torch import DistributedOptimizer
 
 MISTAKES = {
@@ -78,7 +78,7 @@ def test_mistakes(world, kind):
 
 def test_methods_that_divide_by_the_stepsize():
     """By their equations: c ← c + β(h − W h)/(γτ) and its kin, also inside others; GTAdam only multiplies by γ."""
-    found = {name for name, method in catalogue.instances().items() if divides(method)}
+    found = {name for name, method in catalogue.instances().items() if Checked(method).divides()}
     assert found == {"LED", "ExactDiffusion", "EXTRA", "ProxSkip", "ProxSkip-periodic", "Outer-LED", "Adaptive-LED"}
 
 
@@ -89,7 +89,7 @@ def test_a_method_that_cannot_be_tried_on_numbers_is_taken_to_divide():
             found = super().merge(state, local, mixed)
             return {**found, "c": found["c"].clip(-1, 1)}
 
-    assert divides(Clipped())
+    assert Checked(Clipped()).divides()
 
 
 def test_without_a_process_group():

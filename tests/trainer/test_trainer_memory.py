@@ -29,4 +29,4 @@ def test_buffers_are_what_cost_says(alone, name):
         kept = [bucket.x, *bucket.state.values(), bucket.first, bucket.total]
         storages = {one.untyped_storage().data_ptr() for one in kept if one is not None}
         assert len(storages) + 1 == expected
-        assert ("start" in algorithm.reads or "direction" in algorithm.reads) == (bucket.state["x"] is not bucket.x)
+        assert bool({"start", "direction"} & algorithm.spec().reads) == (bucket.state["x"] is not bucket.x)

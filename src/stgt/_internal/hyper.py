@@ -2,27 +2,65 @@
 
 from __future__ import annotations
 
-import re
+import builtins
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import Field, field, fields
 from functools import cache, partial
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
-_REAL = re.compile(r"\bfloat\b")
 _ITEMS = 8  # of a tuple or a dict, that are shown
 _WORDS = 100  # letters that are shown of a value
 
 
+def hyper(default: Any, check: Callable[..., Any], *arguments: Any, static: bool = False, **limits: Any) -> Any:
+    """A field with this default, whose value is `check(value, name, …)`. A subclass may give it another default alone.
+
+    A real number with `static` is part of a compiled program, as counts, names and flags are.
+    """
+
+    def checked(value: Any, name: str) -> Any:
+        return check(value, name, *arguments, **limits)
+
+    return field(default=default, metadata={"check": checked, "static": static})
+
+
 @cache
 def real_fields(kind: type) -> tuple[str, ...]:
-    """The fields that are annotated as float: an engine may trace or batch them."""
-    return tuple(field.name for field in fields(kind) if _REAL.search(str(field.type)))
+    """The fields that are real numbers and not `static`: an engine may trace or batch them."""
+    return tuple(
+        one.name for one in fields(kind) if _is_real(_hint(kind, one)) and not one.metadata.get("static", False)
+    )
 
 
 @cache
 def other_fields(kind: type) -> tuple[str, ...]:
     """All other fields, such as counts, names and flags: another value needs another compiled program."""
-    return tuple(field.name for field in fields(kind) if field.name not in real_fields(kind))
+    return tuple(one.name for one in fields(kind) if one.name not in real_fields(kind))
+
+
+def declared(kind: type, name: str) -> list[Field[Any]]:
+    """A field as the class and its bases have it, the class first."""
+    tables = (vars(base).get("__dataclass_fields__", {}) for base in kind.__mro__)
+    return [table[name] for table in tables if name in table]
+
+
+def _hint(kind: type, one: Field[Any]) -> Any:
+    """The type of a field, evaluated where its class was written; None where it cannot be."""
+    if not isinstance(one.type, str):
+        return one.type
+    owner = next(base for base in kind.__mro__ if one.name in vars(base).get("__annotations__", {}))
+    try:
+        return eval(one.type, vars(sys.modules.get(owner.__module__, builtins)))
+    except NameError:  # a name that only type checkers see
+        return None
+
+
+def _is_real(hint: Any) -> bool:
+    """Is it float, or a union or tuple with float in it?"""
+    inside = get_args(hint) if get_origin(hint) in (Union, UnionType, tuple) else ()
+    return hint is float or any(map(_is_real, inside))
 
 
 class Frozen:

@@ -8,7 +8,7 @@ from stgt.algorithms.tracking import DSGT, GTSAGA, GTSVRG, KGT, NEXT, STGT, DIGi
 # isort: split
 from stgt._internal.registry import ALGORITHMS
 from stgt.algorithms.base import Algorithm, Cost
-from stgt.algorithms.declare import Linear, Local, MessageVar, StateVar
+from stgt.algorithms.declare import Linear, Local, MessageVar, RoundSpec, StateVar
 from stgt.algorithms.diffusion import EXTRA, LED, ExactDiffusion
 from stgt.algorithms.federated import FedAvg, FedDyn, FedProx, Scaffold, ScaffoldPlus
 from stgt.algorithms.gossip import DPSGD, ProxSkip
@@ -56,6 +56,7 @@ __all__ = [
     "OuterStep",
     "ProxSkip",
     "PushPull",
+    "RoundSpec",
     "STGT",
     "Scaffold",
     "ScaffoldPlus",

@@ -16,12 +16,12 @@ and exchanges it declares; an engine hands over just that.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any
 
 from stgt._internal.checks import InputError, check_count, check_flag, check_number
-from stgt._internal.hyper import Frozen, ShortRepr, real_fields
+from stgt._internal.hyper import Frozen, ShortRepr, declared, real_fields
 from stgt._internal.schedules import Stepsize, stepsize
-from stgt.algorithms.declare import PARTS, Local, MessageVar, State, StateVar, Vector
+from stgt.algorithms.declare import Local, RoundSpec, State, Vector
 
 
 @dataclass(frozen=True)
@@ -48,45 +48,32 @@ class Cost:
 class Algorithm(Frozen, ShortRepr):
     """Base of all methods. `gamma` may be left out only where an engine supplies it (a torch optimiser's lr).
 
-    Your own method declares `reads`, `state_vars` and `messages`, as class attributes, or as properties where options
-    change them, and overrides `correction`, `message` and `merge`; the rest follows, or may be overridden.
+    Your own method declares its round in `spec` and overrides `correction`, `message` and `merge`; the rest follows, or
+    may be overridden.
     """
 
     # A number, or a function of the round's number (stgt.schedules); one for each node only where the method has that.
     gamma: float | tuple[float, ...] | Stepsize | None = None
     tau: int = 1
 
-    reads: ClassVar[frozenset[str]] = frozenset({"end"})  # what it reads of a round: names of `Local`'s fields
-    state_vars: ClassVar[tuple[StateVar, ...]] = ()
-    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", replaces=True),)
-    second_messages: ClassVar[tuple[MessageVar, ...]] = ()  # a second time, after a gradient at the merged model
-    mixing_steps: ClassVar[int] = 1  # how often a message is mixed in a round
-    random_communication: ClassVar[bool] = False  # does a coin decide whether a round ends with communication?
-    oracle: ClassVar[str | None] = None  # the name of the oracle the method is made of, if it insists on one
-    least_eigenvalue: ClassVar[float | None] = None  # a bound that the eigenvalues of a fixed symmetric W must exceed
-    symmetric_only: ClassVar[bool] = False  # is it for symmetric W_r, and diverges on directed ones at any stepsize?
-    linear: ClassVar[bool] = (
-        True  # is a round linear in the state and the gradients, so that the exact theory covers it?
-    )
-    row_stochastic: ClassVar[str] = "never"  # where W_r may be row-stochastic only: "never", "server" or "any"
-    invariant: ClassVar[str] = "Σ_i c_i must be 0"  # what `conserved` means, in words
-
     def __post_init__(self) -> None:
         self.check_class()
         if self.gamma is not None:
             self._set(gamma=_schedule(self.gamma) if callable(self.gamma) else self._stepsize())
         self._set(tau=check_count(self.tau, "tau"))
-        for name in real_fields(type(self)):
-            value = getattr(self, name)
-            if name != "gamma" and value is not None:
-                self._set(**{name: check_number(value, name)})
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(field.default, bool):
-                self._set(**{field.name: check_flag(value, field.name)})
-            elif isinstance(value, list):  # as files have them
-                self._set(**{field.name: tuple(value)})
-        _check_declaration(self)
+        for name in (one.name for one in fields(self) if one.name not in ("gamma", "tau")):
+            value, found = getattr(self, name), declared(type(self), name)
+            if checks := [one.metadata["check"] for one in found if "check" in one.metadata]:
+                value = checks[0](value, name)
+            elif name in real_fields(type(self)) and value is not None:
+                value = check_number(value, name)
+            elif isinstance(found[0].default, bool):
+                value = check_flag(value, name)
+            self._set(**{name: tuple(value) if isinstance(value, list) else value})  # lists, as files have them
+        try:
+            self.spec()
+        except ValueError as error:
+            raise ValueError(f"{type(self).__name__}'s spec: {error}") from None
 
     def _stepsize(self) -> float | tuple[float, ...]:
         return check_number(self.gamma, "gamma", above=0)
@@ -99,11 +86,15 @@ class Algorithm(Frozen, ShortRepr):
                 f"{cls.__name__} is not a frozen dataclass: put @dataclass(frozen=True, kw_only=True) above it."
             )
 
-    # -- the four parts of a method ------------------------------------------------------------------------------
+    # -- a method is its declaration and four parts ---------------------------------------------------------------
+
+    def spec(self) -> RoundSpec:
+        """What the method reads of a round, keeps and sends. Cheap, and the same for all values of what is traced."""
+        return RoundSpec()
 
     def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
-        """The state before round 0. `gradient` at x and its `mean` over nodes come if it `needs_initial_gradient`."""
-        return {name: x if name == "x" else 0 * x for name in self.state_fields}
+        """The state before round 0; with the gradient at x and its mean over nodes if it `needs_initial_gradient`."""
+        return {name: x if name == "x" else 0 * x for name in self.spec().state_fields}
 
     def correction(self, state: State, x: Vector) -> Vector:
         """What is added to the gradient at x in a local step."""
@@ -123,12 +114,12 @@ class Algorithm(Frozen, ShortRepr):
         For engines whose server is a process of its own. It does to these fields what `merge` does; a method that does
         more there than to put what was mixed in their place writes both.
         """
-        return {name: mixed[name] for name in self.server_fields}
+        return {name: mixed[name] for name in self.spec().server_fields}
 
     # -- methods that exchange twice -----------------------------------------------------------------------------
 
     def second_message(self, state: State, gradient: Vector) -> dict[str, Vector]:
-        """What is sent after `merge`, given the gradient at the merged x, if it `second_messages`."""
+        """What is sent after `merge`, given the gradient at the merged x, if its spec has `second_messages`."""
         raise NotImplementedError(f"{type(self).__name__} exchanges once a round")
 
     def second_merge(self, state: State, gradient: Vector, mixed: State) -> dict[str, Vector]:
@@ -137,55 +128,26 @@ class Algorithm(Frozen, ShortRepr):
 
     # -- what follows from the declaration -----------------------------------------------------------------------
 
-    @property
-    def state_fields(self) -> tuple[str, ...]:
-        """The names of all that a node keeps, x first."""
-        return "x", *(kept.name for kept in self.state_vars if kept.name != "x")
-
-    @property
-    def server_fields(self) -> tuple[str, ...]:
-        """The fields that live at the server, where there is one."""
-        return tuple(kept.name for kept in self.state_vars if kept.at_server)
-
-    @property
-    def needs_initial_gradient(self) -> bool:
-        """Does `init` take the gradient at the start and its mean over the nodes?"""
-        return False
-
-    @property
-    def tracks(self) -> bool:
-        """Do the corrections follow the network's gradient, with a sum over the nodes that stays 0?"""
-        return any(kept.zero_sum for kept in self.state_vars)
-
-    @property
-    def oracle_options(self) -> dict[str, Any]:
-        """The arguments of the oracle that the method is made of."""
-        return {}
-
-    @property
-    def communication_probability(self) -> Any:
-        """The probability that a round ends with communication."""
-        return 1.0
-
     def tracker(self, state: State) -> Vector:
         """y − g, the part of the tracking variable that is not the local gradient, of a method that `tracks`."""
         return self.correction(state, state["x"])
 
     def conserved(self, state: State, participation: Any) -> Vector:
         """A vector of each node whose sum over all nodes stays 0 for ever, of a method that `tracks`."""
-        return next(state[kept.name] for kept in self.state_vars if kept.zero_sum)
+        return next(state[kept.name] for kept in self.spec().state if kept.zero_sum)
 
     def check(self, participation: float) -> None:
         """Raises a ValueError if the method is wrong where this share of the nodes works in a round."""
 
     def cost(self, samples: int | None = None) -> Cost:
         """What a round costs a node; `samples` is m, the number of samples a node holds."""
-        sent = self.mixing_steps * (len(self.messages) + len(self.second_messages))
+        spec = self.spec()
+        sent = spec.mixing_steps * (len(spec.messages) + len(spec.second_messages))
         # The model, the gradient, and the round's start where it is needed after the first step.
-        begun = self.tau > 1 and bool(self.reads & {"start", "direction"})
-        buffers = len(self.state_fields) + 1 + begun + ("first" in self.reads) + bool(self.second_messages)
-        gradients = self.tau + ("start_gradient" in self.reads)
-        return Cost(gradients, sent, buffers, up=sent, down=sent, initial=int(self.needs_initial_gradient))
+        begun = self.tau > 1 and bool(spec.reads & {"start", "direction"})
+        buffers = len(spec.state_fields) + 1 + begun + ("first" in spec.reads) + bool(spec.second_messages)
+        gradients = self.tau + ("start_gradient" in spec.reads)
+        return Cost(gradients, sent, buffers, up=sent, down=sent, initial=int(spec.needs_initial_gradient))
 
     def same_as(self, has_server: bool) -> str:
         """Which other method this one is, as it was given, with or without a server; "" if it is none."""
@@ -212,28 +174,3 @@ def one_step(algorithm: Algorithm) -> None:
             f"{algorithm.label} takes one gradient step a round (tau=1); use STGT, KGT, FlexGT or LUGT for local "
             "steps.",
         )
-
-
-def _check_declaration(algorithm: Algorithm) -> None:
-    """A ValueError that names what is wrong with a method's declaration."""
-    name = type(algorithm).__name__
-    reads = algorithm.reads
-    if isinstance(reads, str) or not all(isinstance(part, str) for part in reads):
-        raise ValueError(f"{name}.reads={reads!r}: give a frozenset of names, such as frozenset({{'end', 'gamma'}}).")
-    for part in sorted(reads):
-        if part not in PARTS:
-            raise ValueError(f"{name}.reads has {part!r}: choose from {', '.join(map(repr, PARTS))}.")
-    for what, kind in (("state_vars", StateVar), ("messages", MessageVar), ("second_messages", MessageVar)):
-        given = getattr(algorithm, what)
-        if not isinstance(given, tuple) or not all(isinstance(one, kind) for one in given):
-            example = f"({kind.__name__}('c'),)" if kind is StateVar else "(MessageVar('x'), MessageVar('z'))"
-            raise ValueError(f"{name}.{what}={given!r}: give a tuple of {kind.__name__}, such as {example}.")
-        names = [one.name for one in given]
-        for one in given:
-            if isinstance(one, MessageVar) and one.transposed and one.pushed:
-                raise ValueError(f"{name}.{what} has {one.name!r} both transposed and pushed: a field is one or none.")
-        for one in names:
-            if names.count(one) > 1:
-                raise ValueError(f"{name}.{what} has {one!r} twice: give each name once.")
-    if not algorithm.messages:
-        raise ValueError(f"{name}.messages is empty: a method sends something, such as (MessageVar('x'),).")

@@ -1,10 +1,12 @@
-"""What a method declares: what it reads of a round, its state variables and its messages; and what it is given."""
+"""What a method declares of its round (`RoundSpec`), and what it is given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from stgt._internal.checks import InputError
 
 Vector = Any
 State = Mapping[str, Vector]
@@ -54,11 +56,92 @@ class MessageVar:
     value: Linear | Callable[[int], Linear] | None = None
     pushed: bool = False
 
+    def __post_init__(self) -> None:
+        if self.transposed and self.pushed:
+            raise InputError("pushed", True, f"{self.name!r} is transposed too: a message is one or none.")
+
     def at(self, r: int) -> Linear:
         """What is sent in round r; without a declared value nothing."""
         if self.value is None:
             return Linear()
         return self.value if isinstance(self.value, Linear) else self.value(r)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundSpec:
+    """The declaration of a method: all that an engine needs to know of a round before it runs one.
+
+    Attributes:
+        reads: what it reads of a round: names of `Local`'s fields.
+        state: what a node keeps beside its model.
+        messages: what it sends at the end of a round.
+        second_messages: what it sends a second time, after a gradient at the merged model.
+        mixing_steps: how often a message is mixed in a round.
+        needs_initial_gradient: does `init` take the gradient at the start and its mean over the nodes?
+        communication_probability: of a coin that decides whether a round ends with communication; None without one.
+        oracle, oracle_options: the name and the arguments of the oracle the method is made of, if it insists on one.
+        least_eigenvalue: a bound that the eigenvalues of a fixed symmetric W must exceed.
+        symmetric_only: is it for symmetric W_r, and diverges on directed ones at any stepsize?
+        linear: is a round linear in the state and the gradients, so that the exact theory covers it?
+        row_stochastic: where W_r may be row-stochastic only: "never", "server" or "any".
+        invariant: what the method's `conserved` means, in words, where that is more than a sum that stays 0.
+    """
+
+    reads: Set[str] = frozenset({"end"})
+    state: Sequence[StateVar] = ()
+    messages: Sequence[MessageVar] = (MessageVar("x", replaces=True),)
+    second_messages: Sequence[MessageVar] = ()
+    mixing_steps: int = 1
+    needs_initial_gradient: bool = False
+    communication_probability: Any = None
+    oracle: str | None = None
+    oracle_options: Mapping[str, Any] = field(default_factory=dict)
+    least_eigenvalue: float | None = None
+    symmetric_only: bool = False
+    linear: bool = True
+    row_stochastic: str = "never"
+    invariant: str = ""
+
+    def __post_init__(self) -> None:
+        reads: Any = self.reads
+        if isinstance(reads, str) or not all(isinstance(part, str) for part in reads):
+            raise InputError("reads", reads, "give a set of names, such as {'end', 'gamma'}.")
+        for part in sorted(reads):
+            if part not in PARTS:
+                raise InputError("reads", hint=f" has {part!r}: choose from {', '.join(map(repr, PARTS))}.")
+        object.__setattr__(self, "reads", frozenset(reads))
+        for what, kind in (("state", StateVar), ("messages", MessageVar), ("second_messages", MessageVar)):
+            given = tuple(getattr(self, what))
+            if not all(isinstance(one, kind) for one in given):
+                example = "[StateVar('c')]" if kind is StateVar else "[MessageVar('x'), MessageVar('z')]"
+                raise InputError(what, given, f"give a list of {kind.__name__}, such as {example}.")
+            names = [one.name for one in given]
+            for one in names:
+                if names.count(one) > 1:
+                    raise InputError(what, hint=f" has {one!r} twice: give each name once.")
+            object.__setattr__(self, what, given)
+        if not self.messages:
+            raise InputError("messages", hint=" is empty: a method sends something, such as [MessageVar('x')].")
+
+    @property
+    def state_fields(self) -> tuple[str, ...]:
+        """The names of all that a node keeps, x first."""
+        return "x", *(kept.name for kept in self.state if kept.name != "x")
+
+    @property
+    def server_fields(self) -> tuple[str, ...]:
+        """The fields that live at the server, where there is one."""
+        return tuple(kept.name for kept in self.state if kept.at_server)
+
+    @property
+    def tracks(self) -> bool:
+        """Do the corrections follow the network's gradient, with a sum over the nodes that stays 0?"""
+        return bool(self.conserves)
+
+    @property
+    def conserves(self) -> str:
+        """What the method's `conserved` means, in words; "" if nothing is conserved."""
+        return self.invariant or ("Σ_i c_i must be 0" if any(kept.zero_sum for kept in self.state) else "")
 
 
 class Local:
@@ -77,7 +160,7 @@ class Local:
     last: Vector  # the round's last gradient
     start_gradient: Vector  # one more gradient, at `start`, on a sample of its own
 
-    def __init__(self, label: str, reads: frozenset[str], **values: Any):
+    def __init__(self, label: str, reads: Set[str], **values: Any):
         self._label, self._reads = label, reads
         self.__dict__.update({name: value for name, value in values.items() if name in reads})
 

@@ -6,21 +6,21 @@ each node's gradient; Σ_i c_i = 0 for ever, as columns of W sum to one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 from stgt._internal.checks import check_number
+from stgt._internal.hyper import hyper
 from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm, one_step
-from stgt.algorithms.declare import Local, MessageVar, State, StateVar, Vector
+from stgt.algorithms.declare import Local, MessageVar, RoundSpec, State, StateVar, Vector
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diffusion(Algorithm):
     """Shared by the three: the correction is c."""
 
-    reads: ClassVar[frozenset[str]] = frozenset({"end", "gamma"})
-    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("c", zero_sum=True),)
+    def spec(self) -> RoundSpec:
+        return RoundSpec(reads={"end", "gamma"}, state=(StateVar("c", zero_sum=True),))
 
     def correction(self, state: State, x: Vector) -> Vector:
         return state["c"]
@@ -41,11 +41,7 @@ class LED(Diffusion):
     Reference: Alghunaim, arXiv:2302.00620.
     """
 
-    beta: float = 0.25
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(beta=check_number(self.beta, "beta", above=0, most=2))
+    beta: float = hyper(0.25, check_number, above=0, most=2)
 
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
         step = self.beta / (local.gamma * self.tau)
@@ -69,19 +65,17 @@ class ExactDiffusion(Diffusion):
 
     lazy: bool = True
 
-    symmetric_only: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         one_step(self)
 
-    @property
-    def least_eigenvalue(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return None if self.lazy else -1 / 3
-
-    @property
-    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return (MessageVar("x", replaces=not self.lazy),)
+    def spec(self) -> RoundSpec:
+        return replace(
+            super().spec(),
+            messages=(MessageVar("x", replaces=not self.lazy),),
+            least_eigenvalue=None if self.lazy else -1 / 3,
+            symmetric_only=True,
+        )
 
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
         x = (local.end + mixed["x"]) / 2 if self.lazy else mixed["x"]
@@ -102,13 +96,13 @@ class EXTRA(Diffusion):
     Reference: Shi, Ling, Wu, Yin, arXiv:1404.6264.
     """
 
-    reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "gamma"})
-    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x"),)
-    symmetric_only: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         one_step(self)
+
+    def spec(self) -> RoundSpec:
+        reads = {"start", "end", "gamma"}
+        return replace(super().spec(), reads=reads, messages=(MessageVar("x"),), symmetric_only=True)
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         return {"x": local.start}

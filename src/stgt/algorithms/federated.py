@@ -7,13 +7,14 @@ start from it, and `own` stays at its worker. On any other graph every node is i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from stgt._internal.checks import InputError, check_choice, check_number
+from stgt._internal.hyper import hyper
 from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm, Cost
-from stgt.algorithms.declare import Local, MessageVar, State, StateVar, Vector
+from stgt.algorithms.declare import Local, MessageVar, RoundSpec, State, StateVar, Vector
 
 
 @register
@@ -25,8 +26,8 @@ class FedAvg(Algorithm):
     Reference: McMahan et al., arXiv:1602.05629.
     """
 
-    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("x", at_server=True),)
-    row_stochastic: ClassVar[str] = "any"
+    def spec(self) -> RoundSpec:
+        return RoundSpec(state=(StateVar("x", at_server=True),), row_stochastic="any")
 
     def same_as(self, has_server: bool) -> str:
         return "" if has_server else "D-PSGD (ATC)"
@@ -40,13 +41,10 @@ class FedProx(FedAvg):
     Reference: Li et al., arXiv:1812.06127; the default mu_prox is that of its public code.
     """
 
-    mu_prox: float = 0.01
+    mu_prox: float = hyper(0.01, check_number, least=0)
 
-    reads: ClassVar[frozenset[str]] = frozenset({"start", "end"})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(mu_prox=check_number(self.mu_prox, "mu_prox", least=0))
+    def spec(self) -> RoundSpec:
+        return replace(super().spec(), reads={"start", "end"})
 
     def correction(self, state: State, x: Vector) -> Vector:
         return self.mu_prox * (x - state["x"])
@@ -66,25 +64,16 @@ class FedDyn(Algorithm):
     Reference: Acar et al., arXiv:2111.04263.
     """
 
-    alpha: float = 0.1
+    alpha: float = hyper(0.1, check_number, above=0)
 
-    reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "participation"})
-    state_vars: ClassVar[tuple[StateVar, ...]] = (
-        StateVar("x", at_server=True),
-        StateVar("H", at_server=True),
-        StateVar("own"),
-    )
-    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x"), MessageVar("H", replaces=True))
-    row_stochastic: ClassVar[str] = "server"
-    invariant: ClassVar[str] = "H must be the mean of own"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(alpha=check_number(self.alpha, "alpha", above=0))
-
-    @property
-    def tracks(self) -> bool:
-        return True
+    def spec(self) -> RoundSpec:
+        return RoundSpec(
+            reads={"start", "end", "participation"},
+            state=(StateVar("x", at_server=True), StateVar("H", at_server=True), StateVar("own")),
+            messages=(MessageVar("x"), MessageVar("H", replaces=True)),
+            row_stochastic="server",
+            invariant="H must be the mean of own",
+        )
 
     def correction(self, state: State, x: Vector) -> Vector:
         return self.alpha * (x - state["x"]) - state["own"]
@@ -116,38 +105,23 @@ class ControlVariates(Algorithm):
     `beta` < 1 relaxes the control variables: own, and with it c, moves only that part of its way.
     """
 
-    gamma_g: float = 1.0
+    gamma_g: float = hyper(1.0, check_number, above=0)
     warm_start: bool = False
-    beta: float = 1.0
+    beta: float = hyper(1.0, check_number, above=0, most=1)
 
-    reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction", "participation"})
-    state_vars: ClassVar[tuple[StateVar, ...]] = (
-        StateVar("x", at_server=True),
-        StateVar("c", at_server=True),
-        StateVar("own"),
-    )
-    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", replaces=True), MessageVar("c", replaces=True))
-    row_stochastic: ClassVar[str] = "server"
-    invariant: ClassVar[str] = "c must be (gamma_c n/s) times the mean of own"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(
-            gamma_g=check_number(self.gamma_g, "gamma_g", above=0),
-            beta=check_number(self.beta, "beta", above=0, most=1),
+    def spec(self) -> RoundSpec:
+        return RoundSpec(
+            reads={"start", "end", "direction", "participation"},
+            state=(StateVar("x", at_server=True), StateVar("c", at_server=True), StateVar("own")),
+            messages=(MessageVar("x", replaces=True), MessageVar("c", replaces=True)),
+            needs_initial_gradient=self.warm_start,
+            row_stochastic="server",
+            invariant="c must be (gamma_c n/s) times the mean of own",
         )
 
     def control_rate(self, participation: Any) -> Any:
         """γ_c, the server's rate of following the workers' control variables."""
         raise NotImplementedError
-
-    @property
-    def needs_initial_gradient(self) -> bool:
-        return self.warm_start
-
-    @property
-    def tracks(self) -> bool:
-        return True
 
     def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
         if self.warm_start:
@@ -191,19 +165,18 @@ class Scaffold(ControlVariates):
     Reference: Karimireddy et al., arXiv:1910.06378.
     """
 
-    option: str = "II"
+    option: str = hyper("II", check_choice, ("I", "II"))
 
     def __post_init__(self) -> None:
+        self._set(option={"1": "I", "2": "II"}.get(str(self.option), self.option))
         super().__post_init__()
-        roman = {"1": "I", "2": "II"}.get(str(self.option), self.option)
-        self._set(option=check_choice(roman, "option", ("I", "II")))
+
+    def spec(self) -> RoundSpec:
+        gradient = "start_gradient" if self.option == "I" else "direction"
+        return replace(super().spec(), reads={"start", "end", "participation", gradient})
 
     def control_rate(self, participation: Any) -> Any:
         return participation
-
-    @property
-    def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return frozenset({"start", "end", "participation", "start_gradient" if self.option == "I" else "direction"})
 
     def same_as(self, has_server: bool) -> str:
         other = self.option == "I" or self.warm_start or (self.gamma_g, self.beta) != (1.0, 1.0)
@@ -236,11 +209,7 @@ class ScaffoldPlus(ControlVariates):
     Reference: Huang, Xu, Chen, Johansson, arXiv:2512.01732.
     """
 
-    gamma_c: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(gamma_c=check_number(self.gamma_c, "gamma_c", least=0))
+    gamma_c: float = hyper(1.0, check_number, least=0)
 
     def control_rate(self, participation: Any) -> Any:
         return self.gamma_c

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from stgt._internal.checks import check_number
+from stgt._internal.hyper import hyper
 from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm
-from stgt.algorithms.declare import Linear, Local, MessageVar, State, StateVar, Vector
+from stgt.algorithms.declare import Linear, Local, MessageVar, RoundSpec, State, StateVar, Vector
 
 
 @register
@@ -22,13 +22,11 @@ class DPSGD(Algorithm):
 
     atc: bool = False
 
-    @property
-    def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return frozenset({"end"} if self.atc else {"start", "end"})
-
-    @property
-    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return (MessageVar("x", replaces=self.atc, value=Linear(start=1.0, moved=float(self.atc))),)
+    def spec(self) -> RoundSpec:
+        return RoundSpec(
+            reads={"end"} if self.atc else {"start", "end"},
+            messages=(MessageVar("x", replaces=self.atc, value=Linear(start=1.0, moved=float(self.atc))),),
+        )
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         return {"x": local.end if self.atc else local.start}
@@ -55,16 +53,15 @@ class ProxSkip(Algorithm):
     Reference: Mishchenko, Malinovsky, Stich, Richtárik, arXiv:2202.09357.
     """
 
-    p: float = 1.0
+    p: float = hyper(1.0, check_number, above=0, most=1)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(p=check_number(self.p, "p", above=0, most=1))
-
-    reads: ClassVar[frozenset[str]] = frozenset({"end", "gamma"})
-    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("h", zero_sum=True),)
-    random_communication: ClassVar[bool] = True
-    symmetric_only: ClassVar[bool] = True
+    def spec(self) -> RoundSpec:
+        return RoundSpec(
+            reads={"end", "gamma"},
+            state=(StateVar("h", zero_sum=True),),
+            communication_probability=self.p,
+            symmetric_only=True,
+        )
 
     def correction(self, state: State, x: Vector) -> Vector:
         return -state["h"]
@@ -72,7 +69,3 @@ class ProxSkip(Algorithm):
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
         weight = self.p / (local.gamma * self.tau)
         return {"x": mixed["x"], "h": state["h"] + weight * (mixed["x"] - local.end)}
-
-    @property
-    def communication_probability(self) -> float:
-        return self.p

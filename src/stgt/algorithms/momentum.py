@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 from stgt._internal.checks import check_number
+from stgt._internal.hyper import hyper
 from stgt._internal.registry import register
-from stgt.algorithms.declare import Local, MessageVar, State, StateVar, Vector
+from stgt.algorithms.declare import Local, MessageVar, RoundSpec, State, StateVar, Vector
 from stgt.algorithms.tracking import START, TRACKED, OneStepTracking
 
 
@@ -20,13 +20,10 @@ class MomentumTracking(OneStepTracking):
     Reference: Takezawa, Bao, Niwa, Sato, Yamada, arXiv:2209.15505.
     """
 
-    momentum: float = 0.9
+    momentum: float = hyper(0.9, check_number, least=0, below=1)
 
-    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("c", zero_sum=True), StateVar("u"))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(momentum=check_number(self.momentum, "momentum", least=0, below=1))
+    def spec(self) -> RoundSpec:
+        return replace(super().spec(), state=(StateVar("c", zero_sum=True), StateVar("u")))
 
     def correction(self, state: State, x: Vector) -> Vector:
         return state["c"] + self.momentum * state["u"]
@@ -56,23 +53,17 @@ class GTAdam(OneStepTracking):
     Reference: Carnevale, Farina, Notarnicola, Notarstefano, arXiv:2009.01745.
     """
 
-    beta_1: float = 0.9
-    beta_2: float = 0.999
-    epsilon: float = 1e-8
-    bound: float = 1e6
+    beta_1: float = hyper(0.9, check_number, least=0, below=1)
+    beta_2: float = hyper(0.999, check_number, least=0, below=1)
+    epsilon: float = hyper(1e-8, check_number, above=0)
+    bound: float = hyper(1e6, check_number, above=0)
 
-    reads: ClassVar[frozenset[str]] = frozenset({"start", "direction", "gamma"})
-    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("c", zero_sum=True), StateVar("m"), StateVar("v"))
-    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", value=START), TRACKED)
-    linear: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(
-            beta_1=check_number(self.beta_1, "beta_1", least=0, below=1),
-            beta_2=check_number(self.beta_2, "beta_2", least=0, below=1),
-            epsilon=check_number(self.epsilon, "epsilon", above=0),
-            bound=check_number(self.bound, "bound", above=0),
+    def spec(self) -> RoundSpec:
+        return RoundSpec(
+            reads={"start", "direction", "gamma"},
+            state=(StateVar("c", zero_sum=True), StateVar("m"), StateVar("v")),
+            messages=(MessageVar("x", value=START), TRACKED),
+            linear=False,
         )
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:

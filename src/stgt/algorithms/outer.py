@@ -10,17 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from stgt._internal.checks import InputError, check_choice, check_number
+from stgt._internal.hyper import hyper
 from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm, Cost
-from stgt.algorithms.declare import Local, MessageVar, State, StateVar, Vector
+from stgt.algorithms.declare import Local, RoundSpec, State, StateVar, Vector
 from stgt.algorithms.federated import FedAvg
-
-RULES = ("adam", "yogi", "adagrad")
-
-
-def _handed_on(name: str) -> Any:
-    """An attribute of the method inside."""
-    return property(lambda outer: getattr(outer.inner, name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +45,12 @@ class OuterStep(Algorithm):
             elif inside not in (plain, given):
                 raise ValueError(f"{name}={given} and {name}={inside} of the method inside: give it once.")
         for name in self.remembers:
-            if name in method.state_fields:
+            if name in method.spec().state_fields:
                 raise ValueError(f"{method.label} keeps its own {name}: wrap the method inside it.")
         self._set(method=replace(method, gamma=None, tau=1))
         super().__post_init__()
         replace(method, gamma=self.gamma, tau=self.tau)  # which may refuse them
-        if self.inner.random_communication and self.inner.communication_probability < 1:
+        if (self.spec().communication_probability or 1) < 1:
             raise ValueError(f"{self.inner.label} may end a round in silence, which has no outer step: give it p=1.")
 
     @property
@@ -65,6 +59,16 @@ class OuterStep(Algorithm):
         made = copy(self.method)
         made._set(gamma=self.gamma, tau=self.tau)
         return made
+
+    def spec(self) -> RoundSpec:
+        inner = self.inner.spec()
+        at_server = "x" in inner.server_fields
+        return replace(
+            inner,
+            reads=inner.reads | {"start"},
+            state=(*inner.state, *(StateVar(name, at_server=at_server) for name in self.remembers)),
+            messages=tuple(replace(sent, replaces=sent.replaces and sent.name != "x") for sent in inner.messages),
+        )
 
     def step(self, start: Vector, merged: Vector, state: State) -> dict[str, Vector]:
         """x and what is remembered, from the round's start a, what the method made of the round, x⁺, and `state`."""
@@ -78,38 +82,9 @@ class OuterStep(Algorithm):
         served = self.inner.serve(state, mixed)
         return {**served, **self.step(state["x"], served["x"], state)}
 
-    # -- the declaration of the method inside, with what is remembered beside it ----------------------------------
-
-    @property
-    def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.method.reads | {"start"}
-
-    @property
-    def state_vars(self) -> tuple[StateVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        at_server = "x" in self.method.server_fields
-        return (*self.method.state_vars, *(StateVar(name, at_server=at_server) for name in self.remembers))
-
-    @property
-    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return tuple(replace(sent, replaces=sent.replaces and sent.name != "x") for sent in self.inner.messages)
-
-    second_messages = _handed_on("second_messages")
-    mixing_steps = _handed_on("mixing_steps")
-    random_communication = _handed_on("random_communication")
-    communication_probability = _handed_on("communication_probability")  # pyright: ignore[reportIncompatibleMethodOverride]
-    oracle = _handed_on("oracle")
-    oracle_options = _handed_on("oracle_options")  # pyright: ignore[reportIncompatibleMethodOverride]
-    needs_initial_gradient = _handed_on("needs_initial_gradient")  # pyright: ignore[reportIncompatibleMethodOverride]
-    tracks = _handed_on("tracks")  # pyright: ignore[reportIncompatibleMethodOverride]
-    invariant = _handed_on("invariant")
-    linear = _handed_on("linear")
-    row_stochastic = _handed_on("row_stochastic")
-    least_eigenvalue = _handed_on("least_eigenvalue")
-    symmetric_only = _handed_on("symmetric_only")
-
     def cost(self, samples: int | None = None) -> Cost:
-        inner, reads = self.inner, {"start", "direction"}
-        cost, anew = inner.cost(samples), self.tau > 1 and not inner.reads & reads
+        cost = self.inner.cost(samples)
+        anew = self.tau > 1 and not self.inner.spec().reads & {"start", "direction"}
         return replace(cost, buffers=cost.buffers + len(self.remembers) + anew)
 
     def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
@@ -155,16 +130,9 @@ class Outer(OuterStep):
         nesterov: see above.
     """
 
-    lr: float = 0.7
-    momentum: float = 0.6
+    lr: float = hyper(0.7, check_number, above=0)
+    momentum: float = hyper(0.6, check_number, least=0, below=1)
     nesterov: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(
-            lr=check_number(self.lr, "lr", above=0),
-            momentum=check_number(self.momentum, "momentum", least=0, below=1),
-        )
 
     def step(self, start: Vector, merged: Vector, state: State) -> dict[str, Vector]:
         d = start - merged
@@ -268,24 +236,16 @@ class Adaptive(OuterStep):
         rule: see above.
     """
 
-    lr: float = 0.01
-    beta_1: float = 0.9
-    beta_2: float = 0.99
-    epsilon: float = 1e-3
-    rule: str = "adam"
+    lr: float = hyper(0.01, check_number, above=0)
+    beta_1: float = hyper(0.9, check_number, least=0, below=1)
+    beta_2: float = hyper(0.99, check_number, least=0, below=1)
+    epsilon: float = hyper(1e-3, check_number, above=0)
+    rule: str = hyper("adam", check_choice, ("adam", "yogi", "adagrad"))
 
     remembers: ClassVar[tuple[str, ...]] = ("m", "v")
-    linear: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(
-            lr=check_number(self.lr, "lr", above=0),
-            beta_1=check_number(self.beta_1, "beta_1", least=0, below=1),
-            beta_2=check_number(self.beta_2, "beta_2", least=0, below=1),
-            epsilon=check_number(self.epsilon, "epsilon", above=0),
-            rule=check_choice(self.rule, "rule", RULES),
-        )
+    def spec(self) -> RoundSpec:
+        return replace(super().spec(), linear=False)
 
     def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
         return {**super().init(x, gradient, mean), "v": 0 * x + self.epsilon**2}

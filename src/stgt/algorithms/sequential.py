@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stgt._internal.checks import InputError, check_number
 from stgt._internal.registry import register
 from stgt.algorithms.base import one_step
-from stgt.algorithms.declare import Local, MessageVar, State, Vector
+from stgt.algorithms.declare import Local, MessageVar, RoundSpec, State, Vector
 from stgt.algorithms.tracking import Tracking
 
 
@@ -24,18 +24,11 @@ class LUGT(Tracking):
 
     atc_y: bool = True
 
-    @property
-    def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return frozenset({"end"} if self.atc_y else {"end", "last"})
-
-    @property
-    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        model = MessageVar("x", replaces=True)
-        return (model,) if self.atc_y else (model, MessageVar("y", pushed=True))
-
-    @property
-    def second_messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return (MessageVar("y", pushed=True),) if self.atc_y else ()
+    def spec(self) -> RoundSpec:
+        x, y = MessageVar("x", replaces=True), MessageVar("y", pushed=True)
+        if self.atc_y:
+            return replace(super().spec(), reads={"end"}, messages=(x,), second_messages=(y,))
+        return replace(super().spec(), reads={"end", "last"}, messages=(x, y))
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         if self.atc_y:

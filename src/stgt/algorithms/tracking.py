@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from stgt._internal.checks import check_choice, check_count, check_number
+from stgt._internal.hyper import hyper
 from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm, Cost, one_step
-from stgt.algorithms.declare import Linear, Local, MessageVar, State, StateVar, Vector
+from stgt.algorithms.declare import Linear, Local, MessageVar, RoundSpec, State, StateVar, Vector
 
 END, START, DIRECTION = Linear(start=1.0, moved=1.0), Linear(start=1.0), Linear(direction=1.0)
 TRACKED, ADJOINT = MessageVar("z", pushed=True, value=DIRECTION), MessageVar("z", transposed=True, value=DIRECTION)
@@ -22,15 +23,14 @@ class Tracking(Algorithm):
     and what is sent stay as they are; see docs/relaxed.md.
     """
 
-    beta: float = 1.0
+    beta: float = hyper(1.0, check_number, above=0, most=1)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(beta=check_number(self.beta, "beta", above=0, most=1))
-
-    reads: ClassVar[frozenset[str]] = frozenset({"end", "direction"})
-    state_vars: ClassVar[tuple[StateVar, ...]] = (StateVar("c", zero_sum=True),)
-    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", replaces=True, value=END), TRACKED)
+    def spec(self) -> RoundSpec:
+        return RoundSpec(
+            reads={"end", "direction"},
+            state=(StateVar("c", zero_sum=True),),
+            messages=(MessageVar("x", replaces=True, value=END), TRACKED),
+        )
 
     def correction(self, state: State, x: Vector) -> Vector:
         return state["c"]
@@ -65,9 +65,9 @@ class STGT(Tracking):
 
     adjoint: bool = False
 
-    @property
-    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return MessageVar("x", replaces=True, value=END), ADJOINT if self.adjoint else TRACKED
+    def spec(self) -> RoundSpec:
+        spec = super().spec()
+        return replace(spec, messages=(spec.messages[0], ADJOINT)) if self.adjoint else spec
 
     @property
     def label(self) -> str:
@@ -84,23 +84,16 @@ class KGT(Tracking):
     Reference: Liu, Lin, Koloskova, Stich, arXiv:2301.01313.
     """
 
-    eta_s: float = 1.0
+    eta_s: float = hyper(1.0, check_number, above=0)
     warm_start: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(eta_s=check_number(self.eta_s, "eta_s", above=0))
-
-    reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction"})
-
-    @property
-    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        moved = Linear(start=1.0, moved=self.eta_s)
-        return MessageVar("x", replaces=True, value=moved), TRACKED
-
-    @property
-    def needs_initial_gradient(self) -> bool:
-        return self.warm_start
+    def spec(self) -> RoundSpec:
+        return replace(
+            super().spec(),
+            reads={"start", "end", "direction"},
+            messages=(MessageVar("x", replaces=True, value=Linear(start=1.0, moved=self.eta_s)), TRACKED),
+            needs_initial_gradient=self.warm_start,
+        )
 
     def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
         return {"x": x, "c": mean - gradient} if self.warm_start else super().init(x)
@@ -127,19 +120,16 @@ class FlexGT(Tracking):
     Reference: Huang, Xu, arXiv:2306.07159 and 2509.18129.
     """
 
-    snapshot: str = "first"
-    mixing_steps: int = 1  # pyright: ignore[reportIncompatibleVariableOverride]
+    snapshot: str = hyper("first", check_choice, ("first", "last"))
+    mixing_steps: int = hyper(1, check_count)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self.snapshot, "snapshot", ("first", "last"))
-        self._set(mixing_steps=check_count(self.mixing_steps, "mixing_steps"))
-
-    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", replaces=True), MessageVar("y", pushed=True))
-
-    @property
-    def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return frozenset({"end", self.snapshot})
+    def spec(self) -> RoundSpec:
+        return replace(
+            super().spec(),
+            reads={"end", self.snapshot},
+            messages=(MessageVar("x", replaces=True), MessageVar("y", pushed=True)),
+            mixing_steps=self.mixing_steps,
+        )
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         return {"x": local.end, "y": self._snapshot(local) + state["c"]}
@@ -202,8 +192,9 @@ class DIGing(OneStepTracking):
     Reference: Nedić, Olshevsky, Shi, arXiv:1607.03218.
     """
 
-    reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction"})
-    messages: ClassVar[tuple[MessageVar, ...]] = (MessageVar("x", value=START), TRACKED)
+    def spec(self) -> RoundSpec:
+        reads = {"start", "end", "direction"}
+        return replace(super().spec(), reads=reads, messages=(MessageVar("x", value=START), TRACKED))
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         return {"x": local.start, "z": local.direction}
@@ -222,22 +213,13 @@ class NEXT(OneStepTracking):
     Reference: Di Lorenzo, Scutari, arXiv:1602.00591.
     """
 
-    alpha: float = 1.0
-    decay: float = 0.0
+    alpha: float = hyper(1.0, check_number, above=0, most=1)
+    decay: float = hyper(0.0, check_number, least=0, most=1)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(
-            alpha=check_number(self.alpha, "alpha", above=0, most=1),
-            decay=check_number(self.decay, "decay", least=0, most=1),
-        )
-
-    reads: ClassVar[frozenset[str]] = frozenset({"start", "end", "direction", "round"})
-
-    @property
-    def messages(self) -> tuple[MessageVar, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def spec(self) -> RoundSpec:
         moved = MessageVar("x", replaces=True, value=lambda r: Linear(start=1.0, moved=self._alpha(r)))
-        return moved, TRACKED
+        reads = {"start", "end", "direction", "round"}
+        return replace(super().spec(), reads=reads, messages=(moved, TRACKED))
 
     def same_as(self, has_server: bool) -> str:
         return "" if self.decay or self.beta != 1.0 else "DSGT with stepsize gamma·alpha"
@@ -258,7 +240,8 @@ class GTSAGA(DIGing):
     Reference: Xin, Khan, Kar, arXiv:1912.04230.
     """
 
-    oracle: ClassVar[str | None] = "SAGA"
+    def spec(self) -> RoundSpec:
+        return replace(super().spec(), oracle="SAGA")
 
     def cost(self, samples: int | None = None) -> Cost:
         m = check_count(samples, "samples")
@@ -277,17 +260,10 @@ class GTSVRG(DIGing):
     Reference: Xin, Khan, Kar, arXiv:1912.04230.
     """
 
-    period: int = 20
+    period: int = hyper(20, check_count)
 
-    oracle: ClassVar[str | None] = "SVRG"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(period=check_count(self.period, "period"))
-
-    @property
-    def oracle_options(self) -> dict[str, int]:
-        return {"period": self.period}
+    def spec(self) -> RoundSpec:
+        return replace(super().spec(), oracle="SVRG", oracle_options={"period": self.period})
 
     def cost(self, samples: int | None = None) -> Cost:
         m = check_count(samples, "samples")

@@ -139,7 +139,7 @@ class ServerCheckpoint:
     def _identity(self, state: ServerState) -> dict[str, str | int]:
         """What must be the same in a run that continues from the files."""
         return {
-            "algorithm": to_json(state.algorithm),
+            "algorithm": to_json(state.method.algorithm),
             "topology": f"{state.topology}, seed {state.topology.seed}",
             "seed": self.seed,
             "weights": self.weights,

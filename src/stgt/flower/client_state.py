@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 
 from stgt._internal.files import write_atomically
 from stgt.algorithms import Algorithm, Local
-from stgt.algorithms.calls import apply_mixed, begin, readable
+from stgt.algorithms.calls import Checked
 from stgt.algorithms.declare import VECTORS
 from stgt.flower.methods import client_fields, server_only_fields, to_json
 from stgt.flower.protocol import (
@@ -61,26 +61,26 @@ class NotReceived:
     __pow__ = __lt__ = __gt__ = __le__ = __ge__ = _itself
 
 
-def state_from_view(algorithm: Algorithm, view: View, name: str) -> Arrays:
+def state_from_view(method: Checked, view: View, name: str) -> Arrays:
     """The state of one parameter as the view has it; fields that the view lacks have their initial value."""
-    initial = begin(algorithm, view["x"][name])
+    initial = method.init(view["x"][name])
     return initial | {field: view[field][name] for field in initial if field in view}
 
 
 def next_client_state(
-    algorithm: Algorithm, state: Mapping[str, np.ndarray], local: Local, mixed: Mapping[str, np.ndarray] | None
+    method: Checked, state: Mapping[str, np.ndarray], local: Local, mixed: Mapping[str, np.ndarray] | None
 ) -> Arrays:
     """A client's fields of one parameter after its round; `mixed` is needed where the model is not at the server."""
-    if algorithm.server_fields:  # the client has gone when the mixture is there, so its fields cannot depend on it
-        unknown = {field: NotReceived() for field in server_only_fields(algorithm)}
-        pending = {sent.name: NotReceived() for sent in algorithm.messages}
-        after = apply_mixed(algorithm, readable(algorithm, {**state, **unknown}), local, pending)
+    if method.spec.server_fields:  # the client has gone when the mixture is there, so its fields cannot depend on it
+        unknown = {field: NotReceived() for field in server_only_fields(method.spec)}
+        pending = {sent.name: NotReceived() for sent in method.spec.messages}
+        after = method.merge(method.readable({**state, **unknown}), local, pending)
     else:
-        after = apply_mixed(algorithm, readable(algorithm, state), local, mixed or {})
-    found = {field: after[field] for field in client_fields(algorithm)}
+        after = method.merge(method.readable(state), local, mixed or {})
+    found = {field: after[field] for field in client_fields(method.spec)}
     if any(isinstance(value, NotReceived) for value in found.values()):
         raise ValueError(
-            f"{algorithm.label} computes a client's field from what was mixed, which a client does not receive in the "
+            f"{method.label} computes a client's field from what was mixed, which a client does not receive in the "
             "same round when the model is at the server: keep the field at the server, or compute it from the client's "
             "own round."
         )
@@ -116,8 +116,8 @@ class ClientState:
         partition: int,
         state_dir: Path | str | None,
     ):
-        self.records, self.algorithm, self.view = records, algorithm, view
-        self.fields = client_fields(algorithm)
+        self.records, self.method, self.view = records, Checked(algorithm), view
+        self.fields = client_fields(self.method.spec)
         self.run = {"model": model, "algorithm": to_json(algorithm)}
         self.path = None if state_dir is None else Path(state_dir) / f"partition-{partition}.safetensors"
         self.state: View = {}
@@ -162,14 +162,14 @@ class ClientState:
         if not self.fields:
             return
         stored: View = {}
-        algorithm = self.algorithm
+        method = self.method
         for name in reply.end:
             state = self.of_parameter(name)
-            local = reply.local(algorithm, state["x"], name, r, participation)
-            if algorithm.server_fields:
-                later = next_client_state(algorithm, state, local, None)
+            local = reply.local(method, state["x"], name, r, participation)
+            if method.spec.server_fields:
+                later = next_client_state(method, state, local, None)
             else:  # the result depends on the mixture
-                later = {part: np.asarray(getattr(local, part)) for part in sorted(algorithm.reads)}
+                later = {part: np.asarray(getattr(local, part)) for part in sorted(method.spec.reads)}
             for field, value in later.items():
                 stored.setdefault(PENDING + field, {})[name] = value
             for field in self.fields:
@@ -182,11 +182,11 @@ class ClientState:
     def of_parameter(self, name: str) -> Arrays:
         """One parameter's whole state when the round begins."""
         client_state = {field: arrays[name] for field, arrays in self.state.items()}
-        return state_from_view(self.algorithm, self.view, name) | client_state
+        return state_from_view(self.method, self.view, name) | client_state
 
     def _after_round(self, pending: View) -> View:
         """The fields after the round whose reply was accepted."""
-        if self.algorithm.server_fields:
+        if self.method.spec.server_fields:
             return pending
         after: View = {field: {} for field in self.fields}
         for name in self.state[self.fields[0]]:
@@ -195,8 +195,8 @@ class ClientState:
             parts = {part: arrays[name] for part, arrays in pending.items()}
             parts = {part: array if part in VECTORS else array.item() for part, array in parts.items()}
             state |= {"x": parts["start"]} if "start" in parts else {}
-            local = Local(self.algorithm.label, self.algorithm.reads, **parts)
-            for field, value in next_client_state(self.algorithm, state, local, mixed).items():
+            local = self.method.local(**parts)
+            for field, value in next_client_state(self.method, state, local, mixed).items():
                 after[field][name] = value
         return after
 

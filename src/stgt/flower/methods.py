@@ -10,8 +10,8 @@ import numpy as np
 
 from stgt._internal.checks import InputError
 from stgt._internal.registry import ALGORITHMS
-from stgt.algorithms import Algorithm, Local, OuterStep
-from stgt.algorithms.calls import apply_mixed, readable, serve
+from stgt.algorithms import Algorithm, OuterStep, RoundSpec
+from stgt.algorithms.calls import Checked
 from stgt.algorithms.declare import VECTORS, Fields
 from stgt.simulator.instance import check_algorithm_object, check_fit
 from stgt.study.spec import algorithm_of
@@ -34,7 +34,7 @@ def check_supported(algorithm: Algorithm, topology: Topology) -> None:
         raise InputError("topology", topology, "Flower has a server; give stgt.topology.server(n, sampled=s).")
     if algorithm.gamma is not None:
         raise InputError("gamma", algorithm.gamma, f"leave it out of {algorithm.label}, it is the clients' lr.")
-    if isinstance(algorithm, OuterStep) and "x" not in algorithm.server_fields:
+    if isinstance(algorithm, OuterStep) and "x" not in algorithm.spec().server_fields:
         raise ValueError(
             f"{algorithm.label}: the server makes the outer step, on one model with one "
             f"{' and one '.join(algorithm.remembers)}, and {algorithm.inner.label} keeps a model at each client: wrap "
@@ -55,43 +55,42 @@ def check_supported(algorithm: Algorithm, topology: Topology) -> None:
 
 def _unsupported(algorithm: Algorithm) -> str:
     """What the server cannot compute; "" if there is nothing."""
-    replaced = {sent.name for sent in algorithm.messages if sent.replaces}
-    found = [f"it reads {name!r} of a round" for name in sorted(algorithm.reads - SERVER_INPUTS)]
-    found += ["it needs the gradient at the start"] if algorithm.needs_initial_gradient else []
-    found += ["it communicates at random"] if algorithm.random_communication else []
-    found += ["it exchanges twice"] if algorithm.second_messages else []
-    found += ["it mixes more than once"] if algorithm.mixing_steps > 1 else []
-    found += ["it is made of an oracle"] if algorithm.oracle is not None else []
-    replaced |= set(algorithm.server_fields) if _has_server_step(algorithm) else set()
-    found += [
-        f"{name} is not declared by replaces=True" for name in ("x", *algorithm.server_fields) if name not in replaced
-    ]
+    spec = algorithm.spec()
+    replaced = {sent.name for sent in spec.messages if sent.replaces}
+    found = [f"it reads {name!r} of a round" for name in sorted(spec.reads - SERVER_INPUTS)]
+    found += ["it needs the gradient at the start"] if spec.needs_initial_gradient else []
+    found += ["it communicates at random"] if spec.communication_probability is not None else []
+    found += ["it exchanges twice"] if spec.second_messages else []
+    found += ["it mixes more than once"] if spec.mixing_steps > 1 else []
+    found += ["it is made of an oracle"] if spec.oracle is not None else []
+    replaced |= set(spec.server_fields) if _has_server_step(algorithm) else set()
+    found += [f"{name} is not declared by replaces=True" for name in ("x", *spec.server_fields) if name not in replaced]
     return found[0] if found else ""
 
 
 def _has_server_step(algorithm: Algorithm) -> bool:
     """Does the server do more with the mixed values than to store them?"""
-    return "x" in algorithm.server_fields and type(algorithm).serve is not Algorithm.serve
+    return "x" in algorithm.spec().server_fields and type(algorithm).serve is not Algorithm.serve
 
 
 def _check_serve(algorithm: Algorithm, participation: float) -> None:
     """A ValueError unless `serve` and `merge` give the same server fields, tried on random numbers, and the local
     steps do not read fields that are not sent."""
-    draws = np.random.default_rng(0)
-    state = {name: draws.uniform(1, 2, 4) for name in algorithm.state_fields}
+    draws, method = np.random.default_rng(0), Checked(algorithm)
+    state = {name: draws.uniform(1, 2, 4) for name in method.spec.state_fields}
     vectors = {name: draws.uniform(1, 2, 4) for name in VECTORS}
     parts = {"gamma": 0.1, "round": 0, "participation": participation, **vectors}
-    local = Local(algorithm.label, algorithm.reads, **{**parts, "start": state["x"]})
-    mixed = {sent.name: draws.uniform(1, 2, 4) for sent in algorithm.messages}
-    merged, served = apply_mixed(algorithm, readable(algorithm, state), local, mixed), serve(algorithm, state, mixed)
-    for name in algorithm.server_fields:
+    local = method.local(**{**parts, "start": state["x"]})
+    mixed = {sent.name: draws.uniform(1, 2, 4) for sent in method.spec.messages}
+    merged, served = method.merge(method.readable(state), local, mixed), method.serve(state, mixed)
+    for name in method.spec.server_fields:
         if not np.allclose(merged[name], served[name], rtol=1e-9, atol=0):
             raise ValueError(
                 f"{algorithm.label}'s serve and merge make different things of {name!r}, given the same mixture: "
                 "write both alike."
             )
-    hidden = server_only_fields(algorithm)
-    sent = {name: value for name, value in readable(algorithm, state).items() if name not in hidden}
+    hidden = server_only_fields(method.spec)
+    sent = {name: value for name, value in method.readable(state).items() if name not in hidden}
     algorithm.correction(
         Fields(
             sent,
@@ -102,15 +101,15 @@ def _check_serve(algorithm: Algorithm, participation: float) -> None:
     )
 
 
-def server_only_fields(algorithm: Algorithm) -> list[str]:
+def server_only_fields(spec: RoundSpec) -> list[str]:
     """The server's fields that no message contains, such as outer momentum: they are not sent."""
-    exchanged = {sent.name for sent in algorithm.messages}
-    return [name for name in algorithm.server_fields if name not in exchanged]
+    exchanged = {sent.name for sent in spec.messages}
+    return [name for name in spec.server_fields if name not in exchanged]
 
 
-def client_fields(algorithm: Algorithm) -> list[str]:
+def client_fields(spec: RoundSpec) -> list[str]:
     """The fields of the state that live at a client, beside the model, which it gets from the server."""
-    return [field for field in algorithm.state_fields if field != "x" and field not in algorithm.server_fields]
+    return [field for field in spec.state_fields if field != "x" and field not in spec.server_fields]
 
 
 def to_json(algorithm: Algorithm) -> str:

@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from stgt.algorithms import Algorithm, Local
+from stgt.algorithms import Local
+from stgt.algorithms.calls import Checked
 
 Arrays = dict[str, np.ndarray]  # by the parameter's name
 View = dict[str, Arrays]  # by the field's name
@@ -117,15 +118,13 @@ class Reply:
             return self.direction[name]
         return (start - self.end[name]) / float(self.lr_sum[name])
 
-    def local(self, algorithm: Algorithm, start: np.ndarray, name: str, r: int, participation: float) -> Local:
+    def local(self, method: Checked, start: np.ndarray, name: str, r: int, participation: float) -> Local:
         """The round of one parameter as the method reads it. Client and server compute it alike, to the last bit."""
-        return Local(
-            algorithm.label,
-            algorithm.reads,
+        return method.local(
             start=start,
             end=self.end[name],
             direction=self.mean_direction(start, name),
-            gamma=float(self.lr_sum[name]) / algorithm.tau,
+            gamma=float(self.lr_sum[name]) / method.tau,
             round=r,
             participation=participation,
         )

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from stgt.algorithms import Algorithm
-from stgt.algorithms.calls import divides, make_message, serve
+from stgt.algorithms.calls import Checked
 from stgt.algorithms.declare import Fields
 from stgt.flower.client_state import NO_REPLY, next_client_state, state_from_view
 from stgt.flower.methods import client_fields, server_only_fields
@@ -58,7 +58,7 @@ class ServerState:
         tied: Mapping[str, str] | None = None,
     ):
         clients = range(topology.n)
-        self.algorithm, self.topology = algorithm, topology
+        self.method, self.topology = Checked(algorithm), topology
         self.views: dict[int, View] = {INITIAL: {"x": dict(arrays)}}  # by the round that made them
         self.view_round = dict.fromkeys(clients, INITIAL)  # the view that each client has
         self.accepted = dict.fromkeys(clients, NO_REPLY)  # the hash of each client's last accepted reply
@@ -79,7 +79,7 @@ class ServerState:
 
     def view_for(self, client: int) -> View:
         """The view of a client without what is not sent; of all arrays while `trained` is not known."""
-        hidden = server_only_fields(self.algorithm)
+        hidden = server_only_fields(self.method.spec)
         return {key: one for key, one in self.views[self.view_round[client]].items() if key not in hidden}
 
     def untrained_for(self, client: int) -> Arrays:
@@ -129,7 +129,7 @@ class ServerState:
             elif tied != right[1]:
                 odd, name = min(tied ^ right[1])
                 found[client] = f"it and {owner} differ in {odd} being {name}: give all clients the same model."
-        if divides(self.algorithm):
+        if self.method.divides():
             found |= self._unequal_lr_sums({one: reply for one, reply in replies.items() if one not in found})
         return found
 
@@ -150,7 +150,7 @@ class ServerState:
                 if one != usual:
                     found[client] = (
                         f"its stepsizes of {name} sum to {one}, and those of most replies to {usual}, which "
-                        f"{self.algorithm.label} needs equal: give all clients one lr and one number of steps, or use "
+                        f"{self.method.label} needs equal: give all clients one lr and one number of steps, or use "
                         "ScaffoldPlus."
                     )
         return found
@@ -158,7 +158,7 @@ class ServerState:
     def measure(self, replies: Mapping[int, Reply], scales: Mapping[int, float]) -> dict[int, Sizes]:
         """The sizes of each reply, of a client whose loss was multiplied by its scale."""
         models = {r: self._full_model(view["x"]) for r, view in self.views.items()}
-        reads_direction = bool({"direction", "gamma"} & self.algorithm.reads)
+        reads_direction = bool({"direction", "gamma"} & self.method.spec.reads)
         return {
             client: sizes_of(reply, models[self.view_round[client]], scales[client], reads_direction)
             for client, reply in replies.items()
@@ -180,9 +180,9 @@ class ServerState:
             self._split(frozenset(first.end), first.tied)
         fields = next(iter(mixed.values()))
         self.views[r] = {key: {name: values[key] for name, values in mixed.items()} for key in fields}
-        self.view_round |= dict.fromkeys(self.view_round if self.algorithm.server_fields else replies, r)
+        self.view_round |= dict.fromkeys(self.view_round if self.method.spec.server_fields else replies, r)
         self.views = {key: view for key, view in self.views.items() if key in self.view_round.values()}
-        if client_fields(self.algorithm):
+        if client_fields(self.method.spec):
             self.client_states |= client_states
             self.resend -= set(replies)
             self.accepted |= {one: reply.chained_hash(self.accepted[one], r) for one, reply in replies.items()}
@@ -214,25 +214,25 @@ class ServerState:
     @QUIET
     def _mix(self, r: int, name: str, replies: Mapping[int, Reply]) -> Arrays:
         """All fields of one parameter after the round."""
-        algorithm, participation = self.algorithm, self.topology.participation
+        method, participation = self.method, self.topology.participation
         sums: dict[str, np.ndarray] = {}
         state: Arrays = {}
         for client in sorted(replies):  # in a fixed order: the sum's rounding depends on it
             reply = replies[client]
-            state = state_from_view(algorithm, self.views[self.view_round[client]], name)
-            local = reply.local(algorithm, state["x"], name, r, participation)
-            for key, value in make_message(algorithm, _readable_by_server(algorithm, state), local).items():
+            state = state_from_view(method, self.views[self.view_round[client]], name)
+            local = reply.local(method, state["x"], name, r, participation)
+            for key, value in method.message(_readable_by_server(method, state), local).items():
                 sums[key] = sums[key] + value if key in sums else value.astype(np.float64)
         missing = max(0, self.topology.sampled - len(replies))
         found = {}
         for key, total in sums.items():
-            if key in algorithm.server_fields and key != "x":
+            if key in method.spec.server_fields and key != "x":
                 total, count = total + missing * state[key], len(replies) + missing
             else:
                 count = len(replies)
             found[key] = total / count
-        if algorithm.server_fields:  # then all clients have one view, which is the server's own state
-            found |= serve(algorithm, state, found)
+        if method.spec.server_fields:  # then all clients have one view, which is the server's own state
+            found |= method.serve(state, found)
         found = {key: value.astype(self.specs[name][1]) for key, value in found.items()}
         for value in found.values():
             check_finite(value, f"{name} is not finite after round {r + 1}: use a smaller lr, gamma_g or gamma_c.")
@@ -241,12 +241,12 @@ class ServerState:
     @QUIET
     def _next_state(self, r: int, client: int, reply: Reply, mixed: Mapping[str, Arrays]) -> View:
         """A client's state after the round, as the client itself computes it."""
-        found: View = {field: {} for field in client_fields(self.algorithm)}
+        found: View = {field: {} for field in client_fields(self.method.spec)}
         for name in reply.end if found else ():
-            state = state_from_view(self.algorithm, self.views[self.view_round[client]], name)
+            state = state_from_view(self.method, self.views[self.view_round[client]], name)
             state |= {field: arrays[name] for field, arrays in self.client_states.get(client, {}).items()}
-            local = reply.local(self.algorithm, state["x"], name, r, self.topology.participation)
-            for field, value in next_client_state(self.algorithm, state, local, mixed[name]).items():
+            local = reply.local(self.method, state["x"], name, r, self.topology.participation)
+            for field, value in next_client_state(self.method, state, local, mixed[name]).items():
                 found[field][name] = value
         return found
 
@@ -270,12 +270,12 @@ class ServerState:
         return {name: found[name] for name in self.specs}
 
 
-def _readable_by_server(algorithm: Algorithm, state: Arrays) -> Fields:
+def _readable_by_server(method: Checked, state: Arrays) -> Fields:
     """The part of a client's state that the server has: a message may read no other."""
-    names = [name for name in ("x", *algorithm.server_fields) if name != "x" or "start" in algorithm.reads]
+    names = [name for name in ("x", *method.spec.server_fields) if name != "x" or "start" in method.spec.reads]
     return Fields(
         {name: state[name] for name in dict.fromkeys(names)},
-        algorithm.label,
+        method.label,
         lambda name: f"state[{name!r}] for its message, which the server does not have: send what a server can compute",
     )
 

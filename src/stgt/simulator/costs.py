@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stgt.algorithms import Algorithm
+from stgt.algorithms import RoundSpec
 from stgt.simulator.instance import Instance
 from stgt.topology import Topology
 
@@ -13,18 +13,18 @@ DRAWS = 100  # rounds of a random schedule whose links are counted
 
 def counts(instance: Instance, links: np.ndarray) -> dict[str, np.ndarray]:
     """The cumulative gradients, messages and floats of runs whose rounds used `links` links, (runs, rounds)."""
-    algorithm, topology, problem = instance.algorithm, instance.topology, instance.problem
-    samples, again = instance.samples, bool(algorithm.second_messages)
+    spec, topology, problem = instance.spec, instance.topology, instance.problem
+    samples, again = instance.samples, bool(spec.second_messages)
     calls = instance.oracle.calls(samples)
-    steps = algorithm.tau + ("start_gradient" in algorithm.reads)
+    steps = instance.algorithm.tau + ("start_gradient" in spec.reads)
     a_round = np.full(links.shape, topology.sampled * steps * calls)
-    initial = problem.n * (instance.oracle.initial_calls(samples) + (algorithm.needs_initial_gradient or again) * calls)
-    cost = algorithm.cost(round(samples))
+    initial = problem.n * (instance.oracle.initial_calls(samples) + (spec.needs_initial_gradient or again) * calls)
+    cost = instance.algorithm.cost(round(samples))
     # Through a server a link is a worker's way up or down; half of them each.
     vectors = (cost.up + cost.down) / 2 if topology.has_server else cost.vectors
     return {
         "gradients": initial + _cumulative(a_round),
-        "messages": _cumulative(links * (1 + again) * algorithm.mixing_steps),
+        "messages": _cumulative(links * (1 + again) * spec.mixing_steps),
         "floats": _cumulative(links * vectors * problem.p),
     }
 
@@ -34,17 +34,17 @@ def communications(links: np.ndarray) -> np.ndarray:
     return _cumulative((links > 0).astype(np.float64))
 
 
-def pushed_share(algorithm: Algorithm) -> float:
+def pushed_share(spec: RoundSpec) -> float:
     """The share of what is sent that is pushed."""
-    sent = (*algorithm.messages, *algorithm.second_messages)
+    sent = (*spec.messages, *spec.second_messages)
     return sum(one.pushed for one in sent) / len(sent)
 
 
-def links_used(algorithm: Algorithm, topology: Topology, r: int, seed: int = 0) -> float:
+def links_used(spec: RoundSpec, topology: Topology, r: int, seed: int = 0) -> float:
     """The links of round r; where C_r has others than R_r, the mean over the vectors sent."""
     if not topology.has_push:
         return topology.links(r, seed)
-    share = pushed_share(algorithm)
+    share = pushed_share(spec)
     return (1 - share) * topology.links(r, seed) + share * topology.links(r, seed, pushed=True)
 
 
@@ -52,9 +52,9 @@ def floats_a_round(instance: Instance) -> tuple[float, float]:
     """Floats that a node sends and receives in a round, on average over a period or over draws."""
     topology, cost = instance.topology, instance.algorithm.cost(round(instance.samples))
     rounds = topology.period or DRAWS
-    links = np.array([[links_used(instance.algorithm, topology, r) for r in range(rounds)]])
+    links = np.array([[links_used(instance.spec, topology, r) for r in range(rounds)]])
     total = counts(instance, links)["floats"][0, -1]
-    a_node = float(total) / (rounds * topology.n) * float(instance.algorithm.communication_probability)
+    a_node = float(total) / (rounds * topology.n) * float(instance.spec.communication_probability or 1)
     if not topology.has_server:
         return a_node, a_node  # what one sends another receives
     both = cost.up + cost.down

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from stgt._internal.checks import InputError
 from stgt._internal.registry import ORACLES
-from stgt.algorithms import Algorithm
+from stgt.algorithms import Algorithm, RoundSpec
 from stgt.oracles import Oracle, default_oracle
 from stgt.problems.base import Problem
 from stgt.topology import Topology
@@ -27,6 +28,11 @@ class Instance:
     topology: Topology
     oracle: Oracle
 
+    @cached_property
+    def spec(self) -> RoundSpec:
+        """The algorithm's declaration."""
+        return self.algorithm.spec()
+
     @property
     def samples(self) -> float:
         """How many samples a node holds, on average; 1 where f_i is not a sum."""
@@ -36,7 +42,7 @@ class Instance:
     @property
     def tosses(self) -> bool:
         """Does a coin decide if a round ends with communication?"""
-        return self.algorithm.random_communication and self.algorithm.communication_probability < 1
+        return (self.spec.communication_probability or 1) < 1
 
 
 def validate(algorithm: Any, problem: Any, topology: Any, oracle: Any = None) -> Instance:
@@ -107,8 +113,9 @@ def check_topology_object(topology: Any, wanted: str = "a Topology, made by a fu
 
 def check_fit(algorithm: Algorithm, topology: Topology) -> None:
     """A ValueError if the method is wrong on this topology."""
-    allowed = {"never": False, "server": topology.has_server, "any": True}[algorithm.row_stochastic]
-    pushes = any(sent.pushed for sent in (*algorithm.messages, *algorithm.second_messages))
+    spec = algorithm.spec()
+    allowed = {"never": False, "server": topology.has_server, "any": True}[spec.row_stochastic]
+    pushes = any(sent.pushed for sent in (*spec.messages, *spec.second_messages))
     if topology.has_push and not pushes and not allowed:
         raise ValueError(
             f"{algorithm.label} sends nothing that {topology.name} could push by its column-stochastic matrix, and its "
@@ -120,19 +127,19 @@ def check_fit(algorithm: Algorithm, topology: Topology) -> None:
             f"{algorithm.label} needs doubly stochastic W_r here, and {topology.name} is row-stochastic only: use "
             f"another topology, such as {instead}; Scaffold and ScaffoldPlus run on relay, FedAvg on any."
         )
-    if topology.strangers is not None and not (topology.has_server and "x" in algorithm.server_fields):
+    if topology.strangers is not None and not (topology.has_server and "x" in spec.server_fields):
         one, other = topology.strangers
         advice = "let the server call two at least" if topology.has_server else "join them by links"
         raise ValueError(
             f"nodes {one} and {other} of {topology.name} never exchange anything, not even through others: {advice}."
         )
-    if algorithm.symmetric_only and not topology.symmetric:
+    if spec.symmetric_only and not topology.symmetric:
         raise ValueError(
             f"{algorithm.label} is for symmetric W, and {topology.name} is directed, where it may diverge at every "
             "stepsize: use STGT, or a symmetric topology, such as from_matrix((W + W.T) / 2)."
         )
     algorithm.check(topology.participation)
-    bound = algorithm.least_eigenvalue
+    bound = spec.least_eigenvalue
     if bound is not None and topology.symmetric and topology.period == 1 and topology.n <= EIGENVALUES_UP_TO:
         least = float(np.linalg.eigvalsh(topology.matrix(0))[0])
         if least <= bound + 1e-12:
@@ -147,9 +154,10 @@ def _choose_oracle(algorithm: Algorithm, problem: Problem, oracle: Any) -> Oracl
         oracle = ORACLES.find(oracle, "oracle")()
     if oracle is not None and not isinstance(oracle, Oracle):
         raise InputError("oracle", oracle, "give an instance, such as stgt.oracles.Minibatch(8), or a name.")
-    if algorithm.oracle is None:
+    spec = algorithm.spec()
+    if spec.oracle is None:
         return default_oracle(problem) if oracle is None else oracle
-    required = ORACLES.find(algorithm.oracle, "oracle")(**algorithm.oracle_options)
+    required = ORACLES.find(spec.oracle, "oracle")(**spec.oracle_options)
     if problem.counts is None and not problem.noisy and oracle is None:
         return default_oracle(problem)  # f_i is one sample: variance reduction gives the exact gradient
     if oracle is not None and oracle != required:

@@ -16,7 +16,7 @@ from stgt._internal.markup import many
 from stgt._internal.progress import Progress
 from stgt._internal.schedules import stepsizes
 from stgt.algorithms import Algorithm
-from stgt.algorithms.calls import begin, whole
+from stgt.algorithms.calls import Checked
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem, check_array
 from stgt.simulator.instance import Instance, validate_all
@@ -215,7 +215,7 @@ def first_models(x0: Any, instance: Instance) -> np.ndarray:
         return np.array(np.broadcast_to(0.0 if problem.start is None else problem.start, (problem.n, problem.p)))
     if problem.unravel is not None:
         x0 = problem.ravel(x0)
-    return _rows(x0, "x0", instance, held="x" in instance.algorithm.server_fields)
+    return _rows(x0, "x0", instance, held="x" in instance.spec.server_fields)
 
 
 def first_state(
@@ -224,36 +224,36 @@ def first_state(
     """Initial values of the algorithm's other fields, (n, p); a ValueError if they violate its conserved quantity."""
     if given is None:
         return {}
-    first = instances[0].algorithm
+    first = Checked(instances[0].algorithm)
     if not isinstance(given, Mapping):
         raise InputError(
             "state0", hint=f" is a {type(given).__name__}: give a dict of first values by the field's name."
         )
-    if first.needs_initial_gradient:
+    if first.spec.needs_initial_gradient:
         raise InputError(
             "state0", hint=f" and warm_start=True: {first.label} can start from one of them only; leave one out."
         )
-    state = begin(first, x0)
+    state = first.init(x0)
     for name, value in given.items():
         if name not in state or name == "x":
             allowed = [field for field in state if field != "x"]
             raise InputError(
                 "state0", hint=f" has {name!r}: {first.label} keeps {allowed or 'nothing'} beside x (give x0)."
             )
-        state[name] = _rows(value, f"state0[{name!r}]", instances[0], held=name in first.server_fields)
+        state[name] = _rows(value, f"state0[{name!r}]", instances[0], held=name in first.spec.server_fields)
     single = any(getattr(value, "dtype", None) == np.float32 for value in given.values())
     allowed = ROUNDING * float(np.finfo(np.float32).eps) if single else OFF
     for instance in instances:
         algorithm = instance.algorithm
-        if algorithm.tracks:
-            conserved = algorithm.conserved(whole(algorithm, state), instance.topology.participation)
+        if first.spec.tracks:
+            conserved = algorithm.conserved(first.whole(state), instance.topology.participation)
             scale = max(1.0, float(sum(np.abs(value).sum() for name, value in state.items() if name != "x")))
             off = float(np.abs(conserved.sum(axis=0)).max())
             if off > allowed * scale:
                 raise InputError(
                     "state0",
                     hint=f" breaks what {algorithm.label} conserves (off by {off:.3g}), so it would converge to a "
-                    f"wrong point: {algorithm.invariant}.",
+                    f"wrong point: {first.spec.conserves}.",
                 )
     return {name: state[name] for name in given}
 

@@ -14,7 +14,7 @@ from stgt._internal.checks import InputError, check_choice
 from stgt._internal.hyper import ShortRepr
 from stgt._internal.statistics import Interval, error_interval, mean_interval
 from stgt.algorithms import Algorithm
-from stgt.algorithms.calls import whole
+from stgt.algorithms.calls import Checked
 from stgt.problems.base import Problem
 from stgt.topology import Topology
 
@@ -91,7 +91,7 @@ def lyapunov_coefficients(gamma: float, tau: int, L: float, n: int, rho: float) 
 def measure(
     xp: Any,
     wanted: Measured,
-    algorithm: Algorithm,
+    method: Checked,
     model: Any,
     data: dict[str, Array],
     state: dict[str, Array],
@@ -101,7 +101,7 @@ def measure(
 ) -> dict[str, Array]:
     """The requested measurements of a state (n, p): a scalar each."""
     names = wanted.names
-    x, kept = state["x"], whole(algorithm, state)
+    x, kept = state["x"], method.whole(state)
     mean = x.mean(axis=0)
     everywhere = xp.broadcast_to(mean, x.shape)
     found: dict[str, Array] = {}
@@ -119,9 +119,9 @@ def measure(
             found["gradient_norm"] = (gradient**2).sum()
         if "tracking" in names:
             # Υ = Y − G − 1∇f(x̄)ᵀ + ∇F(1x̄), and Y − G is the algorithm's tracker.
-            found["tracking"] = ((algorithm.tracker(kept) - gradient + gradients) ** 2).sum()
+            found["tracking"] = ((method.algorithm.tracker(kept) - gradient + gradients) ** 2).sum()
     if "sum_c" in names:
-        total = algorithm.conserved(kept, participation).sum(axis=0)
+        total = method.algorithm.conserved(kept, participation).sum(axis=0)
         found["sum_c"] = (total**2).sum() ** 0.5
     for name, function in wanted.own:
         found[name] = own_value(xp, name, function, dict(state) if isinstance(function, OfState) else mean)
@@ -176,7 +176,7 @@ def choose_metrics(
     absent: dict[str, str] = {}
     if problem.solve is None:
         absent["residual"] = f"{problem.name} has no known unique optimum"
-    if not algorithm.tracks:
+    if not algorithm.spec().tracks:
         absent["tracking"] = f"{algorithm.label} tracks no gradient"
         absent["sum_c"] = f"{algorithm.label} keeps nothing whose sum stays 0"
     elif not topology.doubly_stochastic and not topology.has_push:

@@ -6,6 +6,7 @@ another program. Stepsizes, data, seeds and the number of rounds are arguments o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,16 +16,7 @@ import numpy as np
 from stgt._internal.randomness import STREAM_INITIAL, STREAM_LOCAL, STREAM_START_GRADIENT, Clock, coin
 from stgt._internal.xla import jax, jnp, lax
 from stgt.algorithms import Algorithm, MessageVar
-from stgt.algorithms.calls import (
-    after_steps,
-    apply_mixed,
-    apply_second_mixed,
-    at_stepsize,
-    begin,
-    make_message,
-    make_second_message,
-    readable,
-)
+from stgt.algorithms.calls import Checked
 from stgt.oracles import Oracle
 from stgt.simulator.cache import keep_compiled
 from stgt.simulator.costs import pushed_share
@@ -91,7 +83,7 @@ class Program:
 
     def __init__(self, static: Static, inputs: Inputs, algorithm: Algorithm, oracle: Oracle, seed: Array):
         self.static, self.inputs, self.seed = static, inputs, seed
-        self.algorithm, self.oracle = algorithm, oracle
+        self.method, self.oracle = Checked(algorithm), oracle
         self.graph_seed = inputs.topology_seed + seed
         self.structure = inputs.structure
         if self.structure.sampled == static.n:
@@ -104,11 +96,11 @@ class Program:
         """The carry before round 0."""
         memory = self.oracle.init(OPS, self.static.model, self.inputs.data, x)
         gradient = mean = ahead = None
-        if self.algorithm.needs_initial_gradient:
+        if self.method.spec.needs_initial_gradient:
             gradient, memory = self.evaluate(self.workers(None), memory, x, jnp.int32(0), STREAM_INITIAL)
             mean = jnp.broadcast_to(gradient.mean(axis=0), gradient.shape)
-        state = {**begin(self.algorithm, x, gradient, mean), **state0}
-        if self.algorithm.second_messages:
+        state = {**self.method.init(x, gradient, mean), **state0}
+        if self.method.spec.second_messages:
             ahead, memory = self.evaluate(self.workers(None), memory, x, jnp.int32(0))
         return Carry(state, memory, ahead, jnp.int32(-1))
 
@@ -129,9 +121,9 @@ class Program:
 
     def local_steps(self, workers: Workers, state: Tree, memory: Tree, ahead: Array | None, r: Array) -> Any:
         """tau steps of the workers, with the gradients that the algorithm reads."""
-        algorithm, reads, tau = self.algorithm, self.algorithm.reads, self.algorithm.tau
+        method, reads, tau = self.method, self.method.spec.reads, self.method.tau
         gamma = self.gamma if jnp.ndim(self.gamma) == 0 else _take(self.gamma, workers.rows)
-        start, steps, kept = state["x"], r * tau + jnp.arange(tau), readable(algorithm, state)
+        start, steps, kept = state["x"], r * tau + jnp.arange(tau), method.readable(state)
         start_gradient = None
         if "start_gradient" in reads:
             start_gradient, memory = self.evaluate(workers, memory, start, steps[0], STREAM_START_GRADIENT)
@@ -142,7 +134,7 @@ class Program:
         keep = "last" in reads
 
         def move(x: Array, g: Array) -> Array:
-            return x - gamma * (g + algorithm.correction(kept, x))
+            return x - gamma * (g + method.algorithm.correction(kept, x))
 
         def step(carry: Tree, t: Tree) -> tuple[Tree, None]:
             x, memory, _ = carry
@@ -159,8 +151,7 @@ class Program:
         if tau > begun:
             carry, _ = lax.scan(step, carry, (steps[begun:], _at(drawn, slice(begun, None))))
         end, memory, last = carry
-        local = after_steps(
-            algorithm,
+        local = method.after_steps(
             start=start,
             end=end,
             gamma=gamma,
@@ -173,14 +164,14 @@ class Program:
         return local, memory
 
     def exchange(
-        self, rows: Array | None, r: Array, message: dict[str, Array], declared: tuple[MessageVar, ...]
+        self, rows: Array | None, r: Array, message: dict[str, Array], declared: Sequence[MessageVar]
     ) -> dict[str, Array]:
         """The mixed message that the nodes `rows` receive."""
         if rows is not None:
             return {name: average(value) for name, value in message.items()}
         mixed = {**message}
         for sent in declared:
-            for _ in range(self.algorithm.mixing_steps):
+            for _ in range(self.method.spec.mixing_steps):
                 mixed[sent.name] = self.mix(r, mixed[sent.name], sent)
         return mixed
 
@@ -196,37 +187,37 @@ class Program:
         used = structure.links(OPS, self.graph_seed, r)
         if structure.pushing is structure:
             return used
-        share = pushed_share(self.algorithm)
+        share = pushed_share(self.method.spec)
         return (1 - share) * used + share * structure.pushing.links(OPS, self.graph_seed, r)
 
     def round(self, carry: Carry, r: Array) -> tuple[Carry, Array]:
         """One round; returns also the number of links it used."""
-        algorithm, structure = self.algorithm, self.structure
+        method, spec, structure = self.method, self.method.spec, self.structure
         rows = structure.active(jnp, self.graph_seed, r)
         workers, old = self.workers(rows), _take(carry.state, rows)
         local, memory = self.local_steps(workers, old, _take(carry.memory, rows), _take(carry.ahead, rows), r)
-        kept = readable(algorithm, old)
-        message = make_message(algorithm, kept, local)
-        new = apply_mixed(algorithm, kept, local, self.exchange(rows, r, message, algorithm.messages))
+        kept = method.readable(old)
+        message = method.message(kept, local)
+        new = method.merge(kept, local, self.exchange(rows, r, message, spec.messages))
         used = self.links(r)
-        if algorithm.random_communication:
-            exchanged = coin(jnp, self.seed, r, algorithm.communication_probability, self.dtype)
+        if spec.communication_probability is not None:
+            exchanged = coin(jnp, self.seed, r, spec.communication_probability, self.dtype)
             new = jax.tree.map(partial(jnp.where, exchanged), new, {**old, "x": local.end})
             used = jnp.where(exchanged, used, 0.0)
         ahead = carry.ahead
         if ahead is not None:
-            gradient, memory = self.evaluate(workers, memory, new["x"], (r + 1) * algorithm.tau)
-            mixed = self.exchange(rows, r, make_second_message(algorithm, new, gradient), algorithm.second_messages)
-            new = apply_second_mixed(algorithm, new, gradient, mixed)
+            gradient, memory = self.evaluate(workers, memory, new["x"], (r + 1) * method.tau)
+            mixed = self.exchange(rows, r, method.second_message(new, gradient), spec.second_messages)
+            new = method.second_merge(new, gradient, mixed)
             ahead = _put(ahead, rows, gradient)
         state = {name: _put(carry.state[name], rows, value) for name, value in new.items()}
         if rows is not None:
-            state |= self.held(state, new, apply_mixed(algorithm, kept, local, message), rows, r)
+            state |= self.held(state, new, method.merge(kept, local, message), rows, r)
         return Carry(state, _put(carry.memory, rows, memory), ahead, carry.diverged_at), used
 
     def held(self, state: Tree, mixed: Tree, own: Tree, rows: Array, r: Array) -> dict[str, Array]:
         """The fields that a server holds: sent to all nodes, or by relay to the workers of the next round."""
-        names = self.algorithm.server_fields
+        names = self.method.spec.server_fields
         following = self.structure.listening(jnp, self.graph_seed, r)
         if following is None:
             return {name: jnp.broadcast_to(mixed[name][0], state[name].shape) for name in names}
@@ -237,7 +228,7 @@ class Program:
         return measure(
             jnp,
             static.measured,
-            self.algorithm,
+            self.method,
             static.model,
             inputs.data,
             state,
@@ -248,7 +239,7 @@ class Program:
 
     def at(self, gamma: Array) -> Program:
         """The same run in a round with this stepsize."""
-        return Program(self.static, self.inputs, at_stepsize(self.algorithm, gamma), self.oracle, self.seed)
+        return Program(self.static, self.inputs, self.method.at_stepsize(gamma).algorithm, self.oracle, self.seed)
 
     def rounds(self, carry: Carry, start: Array, count: Array, gammas: Array) -> tuple[Carry, dict[str, Array]]:
         """`count` ≤ CHUNK rounds from round `start` with stepsizes `gammas`; also what was measured at their starts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,7 @@ from stgt._internal.ops import NUMPY as OPS
 from stgt._internal.randomness import STREAM_INITIAL, STREAM_LOCAL, STREAM_START_GRADIENT, Clock, coin
 from stgt._internal.schedules import is_schedule, stepsize
 from stgt.algorithms import Algorithm, Local, MessageVar
-from stgt.algorithms.calls import (
-    after_steps,
-    apply_mixed,
-    apply_second_mixed,
-    at_stepsize,
-    begin,
-    make_message,
-    make_second_message,
-    readable,
-)
+from stgt.algorithms.calls import Checked
 from stgt.simulator.costs import links_used
 from stgt.simulator.job import Job, RunState
 from stgt.simulator.metrics import finite, measure
@@ -29,7 +21,7 @@ class Run:
     """One algorithm with one seed, from the beginning or resumed. All nodes are rows of (n, p) arrays."""
 
     def __init__(self, job: Job, algorithm: Algorithm, seed: int, run_state: RunState | None = None):
-        self.job, self.given, self.seed = job, algorithm, seed
+        self.job, self.given, self.seed = job, Checked(algorithm), seed
         self.dtype = np.dtype(job.dtype)
         self.data = {name: _cast(leaf, self.dtype) for name, leaf in job.problem.data.items()}
         self.diverged_at = -1
@@ -41,16 +33,16 @@ class Run:
             self._resume(run_state)
 
     def _begin(self) -> None:
-        job, algorithm = self.job, self.algorithm
+        job, method = self.job, self.method
         x = job.x0.astype(self.dtype)
         self.memory = job.oracle.init(OPS, job.problem.model, self.data, x)
         gradient = mean = None
-        if algorithm.needs_initial_gradient:
+        if method.spec.needs_initial_gradient:
             gradient, self.memory = self.evaluate(x, 0, STREAM_INITIAL)
             mean = np.broadcast_to(gradient.mean(axis=0), gradient.shape)
-        self.state = begin(algorithm, x, gradient, mean)
+        self.state = method.init(x, gradient, mean)
         self.state |= {name: value.astype(self.dtype) for name, value in job.state0.items()}
-        if algorithm.second_messages:
+        if method.spec.second_messages:
             self.ahead, self.memory = self.evaluate(x, 0)
 
     def _resume(self, run_state: RunState) -> None:
@@ -62,12 +54,12 @@ class Run:
 
     def _set_stepsize(self, r: int) -> None:
         """γ_r, a number or (n, 1): the algorithm's own, or the value of its schedule."""
-        gamma: Any = self.given.gamma
+        gamma: Any = self.given.algorithm.gamma
         if isinstance(gamma, tuple):
             self.gamma: Any = np.array(gamma, dtype=self.dtype)[:, None]
         else:
             self.gamma = stepsize(gamma, r) if is_schedule(gamma) else gamma
-        self.algorithm = at_stepsize(self.given, self.gamma)
+        self.method = self.given.at_stepsize(self.gamma)
 
     def evaluate(
         self, x: np.ndarray, step: int, stream: int = STREAM_LOCAL
@@ -81,11 +73,11 @@ class Run:
 
     def local_steps(self, r: int, active: np.ndarray) -> Local:
         """tau times x ← x − γ(g + correction), at the active nodes."""
-        algorithm, tau = self.algorithm, self.algorithm.tau
-        state = readable(algorithm, self.state)
+        method, tau = self.method, self.method.tau
+        state = method.readable(self.state)
         start_gradient = first = last = None
         x = start = self.state["x"]
-        if "start_gradient" in algorithm.reads:
+        if "start_gradient" in method.spec.reads:
             start_gradient, memory = self.evaluate(start, r * tau, STREAM_START_GRADIENT)
             self.memory = _where(active, memory, self.memory)
         for t in range(tau):
@@ -95,9 +87,8 @@ class Run:
                 last, memory = self.evaluate(x, r * tau + t)
                 self.memory = _where(active, memory, self.memory)
             first = last if t == 0 else first
-            x = x - self.gamma * (last + algorithm.correction(state, x))
-        return after_steps(
-            algorithm,
+            x = x - self.gamma * (last + method.algorithm.correction(state, x))
+        return method.after_steps(
             start=start,
             end=x,
             gamma=self.gamma,
@@ -108,40 +99,39 @@ class Run:
             start_gradient=start_gradient,
         )
 
-    def mix(self, r: int, message: dict[str, np.ndarray], declared: tuple[MessageVar, ...]) -> dict[str, np.ndarray]:
+    def mix(self, r: int, message: dict[str, np.ndarray], declared: Sequence[MessageVar]) -> dict[str, np.ndarray]:
         """W_r times each field of a message; W_rᵀ for a transposed one, C_r for a pushed one."""
         mixed = {}
         for sent in declared:
-            held = sent.name in self.algorithm.server_fields
+            held = sent.name in self.method.spec.server_fields
             W = self.job.topology.matrix(r, self.seed, held=held, pushed=sent.pushed).astype(self.dtype)
             mixed[sent.name] = message[sent.name]
-            for _ in range(self.algorithm.mixing_steps):
+            for _ in range(self.method.spec.mixing_steps):
                 mixed[sent.name] = (W.T if sent.transposed else W) @ mixed[sent.name]
         return mixed
 
     def round(self, r: int) -> float:
         """One round; returns the number of links it used."""
         self._set_stepsize(r)
-        algorithm, topology = self.algorithm, self.job.topology
+        method, spec, topology = self.method, self.method.spec, self.job.topology
         active, listening = topology.active(r, self.seed), topology.listening(r, self.seed)
         local = self.local_steps(r, active)
-        if algorithm.random_communication and not coin(
-            np, self.seed, r, algorithm.communication_probability, self.dtype
-        ):
+        chance = spec.communication_probability
+        if chance is not None and not coin(np, self.seed, r, chance, self.dtype):
             self.state["x"] = np.where(active[:, None], local.end, self.state["x"])
             return 0.0
-        state = readable(algorithm, self.state)
-        mixed = self.mix(r, make_message(algorithm, state, local), algorithm.messages)
-        for name, value in apply_mixed(algorithm, state, local, mixed).items():
-            receives = listening | active if name in algorithm.server_fields else active
+        state = method.readable(self.state)
+        mixed = self.mix(r, method.message(state, local), spec.messages)
+        for name, value in method.merge(state, local, mixed).items():
+            receives = listening | active if name in spec.server_fields else active
             self.state[name] = np.where(receives[:, None], value, self.state[name])
         if self.ahead is not None:
-            gradient, memory = self.evaluate(self.state["x"], (r + 1) * algorithm.tau)
+            gradient, memory = self.evaluate(self.state["x"], (r + 1) * method.tau)
             self.memory = _where(active, memory, self.memory)
             self.ahead = np.where(active[:, None], gradient, self.ahead)
-            mixed = self.mix(r, make_second_message(algorithm, self.state, self.ahead), algorithm.second_messages)
-            self.state = _where(active, apply_second_mixed(algorithm, self.state, self.ahead, mixed), self.state)
-        return links_used(algorithm, topology, r, self.seed)
+            mixed = self.mix(r, method.second_message(self.state, self.ahead), spec.second_messages)
+            self.state = _where(active, method.second_merge(self.state, self.ahead, mixed), self.state)
+        return links_used(spec, topology, r, self.seed)
 
     def measure(self, r: int) -> dict[str, Any]:
         """The measurements now, with the stepsize of round r."""
@@ -150,7 +140,7 @@ class Run:
         return measure(
             np,
             self.job.measured,
-            self.algorithm,
+            self.method,
             self.job.problem.model,
             self.data,
             self.state,

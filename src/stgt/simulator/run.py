@@ -210,7 +210,7 @@ def run_together(
     if before:
         check_same_parts(algorithms, problem, topology, before)
         engine = engine or before[0].engine
-        own_oracle = getattr(algorithms[0], "oracle", None) is not None
+        own_oracle = isinstance(algorithms[0], Algorithm) and algorithms[0].spec().oracle is not None
         options = resumed_options(options, before[0], own_oracle, same_call)
         seeds = check_same_seeds(seeds, before[0], same_call)
     engine = engine or "jax"

@@ -194,5 +194,5 @@ def _keyed(name: str, function: Any, instance: Instance, dtype: np.dtype) -> Any
     one = partial(own_value, jnp, name, function)
     if not isinstance(function, OfState):
         return Traced(one, jax.ShapeDtypeStruct((p,), dtype))
-    state = {field: jax.ShapeDtypeStruct((n, p), dtype) for field in instance.algorithm.state_fields}
+    state = {field: jax.ShapeDtypeStruct((n, p), dtype) for field in instance.spec.state_fields}
     return OfState(Traced(one, state))

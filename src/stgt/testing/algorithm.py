@@ -76,7 +76,7 @@ def _engines_agree(algorithm: Algorithm) -> str:
 
 
 def _conserves(algorithm: Algorithm) -> str:
-    if not algorithm.tracks:
+    if not algorithm.spec().tracks:
         raise SkipError("it declares nothing that sums to zero")
     worst = 0.0
     for topology in _topologies(algorithm):
@@ -84,12 +84,12 @@ def _conserves(algorithm: Algorithm) -> str:
         size = max(1.0, *(float(np.abs(value).sum()) for value in trace.state.values()))
         if "sum_c" in trace:
             worst = max(worst, float(trace["sum_c"].max()) / size)
-    assert worst <= 1e-11, f"‖Σ_i c_i‖ reaches {worst:.1e} of its parts: {algorithm.invariant}"
+    assert worst <= 1e-11, f"‖Σ_i c_i‖ reaches {worst:.1e} of its parts: {algorithm.spec().conserves}"
     return f"‖Σ_i c_i‖ ≤ {worst:.1e} of its parts"
 
 
 def _fixed_point(algorithm: Algorithm) -> str:
-    if algorithm.random_communication and algorithm.communication_probability < 1:
+    if (algorithm.spec().communication_probability or 1) < 1:
         raise SkipError("a coin decides what a round is")
     graph = next((one for one in (ring(NODES), complete(NODES)) if _fits(algorithm, one)), None)
     if graph is None:
@@ -103,7 +103,7 @@ def _fixed_point(algorithm: Algorithm) -> str:
             raise SkipError(str(error)) from None
         if radius < 1 - 1e-9:
             steady = steady_state(slower, problem, graph)
-            if not algorithm.tracks:
+            if not algorithm.spec().tracks:
                 return f"it does not track: ‖x̄ − x*‖² ends at {steady.bias:.1e} on different data"
             assert steady.bias <= 1e-15, f"it tracks, but ‖x̄ − x*‖² ends at {steady.bias:.1e} on different data"
             return f"‖x̄ − x*‖² ends at {steady.bias:.1e} on different data"
@@ -136,7 +136,11 @@ def _costs(algorithm: Algorithm) -> str:
     for rounds in (0, ROUNDS):
         model = CountingModel(problem.model)
         watched = replace(problem, model=model)
-        options: Any = {"engine": "numpy", "metrics": [], "oracle": Exact() if algorithm.oracle is None else None}
+        options: Any = {
+            "engine": "numpy",
+            "metrics": [],
+            "oracle": Exact() if algorithm.spec().oracle is None else None,
+        }
         trace = simulate(algorithm, watched, topology, rounds, **options)
         counted.append((model.count, float(trace["gradients"][0, -1])))
     (before, traced_before), (after, traced_after) = counted
@@ -149,7 +153,8 @@ def _costs(algorithm: Algorithm) -> str:
         f"{after - before} gradients were computed in {ROUNDS} rounds, and {traced_after - traced_before:g} are counted"
     )
     cost = algorithm.cost(round(problem.counts.mean()) if problem.counts is not None else None)
-    declared = algorithm.mixing_steps * (len(algorithm.messages) + len(algorithm.second_messages))
+    spec = algorithm.spec()
+    declared = spec.mixing_steps * (len(spec.messages) + len(spec.second_messages))
     assert cost.vectors == declared, f"cost() has {cost.vectors} vectors a round, and it exchanges {declared}"
     made = (after - before) / NODES / ROUNDS
     return f"{made:g} gradients, {declared} vectors, {cost.buffers:g} buffers a node and round"
@@ -198,7 +203,7 @@ def _quadratic(noise: float = 0.0) -> Problem:
 
 def _problem(algorithm: Algorithm) -> Problem:
     """One with noise; with samples for a method that is made of an oracle for them."""
-    if algorithm.oracle is None:
+    if algorithm.spec().oracle is None:
         return _quadratic(noise=0.1)
     rng = np.random.default_rng(1)
     features = rng.normal(size=(4 * NODES, DIMENSION))

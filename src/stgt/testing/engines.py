@@ -10,7 +10,7 @@ import numpy as np
 
 from stgt._internal.randomness import coin
 from stgt.algorithms import Algorithm
-from stgt.algorithms.calls import begin
+from stgt.algorithms.calls import Checked
 from stgt.oracles import Exact
 from stgt.problems import Problem
 from stgt.simulator import simulate
@@ -42,18 +42,19 @@ def _train(method: Algorithm, gamma: float, problem: Problem, topology: Topology
     from stgt.torch.buckets import make_buckets
     from stgt.torch.local_steps import Chunk, LocalSteps
 
-    n, p, tau = problem.n, problem.p, method.tau
+    checked, n, p, tau = Checked(method), problem.n, problem.p, method.tau
     parameters = [torch.nn.Parameter(torch.zeros(p, dtype=torch.float64)) for _ in range(n)]
     groups = [{"params": [one], "lr": gamma, "weight_decay": 0.0} for one in parameters]
     nodes = [LocalSteps(method, make_buckets([group]), plain=True) for group in groups]
-    if method.needs_initial_gradient:
+    if checked.spec.needs_initial_gradient:
         gradients = torch.from_numpy(problem.gradients(np.zeros(p)))
         for i, node in enumerate(nodes):
             block = node.buckets[0]
             own, mean = (_padded(vector, block.size) for vector in (gradients[i], gradients.mean(dim=0)))
-            for name, value in begin(method, block.x, own, mean).items():
+            for name, value in checked.init(block.x, own, mean).items():
                 if name != "x":
                     block.state[name].copy_(value)
+    chance = checked.spec.communication_probability
     with torch.no_grad():
         for r in range(rounds):
             for t in range(tau):
@@ -61,14 +62,14 @@ def _train(method: Algorithm, gamma: float, problem: Problem, topology: Topology
                 for i, node in enumerate(nodes):
                     parameters[i].grad = torch.from_numpy(gradients[i].copy())
                     node.apply([groups[i]], first=t == 0)
-            if not method.random_communication or coin(np, 0, r, method.communication_probability, np.float64):
+            if chance is None or coin(np, 0, r, chance, np.float64):
                 whole = slice(0, nodes[0].buckets[0].size)
                 chunks = [Chunk(node, i, node.buckets[0], whole, tau, r, 1.0, True) for i, node in enumerate(nodes)]
                 messages = [{name: value.clone() for name, value in chunk.message().items()} for chunk in chunks]
                 W, C = (torch.from_numpy(topology.matrix(r, pushed=pushed)) for pushed in (False, True))
                 for i, chunk in enumerate(chunks):
                     mixed = {}
-                    for sent in method.messages:
+                    for sent in checked.spec.messages:
                         row = C[i] if sent.pushed else W[:, i] if sent.transposed else W[i]
                         mixed[sent.name] = row @ torch.stack([message[sent.name] for message in messages])
                     chunk.merge(mixed, slice(None))
@@ -77,7 +78,7 @@ def _train(method: Algorithm, gamma: float, problem: Problem, topology: Topology
                     node.keep_end()
             for node in nodes:
                 node.start_round()
-    names = method.state_fields
+    names = checked.spec.state_fields
     blocks = [node.buckets[0] for node in nodes]
     kept = {name: np.stack([block.state[name][:p].numpy() for block in blocks]) for name in names if name != "x"}
     return kept | {"x": np.stack([block.x[:p].numpy() for block in blocks])}

@@ -164,13 +164,13 @@ class _Checker:
         if reduced not in self._models:
             self._models[reduced] = local_model(self.problem, noiseless=reduced)
         model = self._models[reduced]
-        found = _Findings("exact" if algorithm.linear else OUTSIDE, None)
-        if model.problem is not None and algorithm.linear:
+        found = _Findings("exact" if instance.spec.linear else OUTSIDE, None)
+        if model.problem is not None and instance.spec.linear:
             found = self._found(algorithm, model.problem, reduced, progress)
             if isinstance(algorithm, LED) and too_large(algorithm, topology):  # small stepsizes are what is not safe
                 found = replace(found, largest_gamma=None)
         basis = found.basis
-        if not model.exact and algorithm.linear:
+        if not model.exact and instance.spec.linear:
             of = "" if basis == "exact" else f"{basis}, "
             basis = f"an estimate, {of.removeprefix('an estimate, ')}from the quadratic model at the minimum"
         sent, received = floats_a_round(instance)
@@ -274,11 +274,7 @@ def _gamma(algorithm: Algorithm) -> float:
 
 def _communications(instance: Instance, rounds: int | None) -> int | None:
     """How many of these rounds communicate, on average."""
-    return (
-        math.ceil(rounds * float(instance.algorithm.communication_probability))
-        if rounds and instance.tosses
-        else rounds
-    )
+    return math.ceil(rounds * float(instance.spec.communication_probability)) if rounds and instance.tosses else rounds
 
 
 def _first_below(curve: np.ndarray, target: float) -> int | None:
@@ -314,7 +310,7 @@ def _warnings(
     algorithm: Algorithm, model: LocalModel, topology: Topology, found: _Findings, target: float | None
 ) -> list[str]:
     name, sentences = f"{algorithm.label} on {topology.name}", []
-    if not algorithm.linear:
+    if not algorithm.spec().linear:
         return [
             f"{algorithm.label} makes a step that is not linear in the models and gradients: nothing is said about the "
             "long run; try it in a short run."

@@ -127,7 +127,7 @@ class ServerLaw(Law):
         self.topology, self.n, self.s = topology, topology.n, topology.sampled
         self.size, self.width = round.size, exchange.F.shape[1]
         p = round.size // len(round.fields)
-        held = np.repeat([name in algorithm.server_fields for name in round.fields], p)
+        held = np.repeat([name in algorithm.spec().server_fields for name in round.fields], p)
         kept = round.G[:, :, : round.inputs].copy()
         of_its_own = np.zeros(round.inputs, dtype=bool)
         of_its_own[: self.size] = held
@@ -236,7 +236,7 @@ class ServerLaw(Law):
 
 def law_of(round: NodeRound, algorithm: Algorithm, topology: Topology, phase: int) -> Law:
     """How the random rounds of a phase act; NotCovered where their moments are not known."""
-    if len(round.messages) * algorithm.mixing_steps > 1:
+    if len(round.messages) * algorithm.spec().mixing_steps > 1:
         raise NotCovered(
             f"{algorithm.label} exchanges more than once by the same W_r, which takes fourth moments of "
             f"{topology.name}: use a topology with a period, or simulate it."

@@ -79,11 +79,11 @@ class MeanSquare:
         instance, algorithm = self.instance, self.instance.algorithm
         round = node_round(instance, self.quadratic, r)
         law = law_of(round, algorithm, instance.topology, r)
-        held = [name in algorithm.server_fields and instance.topology.has_server for name in round.fields]
+        held = [name in instance.spec.server_fields and instance.topology.has_server for name in round.fields]
         one_for_all = np.repeat(held, instance.problem.p)
         if instance.tosses:
             silent = node_round(instance, self.quadratic, r, communicates=False)
-            chance = float(algorithm.communication_probability)
+            chance = float(instance.spec.communication_probability)
             laws = [(chance, law, round), (1 - chance, NoExchange(silent), silent)]
             return RandomMixing(laws, self.shape, one_for_all)
         if isinstance(law, ServerLaw) and any(held) and not law.E.any():

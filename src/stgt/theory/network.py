@@ -43,7 +43,7 @@ class NetworkRounds:
     def _rounds(self) -> list[NodeRound]:
         """The period's rounds. Where the method does not read the round's number, they are all alike but for W_r."""
         algorithm = self.instance.algorithm
-        if "round" not in algorithm.reads:
+        if "round" not in self.instance.spec.reads:
             return [node_round(self.instance, self.quadratic, 0)] * self.period
         made = [node_round(self.instance, self.quadratic, r) for r in range(2 * self.period)]
         for now, later in zip(made[: self.period], made[self.period :], strict=True):
@@ -178,7 +178,7 @@ class NetworkRounds:
     def _mixed(self, r: int, message: Array, exchange: MessageMap, back: bool) -> Array:
         """W_r times each field of a message (n, m p, b), W_rᵀ for a transposed one, C_r for one that is pushed; as
         often as the method mixes."""
-        for _ in range(self.instance.algorithm.mixing_steps):
+        for _ in range(self.instance.spec.mixing_steps):
             message = self._mixed_once(r, message, exchange, back)
         return message
 

@@ -15,17 +15,8 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.checks import NotCovered
-from stgt.algorithms import Algorithm, Local
-from stgt.algorithms.calls import (
-    after_steps,
-    apply_mixed,
-    apply_second_mixed,
-    at_stepsize,
-    begin,
-    make_message,
-    make_second_message,
-    readable,
-)
+from stgt.algorithms import Algorithm, Local, RoundSpec
+from stgt.algorithms.calls import Checked, at_stepsize
 from stgt.simulator.instance import Instance
 from stgt.theory.sample_noise import AFFINE, Additive, Noise, OfSamples, SampleNoise, sample_noise
 
@@ -147,7 +138,7 @@ def curvature(instance: Instance) -> Curvature:
 def node_round(instance: Instance, quadratic: Curvature, r: int, *, communicates: bool = True) -> NodeRound:
     """Round r; with `communicates=False` the one that a coin ends without an exchange."""
     algorithm = _with_stepsizes(instance.algorithm)
-    fields = fields_of(instance.algorithm)
+    fields = fields_of(instance.spec)
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
             built = _Builder(instance, algorithm, quadratic, fields).round(r, communicates)
@@ -168,12 +159,12 @@ def first_state(instance: Instance, quadratic: Curvature, x0: Array) -> tuple[Ar
     """v before round 0, (n, k p), and how noise is in it: A (n, k p, q p) of a node's own noise and B (n, k p, q p) of
     the mean of all nodes' noise, each noise with covariance C."""
     algorithm = _with_stepsizes(instance.algorithm)
-    fields = fields_of(instance.algorithm)
+    fields = fields_of(instance.spec)
     n, p = x0.shape
     gradient = Form({"noise": np.ones((1, 1, 1))}, (quadratic.H @ x0[:, :, None])[:, :, 0] - quadratic.h)
     mean = Form({"mean noise": np.ones((1, 1, 1))}, np.broadcast_to(gradient.constant.mean(axis=0), (n, p)))
     start = Form({}, x0)
-    state = begin(algorithm, start, *((gradient, mean) if algorithm.needs_initial_gradient else ()))
+    state = Checked(algorithm).init(start, *((gradient, mean) if instance.spec.needs_initial_gradient else ()))
     known = {**state, AHEAD: Form({"noise ahead": np.ones((1, 1, 1))}, gradient.constant)}
     symbols = ["noise", "noise ahead", "mean noise"]
     maps, v = rows([as_form(known[name]) for name in fields], symbols, n, p)
@@ -181,44 +172,44 @@ def first_state(instance: Instance, quadratic: Curvature, x0: Array) -> tuple[Ar
     return v, own, shared
 
 
-def fields_of(algorithm: Algorithm) -> tuple[str, ...]:
+def fields_of(spec: RoundSpec) -> tuple[str, ...]:
     """The fields of a node's state, and the gradient ahead where there are two exchanges."""
-    return (*algorithm.state_fields, AHEAD) if algorithm.second_messages else algorithm.state_fields
+    return (*spec.state_fields, AHEAD) if spec.second_messages else spec.state_fields
 
 
 class _Builder:
     """Runs a round on forms."""
 
     def __init__(self, instance: Instance, algorithm: Algorithm, quadratic: Curvature, fields: tuple[str, ...]) -> None:
-        self.instance, self.algorithm, self.quadratic, self.fields = instance, algorithm, quadratic, fields
+        self.instance, self.method, self.quadratic, self.fields = instance, Checked(algorithm), quadratic, fields
         self.noise: dict[str, Noise] = {}
         gamma: Any = algorithm.gamma
         self.gamma = gamma
         self.rate: Any = gamma[:, :, None] if np.ndim(gamma) else gamma
 
     def round(self, r: int, communicates: bool) -> NodeRound:
-        algorithm, n, p = self.algorithm, *self.quadratic.h.shape
+        method, n, p = self.method, *self.quadratic.h.shape
         state = {name: symbol(name) for name in self.fields}
         local = self.local_steps(state, r)
-        kept = readable(algorithm, state)
+        kept = method.readable(state)
         inputs, exchanges = list(self.fields), []
         if not communicates:
             new: dict[str, Any] = {**state, "x": local.end}
         else:
-            message = make_message(algorithm, kept, local)
-            new = apply_mixed(algorithm, kept, local, {name: symbol(f"received {name}") for name in message})
-            exchanges.append((message, algorithm.messages))
-            if algorithm.second_messages:
+            message = method.message(kept, local)
+            new = method.merge(kept, local, {name: symbol(f"received {name}") for name in message})
+            exchanges.append((message, method.spec.messages))
+            if method.spec.second_messages:
                 if self.quadratic.samples is not None:
                     raise NotCovered(
-                        f"{algorithm.label} takes gradients between two exchanges: the second moments of its "
+                        f"{method.label} takes gradients between two exchanges: the second moments of its "
                         "minibatches are not known; simulate it."
                     )
                 gradient = self.gradient(as_form(new["x"]), "noise ahead")
-                message = make_second_message(algorithm, new, gradient)
+                message = method.second_message(new, gradient)
                 received = {name: symbol(f"received again {name}") for name in message}
-                new = {**apply_second_mixed(algorithm, new, gradient, received), AHEAD: gradient}
-                exchanges.append((message, algorithm.second_messages))
+                new = {**method.second_merge(new, gradient, received), AHEAD: gradient}
+                exchanges.append((message, method.spec.second_messages))
         inputs += list(self.noise)
         room = n * p * p * (len(self.fields) + 2) * (len(inputs) + 4)
         if room > ROOM:
@@ -259,11 +250,11 @@ class _Builder:
 
     def local_steps(self, state: dict[str, Form], r: int) -> Local:
         """The first step, those between, which are one affine map, and the last one."""
-        algorithm, tau, start = self.algorithm, self.algorithm.tau, state["x"]
+        method, tau, start = self.method, self.method.tau, state["x"]
         start_gradient = (
-            self.gradient(start, "noise of the start_gradient") if "start_gradient" in algorithm.reads else None
+            self.gradient(start, "noise of the start_gradient") if "start_gradient" in method.spec.reads else None
         )
-        correction = as_form(algorithm.correction(readable(algorithm, state), symbol("here")))
+        correction = as_form(method.algorithm.correction(method.readable(state), symbol("here")))
 
         def step(x: Form, g: Form) -> Form:
             return x - (g + correction.replaced("here", x)) * self.gamma
@@ -274,8 +265,7 @@ class _Builder:
             x = self.between(x, correction, tau - 2)
             last = self.gradient(x, "noise of the last step")
             x = step(x, last)
-        return after_steps(
-            algorithm,
+        return method.after_steps(
             start=start,
             end=x,
             gamma=self.gamma,

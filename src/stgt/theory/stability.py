@@ -66,7 +66,7 @@ def round_map(algorithm: Algorithm, problem: Problem, topology: Topology, *, x0:
         raise NotCovered(f"{problem.name} draws minibatches, so no single map describes a round: give batch=None.")
     if instance.tosses:
         raise NotCovered(
-            f"{algorithm.label} with p={algorithm.communication_probability:g} tosses a coin: give p=1 and tau."
+            f"{algorithm.label} with p={instance.spec.communication_probability:g} tosses a coin: give p=1 and tau."
         )
     if entries > LARGEST:
         raise NotCovered(
@@ -172,7 +172,7 @@ def curve_of(found: RoundMap | LargeMap | MeanSquare, rounds: int) -> np.ndarray
 
 def check_linear(algorithm: Algorithm) -> None:
     """NotCovered if the method declares that its round is not linear."""
-    if not algorithm.linear:
+    if not algorithm.spec().linear:
         raise NotCovered(
             f"{algorithm.label} makes a step that is not linear in the models and gradients, so its round has no exact "
             "map: simulate it, or ask about the method without that step."
@@ -187,5 +187,5 @@ def accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) 
     check_repeats(topology)
     if problem.optimum is None:
         raise NotCovered(f"{problem.name} has no known optimum: the exact theory is for quadratics.")
-    fields = len(algorithm.state_fields) + bool(algorithm.second_messages)
+    fields = len(instance.spec.state_fields) + bool(instance.spec.second_messages)
     return instance, first_models(x0, instance), fields * problem.n * problem.p

@@ -75,7 +75,7 @@ def rounds(
     if not isinstance(algorithm, Algorithm):
         raise InputError("algorithm", algorithm, "give an instance, such as stgt.STGT(tau=10).")
     check_fit(algorithm, topology)
-    if sigma2 is None and algorithm.oracle is not None:
+    if sigma2 is None and algorithm.spec().oracle is not None:
         sigma2 = 0.0  # the rounds of the variance-reduced methods have no noise in them
     k = constants_of(problem, topology, algorithm.tau, L=L, mu=mu, sigma2=sigma2, rho=rho)
     first = None if check_flag(convex, "convex") else start_of(problem, x0, lowest)

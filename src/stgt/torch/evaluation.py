@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stgt.algorithms.calls import whole
 from stgt.topology import Topology
 from stgt.torch.buckets import Bucket, slices_of, wide
 from stgt.torch.buffers import Buffers
@@ -26,7 +25,7 @@ class Evaluation:
 
     def __init__(self, membership: Membership, steps: LocalSteps, buffers: Buffers, topology: Topology, chunk: int):
         self.membership, self.steps, self.buffers, self.topology = membership, steps, buffers, topology
-        self.buckets, self.algorithm, self.chunk = steps.buckets, steps.algorithm, chunk
+        self.buckets, self.method, self.chunk = steps.buckets, steps.method, chunk
 
     @contextmanager
     def averaged(self, weight: float, call: str = "averaged()") -> Iterator[None]:
@@ -70,7 +69,7 @@ class Evaluation:
         """
         sums = torch.zeros(2, dtype=torch.float64)
         drift = 0.0
-        tracks, members = self.algorithm.tracks, self.membership
+        tracks, members = self.method.spec.tracks, self.membership
         counts = not weight or self.steps.has_gradients
         answers = members.barrier("metrics()", [counts, in_buckets(self.buckets, ("x",))])
         refuse_nonfinite([found for _, found in answers])
@@ -82,9 +81,10 @@ class Evaluation:
                     if not tracks:
                         continue
                     state = self._state(bucket, part, weight)
-                    drift += _norm(self._sum(self.algorithm.conserved(state, self.topology.participation)))
+                    drift += _norm(self._sum(self.method.algorithm.conserved(state, self.topology.participation)))
                     if compares:
-                        sums[1] += self._spread(self.steps.last(bucket, part) + self.algorithm.tracker(state), weight)
+                        tracker = self.method.algorithm.tracker(state)
+                        sums[1] += self._spread(self.steps.last(bucket, part) + tracker, weight)
             total = members.sum(sums.to(self.buckets[0].x.device))
         found = {"consensus_error": total[0].item()}
         if tracks:
@@ -95,10 +95,10 @@ class Evaluation:
 
     def _state(self, bucket: Bucket, part: slice, weight: float) -> dict[str, Tensor]:
         """The state in a part of a bucket; of what a server holds, the server's, as an idle node may not have it."""
-        held = self.algorithm.server_fields if self.topology.has_server else ()
+        held = self.method.spec.server_fields if self.topology.has_server else ()
         state = {name: wide(value[part]) for name, value in bucket.state.items()}
         state = {name: self._sum(value * weight) if name in held else value for name, value in state.items()}
-        return whole(self.algorithm, state)
+        return self.method.whole(state)
 
     def _spread(self, value: Tensor, weight: float) -> float:
         """‖v − v̄‖² of this node; 0 if its weight is 0."""

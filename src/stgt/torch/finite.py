@@ -80,7 +80,7 @@ class Guard:
         """What is not finite of all that a round's message is computed from; "" if all is."""
         buckets = self.steps.buckets
         found = in_buckets(buckets, ("x", "first", "total"))
-        if not found and "last" in self.steps.algorithm.reads:
+        if not found and "last" in self.steps.reads:
             gradients = ((slot.name, slot.gradient()) for bucket in buckets for slot in bucket.slots)
             found = first_nonfinite((f"the gradient of {name}", g) for name, g in gradients if g is not None)
         if not found and self.buffers.mixes:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from stgt._internal.checks import InputError
 from stgt.algorithms import Algorithm, Local
-from stgt.algorithms.calls import apply_mixed, begin, make_message, readable
+from stgt.algorithms.calls import Checked
 from stgt.torch.buckets import PIECE, RING, Bucket, Segment, Slot, is_reduced, wide
 
 
@@ -26,9 +26,9 @@ def gain(group: dict[str, Any]) -> float:
 class _Views:
     """Views of a segment of a bucket, made once: making one costs as much as a small operation."""
 
-    def __init__(self, algorithm: Algorithm, bucket: Bucket, segment: Segment):
+    def __init__(self, method: Checked, bucket: Bucket, segment: Segment):
         self.segment = segment
-        self.x, self.state = bucket.x[segment.part], readable(algorithm, _cut(bucket.state, segment.part))
+        self.x, self.state = bucket.x[segment.part], method.readable(_cut(bucket.state, segment.part))
         self.xs = segment.split(self.x)
         self.first = None if bucket.first is None else segment.split(bucket.first[segment.part])
         self.total = None if bucket.total is None else segment.split(bucket.total[segment.part])
@@ -50,8 +50,8 @@ class LocalSteps:
     """
 
     def __init__(self, algorithm: Algorithm, buckets: list[Bucket], plain: bool, guarded: bool = False):
-        self.algorithm, self.buckets, self.plain, self.guarded = algorithm, buckets, plain, guarded
-        reads = algorithm.reads
+        self.method, self.buckets, self.plain, self.guarded = Checked(algorithm), buckets, plain, guarded
+        self.reads = reads = self.method.spec.reads
         keeps_start = "start" in reads or (plain and "direction" in reads)
         sums = not plain and "direction" in reads
         self.divides = not plain and "gamma" in reads
@@ -61,8 +61,8 @@ class LocalSteps:
         self._zero_gradients: list[Slot] = []  # slots that have one for the base optimiser's step only
         for bucket in buckets:
             x = wide(bucket.x)  # all but the model itself is kept in float32 at least
-            warm = algorithm.needs_initial_gradient  # the first gradients are not there yet
-            state = dict.fromkeys(algorithm.state_fields, 0 * x) if warm else begin(algorithm, x)
+            warm = self.method.spec.needs_initial_gradient  # the first gradients are not there yet
+            state = dict.fromkeys(self.method.spec.state_fields, 0 * x) if warm else self.method.init(x)
             bucket.state = _unshared({**state, "x": bucket.x.clone() if keeps_start else bucket.x}, bucket.x)
             bucket.first = torch.zeros_like(bucket.x) if "first" in reads else None
             bucket.total = torch.zeros_like(x) if sums else None
@@ -71,7 +71,7 @@ class LocalSteps:
 
     def _make_views(self, length: int) -> list[list[_Views]]:
         return [
-            [_Views(self.algorithm, bucket, segment) for segment in bucket.segments(length)] for bucket in self.buckets
+            [_Views(self.method, bucket, segment) for segment in bucket.segments(length)] for bucket in self.buckets
         ]
 
     def apply(self, groups: list[dict[str, Any]], first: bool) -> None:
@@ -86,14 +86,14 @@ class LocalSteps:
             bucket.lr_sum += rate * gain(group) if self.divides else rate
             if not self.plain:
                 self._add_zero_gradients(bucket)
-            if "last" in self.algorithm.reads and bucket.decay:
+            if "last" in self.reads and bucket.decay:
                 bucket.keep_last()
             else:
                 bucket.final = None
             gradients, used = bucket.gradients(), 0
             for views in segments:
                 here, used = slice(used, used + len(views.xs)), used + len(views.xs)
-                c = self.algorithm.correction(views.state, wide(views.x))
+                c = self.method.algorithm.correction(views.state, wide(views.x))
                 corrections = views.split(c) if isinstance(c, Tensor) else None
                 made = made or is_reduced(views.x)
                 made = made or (corrections is not None and not any(c is kept for kept in views.state.values()))
@@ -168,7 +168,7 @@ class LocalSteps:
 
     def check_round(self) -> None:
         """A ValueError if the method cannot end the round."""
-        label, reads = self.algorithm.label, self.algorithm.reads
+        label, reads = self.method.label, self.reads
         if "gamma" in reads and any(bucket.lr_sum == 0 for bucket in self.buckets):
             raise InputError("lr", 0, f" for a whole round: {label} divides by it; start a warm-up above 0.")
         if "last" in reads and not self.has_gradients:
@@ -183,7 +183,7 @@ class LocalSteps:
             for slot in bucket.slots:
                 part = slice(slot.offset, slot.offset + slot.size)
                 correction = self._correction(bucket, part)
-                if slot.parameter.grad is None and "last" in self.algorithm.reads:
+                if slot.parameter.grad is None and "last" in self.reads:
                     slot.parameter.grad = torch.zeros_like(slot.parameter)
                 for place in (slot.gradient(), None if bucket.first is None else bucket.first[part]):
                     if place is not None:
@@ -197,7 +197,7 @@ class LocalSteps:
 
     def end_round(self) -> None:
         """Takes the corrections out of the gradients before the corrections change, so that .grad is the gradient."""
-        if not (self.corrected and self.algorithm.tracks):
+        if not (self.corrected and self.method.spec.tracks):
             return
         for bucket in self.buckets:
             for slot in bucket.slots:
@@ -208,7 +208,7 @@ class LocalSteps:
         self.record_gradients()
 
     def _correction(self, bucket: Bucket, part: slice) -> Any:
-        return self.algorithm.correction(readable(self.algorithm, _cut(bucket.state, part)), wide(bucket.x[part]))
+        return self.method.algorithm.correction(self.method.readable(_cut(bucket.state, part)), wide(bucket.x[part]))
 
     def keep_end(self) -> None:
         """A round without communication: its end is where the next one starts."""
@@ -239,18 +239,17 @@ class Chunk:
         self.local: Local | None = None
 
     def message(self) -> Mapping[str, Tensor]:
-        algorithm = self.steps.algorithm
         self.local = self._local()
-        return make_message(algorithm, self._readable(self.state), self.local)
+        return self.steps.method.message(self._readable(self.state), self.local)
 
     def _readable(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return readable(self.steps.algorithm, {name: wide(value) for name, value in state.items()})
+        return self.steps.method.readable({name: wide(value) for name, value in state.items()})
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
-        algorithm, state = self.steps.algorithm, _cut(self.state, where)
+        method, state = self.steps.method, _cut(self.state, where)
         assert self.local is not None
         local = self.local.mapped(lambda vector: vector[where] if isinstance(vector, Tensor) else vector)
-        merged = apply_mixed(algorithm, self._readable(state), local, mixed)
+        merged = method.merge(self._readable(state), local, mixed)
         # A field may become what another one was, such as the last round's model: copy it before that is overwritten.
         written = {name: _storage(value) for name, value in state.items()}
         own = _storage(self.bucket.x)
@@ -259,15 +258,15 @@ class Chunk:
             if isinstance(value, Tensor) and _storage(value) in others:
                 merged[name] = value.clone()
         for name, value in merged.items():
-            if self.active or name in algorithm.server_fields:
+            if self.active or name in method.spec.server_fields:
                 state[name].copy_(value)
                 if name == "x":
                     self.bucket.x[self.part][where].copy_(value)
 
     def _local(self) -> Local:
         steps, bucket, x = self.steps, self.bucket, wide(self.bucket.x[self.part])
-        start, algorithm = wide(self.state["x"]), steps.algorithm
-        reads, lr_sum = algorithm.reads, bucket.lr_sum
+        start, method = wide(self.state["x"]), steps.method
+        reads, lr_sum = steps.reads, bucket.lr_sum
         direction: Any = 0.0
         if "direction" in reads and self.active:
             if bucket.total is not None:
@@ -275,14 +274,12 @@ class Chunk:
             elif lr_sum > 0:
                 direction = torch.sub(start, x, out=steps.scratch(self.number, x)).div_(lr_sum)
             else:  # a round at stepsize 0: the model has not moved, so its last gradient is the mean one
-                direction = steps.last(bucket, self.part) + algorithm.correction(self._readable(self.state), x)
-        return Local(
-            algorithm.label,
-            reads,
+                direction = steps.last(bucket, self.part) + method.algorithm.correction(self._readable(self.state), x)
+        return method.local(
             start=start,
             end=x,
             direction=direction,
-            gamma=lr_sum / algorithm.tau,
+            gamma=lr_sum / method.tau,
             round=self.round,
             participation=self.share,
             first=None if bucket.first is None else wide(bucket.first[self.part]),

@@ -21,7 +21,6 @@ from stgt._internal.hyper import canonical
 from stgt._internal.loggers import as_logger
 from stgt._internal.randomness import coin
 from stgt.algorithms import Algorithm
-from stgt.algorithms.calls import begin, divides
 from stgt.topology import Topology
 from stgt.torch import checkpoint, finite, run_state, validate
 from stgt.torch.buckets import make_buckets, parameter_names, slices_of, wide
@@ -92,6 +91,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.membership = Membership(name)
         self.topology = validate.topology_of(topology, self.nodes)
         self.algorithm = validate.usable(algorithm, self.topology)
+        self.spec = algorithm.spec()
         validate.check_divided(algorithm, optimizer)
         if message_dtype not in WIRES:
             check_choice(message_dtype, "message_dtype", [name for name in WIRES if name])
@@ -116,10 +116,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.rounds_skipped = 0
         self.seconds_computing = 0.0
         self._chunk, self._message_dtype, self._sends_early = chunk, message_dtype, early
-        self._divides = divides(algorithm)
         self._warned_of_state = False  # that a state_dict is of one node only
         self._schedule = RouteSchedule(self.topology, algorithm, self.rank, seed)
         self._steps = LocalSteps(algorithm, self.buckets, validate.is_plain(optimizer), guarded=on_nonfinite == "skip")
+        self._divides = self._steps.method.divides()
         validate.agree(self.membership.barrier("DistributedOptimizer(…)", self._signature()))
         self.membership.open_group()
         self._exchange = MessageExchange(self.membership, WIRES[message_dtype])
@@ -128,7 +128,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._trained = Trained(optimizer, self.buckets, self.buffers)
         self._evaluation = Evaluation(self.membership, self._steps, self.buffers, self.topology, chunk)
         self._guard = finite.Guard(self._steps, self.buffers, optimizer, skips=on_nonfinite == "skip")
-        self._warm = not algorithm.needs_initial_gradient
+        self._warm = not self.spec.needs_initial_gradient
         self.active = True  # does this node take part in this round?
         self._open_round()
 
@@ -205,7 +205,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
                     for where, _ in bucket.present(part) if decay else ():
                         gradient[where].add_(bucket.x[part][where], alpha=decay)
                     mean = self.membership.sum(gradient.clone())
-                    for name, value in begin(self.algorithm, wide(bucket.x[part]), gradient, mean / self.nodes).items():
+                    state = self._steps.method.init(wide(bucket.x[part]), gradient, mean / self.nodes)
+                    for name, value in state.items():
                         if name != "x":
                             bucket.state[name][part] = value
         self._warm = True
@@ -350,7 +351,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 self._steps.keep_end()
             return
         routes = self._schedule.routes(self.round)
-        if self.active or (self.algorithm.server_fields and self._schedule.receives_server_state(self.round)):
+        if self.active or (self.spec.server_fields and self._schedule.receives_server_state(self.round)):
             if self._overlap is None:
                 self._exchange.run(self._payloads(), routes)
             else:
@@ -370,9 +371,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return self._schedule.weight(self.round if self.taken or self.round == 0 else self.round - 1)
 
     def _communicates(self) -> bool:
-        if not self.algorithm.random_communication:
-            return True
-        return bool(coin(np, self.seed, self.round, self.algorithm.communication_probability, np.float64))
+        chance = self.spec.communication_probability
+        return chance is None or bool(coin(np, self.seed, self.round, chance, np.float64))
 
     def _chunks(self) -> list[Chunk]:
         share = self.topology.participation
@@ -404,7 +404,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     @property
     def _shared_algorithm(self) -> Algorithm:
         """The part of the algorithm that all nodes must have in common: tau may differ unless it divides by it."""
-        return self.algorithm if "gamma" in self.algorithm.reads else replace(self.algorithm, tau=1)
+        return self.algorithm if "gamma" in self.spec.reads else replace(self.algorithm, tau=1)
 
     def _signature(self) -> dict[str, Any]:
         """What all nodes must agree on; each entry has the name of what to change."""

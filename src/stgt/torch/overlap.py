@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from stgt._internal.checks import InputError
-from stgt.algorithms import Algorithm
+from stgt.algorithms import Algorithm, RoundSpec
 from stgt.torch.buckets import wide
 from stgt.torch.exchange import MessageExchange, Payload
 from stgt.torch.local_steps import Chunk, LocalSteps
@@ -28,15 +28,16 @@ class Overlap:
     @staticmethod
     def check(algorithm: Algorithm, plain: bool) -> None:
         """A ValueError if the method's message cannot be sent in two halves."""
-        directions = needs_direction(algorithm)
-        declared = all(sent.value is not None and not sent.transposed for sent in algorithm.messages)
-        computed = "direction" in algorithm.reads or not directions
-        saves = len(start_weights(algorithm)) + directions <= len(algorithm.messages)
+        spec = algorithm.spec()
+        directions = needs_direction(spec)
+        declared = all(sent.value is not None and not sent.transposed for sent in spec.messages)
+        computed = "direction" in spec.reads or not directions
+        saves = len(start_weights(spec)) + directions <= len(spec.messages)
         if (
             not (declared and computed and saves)
-            or algorithm.needs_initial_gradient
-            or algorithm.random_communication
-            or algorithm.server_fields
+            or spec.needs_initial_gradient
+            or spec.communication_probability is not None
+            or spec.server_fields
         ):
             raise InputError(
                 "early",
@@ -44,15 +45,15 @@ class Overlap:
                 f"{algorithm.label} cannot send half of its message at a round's start; leave early out, or use "
                 "STGT, KGT, DIGing or DPSGD.",
             )
-        if not plain and "direction" in algorithm.reads:
+        if not plain and "direction" in spec.reads:
             raise InputError(
                 "early", True, " needs plain SGD, whose steps add up to its mean direction: leave early out."
             )
 
     def __init__(self, steps: LocalSteps, exchange: MessageExchange, tau: int):
         self.steps, self.exchange, self.tau = steps, exchange, tau
-        self.sends_directions = needs_direction(steps.algorithm)
-        weights = start_weights(steps.algorithm)
+        self.sends_directions = needs_direction(steps.method.spec)
+        weights = start_weights(steps.method.spec)
         self.mixed = [{name: torch.empty_like(wide(bucket.x)) for name in weights} for bucket in steps.buckets]
         self._pipeline: Iterator[None] = iter(())
         self._begun = False  # has some of it been sent?
@@ -62,10 +63,8 @@ class Overlap:
         """Prepares a round's messages. Nothing is sent before the round's first step."""
         self.pause()  # a checkpoint may have been loaded in the middle of a round
         self._begun = False
-        algorithm = self.steps.algorithm
-        payloads = [
-            _StartHalf(chunk, self._mixed_start(chunk), start_weights(algorithm, chunk.round)) for chunk in chunks
-        ]
+        spec = self.steps.method.spec
+        payloads = [_StartHalf(chunk, self._mixed_start(chunk), start_weights(spec, chunk.round)) for chunk in chunks]
         self._per_step = -(-(len(payloads) + 1) // self.tau)
         self._pipeline = self.exchange.pipeline(payloads, routes)
 
@@ -143,7 +142,7 @@ class _DirectionHalf:
         """A ValueError if the message is not the combination that the method declares, half of which has been sent."""
         chunk = self.chunk
         assert chunk.local is not None
-        for sent in chunk.steps.algorithm.messages:
+        for sent in chunk.steps.method.spec.messages:
             value, found = sent.at(chunk.round), message[sent.name]
             weight = value.direction - value.moved * chunk.bucket.lr_sum
             expected = value.start * chunk.state["x"] + weight * chunk.local.direction
@@ -151,13 +150,13 @@ class _DirectionHalf:
                 raise InputError(
                     "early",
                     True,
-                    f"{chunk.steps.algorithm.label} declares {sent.name!r} to be {value}, and its message is "
+                    f"{chunk.steps.method.label} declares {sent.name!r} to be {value}, and its message is "
                     "something else: correct the value of that MessageVar, or leave early out.",
                 )
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
         chunk, received = self.chunk, {}
-        for sent in chunk.steps.algorithm.messages:
+        for sent in chunk.steps.method.spec.messages:
             value = sent.at(chunk.round)
             weight = value.direction - value.moved * chunk.bucket.lr_sum
             early = self.mixed_start[sent.name][where] if sent.name in self.mixed_start else 0.0
@@ -165,11 +164,11 @@ class _DirectionHalf:
         chunk.merge(received, where)
 
 
-def start_weights(algorithm: Algorithm, r: int = 0) -> dict[str, float]:
+def start_weights(spec: RoundSpec, r: int = 0) -> dict[str, float]:
     """The fields that contain the round's start, and its factor in each."""
-    return {sent.name: sent.at(r).start for sent in algorithm.messages if sent.at(r).start}
+    return {sent.name: sent.at(r).start for sent in spec.messages if sent.at(r).start}
 
 
-def needs_direction(algorithm: Algorithm) -> bool:
+def needs_direction(spec: RoundSpec) -> bool:
     """Is something left to send at the round's end?"""
-    return any(sent.at(0).moved or sent.at(0).direction for sent in algorithm.messages)
+    return any(sent.at(0).moved or sent.at(0).direction for sent in spec.messages)

@@ -88,7 +88,7 @@ class RouteSchedule:
     """The routes of one node's message fields, round by round."""
 
     def __init__(self, topology: Topology, algorithm: Algorithm, node: int, seed: int):
-        self.topology, self.algorithm, self.node, self.seed = topology, algorithm, node, seed
+        self.topology, self.spec, self.node, self.seed = topology, algorithm.spec(), node, seed
         self._cache: dict[tuple[int, str], Route] = {}
 
     def digest(self) -> int:
@@ -105,7 +105,7 @@ class RouteSchedule:
 
     def weight(self, r: int) -> float:
         """This node's weight in the averaged model after round r: where a server holds it, only its workers count."""
-        if not (self.topology.has_server and "x" in self.algorithm.server_fields):
+        if not (self.topology.has_server and "x" in self.spec.server_fields):
             return 1.0 / self.topology.n
         return float(self.active(r)[self.node]) / self.topology.sampled
 
@@ -115,10 +115,10 @@ class RouteSchedule:
 
     def routes(self, r: int) -> dict[str, Route]:
         """The route of each message field in round r."""
-        return {sent.name: self._route(r, self._kind(sent)) for sent in self.algorithm.messages}
+        return {sent.name: self._route(r, self._kind(sent)) for sent in self.spec.messages}
 
     def _kind(self, sent: MessageVar) -> str:
-        if sent.name in self.algorithm.server_fields:
+        if sent.name in self.spec.server_fields:
             return "server"
         if sent.pushed and self.topology.has_push:
             return "pushed"

@@ -92,7 +92,7 @@ def check_sending(
     algorithm: Algorithm, topology: Topology, optimizer: torch.optim.Optimizer, message_dtype: str | None, early: bool
 ) -> None:
     """A ValueError if the method's messages cannot be rounded, or sent early, where that is asked for."""
-    if message_dtype and algorithm.server_fields and topology.has_server:
+    if message_dtype and algorithm.spec().server_fields and topology.has_server:
         raise InputError(
             "message_dtype",
             message_dtype,
@@ -116,17 +116,18 @@ def check_divided(algorithm: Algorithm, optimizer: torch.optim.Optimizer) -> Non
     A method that divides by the stepsize needs steps that are multiples of it. One that computes its own step from the
     gradients would discard the optimiser's.
     """
-    if "end" not in algorithm.reads and not is_plain(optimizer):
+    reads = algorithm.spec().reads
+    if "end" not in reads and not is_plain(optimizer):
         raise ValueError(
             f"{algorithm.label} computes its own step from the gradients, and would discard that of "
             f"{type(optimizer).__name__}: give it SGD without momentum."
         )
-    if "gamma" in algorithm.reads and type(optimizer) is not torch.optim.SGD:
+    if "gamma" in reads and type(optimizer) is not torch.optim.SGD:
         raise ValueError(
             f"{algorithm.label} takes (start − end)/(lr·tau) for a mean of gradients, which it is not behind "
             f"{type(optimizer).__name__}: use SGD, with momentum or without, or STGT, which sums the gradients up."
         )
-    for group in optimizer.param_groups if "gamma" in algorithm.reads else ():
+    for group in optimizer.param_groups if "gamma" in reads else ():
         if not (group["momentum"] < 1 and group["dampening"] < 1):
             raise ValueError(
                 f"{algorithm.label} divides by lr (1 − dampening)/(1 − momentum), and SGD has momentum="
@@ -163,14 +164,15 @@ def usable(algorithm: Algorithm, topology: Topology) -> Algorithm:
     check_algorithm_object(algorithm, "stgt.STGT(tau=25)")
     if algorithm.gamma is not None:
         raise InputError("gamma", algorithm.gamma, f"leave it out of {algorithm.label}, it is the optimiser's lr.")
-    if "start_gradient" in algorithm.reads or algorithm.second_messages or algorithm.oracle is not None:
+    spec = algorithm.spec()
+    if "start_gradient" in spec.reads or spec.second_messages or spec.oracle is not None:
         raise ValueError(
             f"{algorithm.label} takes gradients that a training loop does not have: use STGT, KGT, FlexGT, DSGT, "
             "DIGing, DPSGD, FedAvg, FedProx, Scaffold (option II), ScaffoldPlus or ProxSkip."
         )
-    if algorithm.mixing_steps > 1:
-        raise ValueError(f"{algorithm.label} mixes {algorithm.mixing_steps} times a round: the trainer mixes once.")
-    never_sent = set(algorithm.server_fields) - {sent.name for sent in algorithm.messages}
+    if spec.mixing_steps > 1:
+        raise ValueError(f"{algorithm.label} mixes {spec.mixing_steps} times a round: the trainer mixes once.")
+    never_sent = set(spec.server_fields) - {sent.name for sent in spec.messages}
     if never_sent and topology.participation < 1:
         raise ValueError(
             f"{algorithm.label} keeps {min(never_sent)!r} at the server, and a node that was not called does not "

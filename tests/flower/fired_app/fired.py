@@ -124,7 +124,7 @@ def conserved(made: Strategy) -> float:
         client_state = server_state.client_states.get(client, {})
         for name, x in view["x"].items():
             known = {field: one[name] for field, one in {**view, **client_state}.items()}
-            state = {field: known.get(field, 0.0 * x) for field in method.state_fields}
+            state = {field: known.get(field, 0.0 * x) for field in method.spec().state_fields}
             total[name] = total.get(name, 0.0) + method.conserved(state, made.topology.participation)
     return max(float(np.abs(value).max()) for value in total.values())
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.statistics import Interval
+from stgt.algorithms import Algorithm
 from stgt.simulator import Trace
 from stgt.simulator.choice import SHARE, varied
 from stgt.simulator.metrics import over_seeds
@@ -85,7 +86,7 @@ def interval(metric: str, values: np.ndarray) -> Interval:
 def steps(trace: Trace) -> int:
     """Gradients that a node which works computes in a round, one after another."""
     algorithm: Any = trace.algorithm
-    return algorithm.tau + ("start_gradient" in getattr(algorithm, "reads", ()))
+    return algorithm.tau + (isinstance(algorithm, Algorithm) and "start_gradient" in algorithm.spec().reads)
 
 
 def itemsize(trace: Trace) -> int:

@@ -77,7 +77,7 @@ class NodeTraining:
             self._record = Record(spec, self.nodes, folder, self.rows)
         if found is None:
             self._measure(print_line)
-            if opt.algorithm.needs_initial_gradient:
+            if opt.spec.needs_initial_gradient:
                 self._backward()
                 opt.warm_start()
         began = time.monotonic() - self.rows[-1]["seconds"]

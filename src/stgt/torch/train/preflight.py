@@ -73,7 +73,7 @@ def _caution(run: Training) -> str:
         return ""
     inside = algorithm.inner if isinstance(algorithm, OuterStep) else algorithm
     relaxed = getattr(inside, "beta", 1.0) < 1.0
-    if not algorithm.tracks or relaxed or algorithm.tau == 1 or lr * algorithm.tau < seen.reach * (1 - 1e-9):
+    if not algorithm.spec().tracks or relaxed or algorithm.tau == 1 or lr * algorithm.tau < seen.reach * (1 - 1e-9):
         return ""
     return (
         f"{run.name}: lr · tau = {lr * algorithm.tau:g}; on MNIST with {data} ST-GT diverged or stopped learning with "
