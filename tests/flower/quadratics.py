@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
 
+from stgt._internal.digest import digest
 from stgt.flower import Task, client_app
 from stgt.flower.client_state import ClientState
 from stgt.flower.in_process import InProcessGrid
-from stgt.flower.protocol import fingerprint
 
 CLIENTS, P, LR = 5, 4, 0.1
 _DRAWS = np.random.default_rng(7)
@@ -160,7 +160,7 @@ def own_states(strategy, grid, field):
             copy.deepcopy(context.state),
             strategy.algorithm,
             state.view_for(partition),
-            fingerprint(state.specs),
+            digest(state.specs),
             partition,
             None,
         )

@@ -9,8 +9,8 @@ from quadratics import CENTRES, CLIENTS, CURVES, LR, OPTIMUM, FatefulGrid, P, Re
 from test_flower_failures import FATES, drawn_fates, run_through
 
 import stgt
+from stgt._internal import container
 from stgt.flower import Strategy
-from stgt.flower.client_state import load_arrays
 
 SAMPLED, TAU, GAMMA_C, BETA = 3, 3, 0.8, 0.25
 RATE, BETA_1, BETA_2, EPSILON = 0.1, 0.8, 0.9, 0.1
@@ -87,14 +87,14 @@ def test_m_and_v_are_in_the_checkpoint_and_never_in_a_message(rule, tmp_path):
     strategy = Strategy(METHODS[rule], TOPOLOGY, checkpoint=tmp_path / "server.safetensors")
     grid = FatefulGrid(quadratics.app_of(state_dir=tmp_path / "clients"))
     quadratics.start(strategy, grid, 4)
-    arrays, _ = load_arrays(tmp_path / "server.safetensors")
+    arrays, _ = container.read(tmp_path / "server.safetensors", "state of a Flower server")
     for field in ("c", "m", "v"):
         saved = np.concatenate([arrays[f"3.{field}:{name}"].reshape(-1) for name in ("u", "v")])
         np.testing.assert_array_equal(saved, quadratics.held(strategy, field))
     for message in grid.sent + grid.replied:
         assert not any(key.endswith((".m", ".v")) for key in message.content)
     for path in (tmp_path / "clients").iterdir():
-        fields = {key.split(":")[0].rsplit(".", 1)[1] for key in load_arrays(path)[0]}
+        fields = {key.split(":")[0].rsplit(".", 1)[1] for key in container.read(path, "state of a Flower client")[0]}
         assert fields == {"own"}
 
 

@@ -19,6 +19,7 @@ import pytest
 import stgt
 from bits import assert_same_bits
 from catalogue import logistic, quadratic
+from stgt._internal import container
 from stgt.simulator import drive, trace
 from stgt.simulator.store import CheckpointFile
 
@@ -253,7 +254,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_left_alone(path):
         stgt.simulate(PARTS[0], quadratic(4, 3), PARTS[2], 21, checkpoint=path)
     assert path.read_bytes() == content
     path.write_bytes(content[:-100])
-    with pytest.raises(ValueError, match=r"run\.stgt is damaged"):
+    with pytest.raises(ValueError, match=r"run\.stgt is cut off"):
         run(checkpoint=path)
     assert path.read_bytes() == content[:-100]
 
@@ -289,16 +290,18 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_run(tmp_path):
 @pytest.mark.parametrize("times", [1, 1000])
 def test_a_full_disk(times, path, monkeypatch):
     """It costs the checkpoint, with a warning, and not the run; the last good one is still there."""
-    write, tried = np.savez, []
+    write, tried = container.write_atomically, []
 
-    def full(stream, **arrays):
-        tried.append(len(tried))
-        if 3 <= len(tried) < 3 + times:
-            stream.write(b"half of it")
+    def full(path, fill, **options):
+        def half(file):
+            fill(file)
+            os.truncate(file, 100)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(stream, **arrays)
 
-    monkeypatch.setattr(np, "savez", full)
+        tried.append(len(tried))
+        return write(path, half if 3 <= len(tried) < 3 + times else fill, **options)
+
+    monkeypatch.setattr(container, "write_atomically", full)
     with pytest.warns(
         UserWarning, match=r"checkpoint: .*run\.stgt cannot be written \(No space left .* The run goes on"
     ):

@@ -11,10 +11,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+
+from stgt._internal.digest import digest
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 FATAL, WARNINGS = "3", "1"  # the second is what JAX itself sets, also for the processes that it is a parent of
@@ -63,11 +64,8 @@ def traced(function: Callable[..., Any], *shapes: Any) -> str:
     """
     # A new lambda each time, as JAX caches what it has traced.
     closed = jax.make_jaxpr(lambda *arguments: function(*arguments))(*shapes)
-    digest = blake2b(digest_size=16)
-    for value in (*closed.consts, *_values(closed.jaxpr)):
-        array = np.asarray(value)
-        digest.update(f"{array.shape} {array.dtype}".encode() + array.tobytes())
-    return f"{_ADDRESS.sub('', str(closed.jaxpr))} {digest.hexdigest()}"
+    read = digest(*(np.asarray(value) for value in (*closed.consts, *_values(closed.jaxpr))))
+    return f"{_ADDRESS.sub('', str(closed.jaxpr))} {read}"
 
 
 def _values(jaxpr: Any) -> Iterator[Any]:

@@ -9,7 +9,6 @@ NAME.history.json               the outcome of each round
 
 from __future__ import annotations
 
-import json
 import os
 from logging import WARNING
 from pathlib import Path
@@ -17,11 +16,15 @@ from typing import Any
 
 from flwr.common.logger import log
 
+from stgt._internal import container
 from stgt._internal.checks import InputError
-from stgt.flower.client_state import NO_REPLY, load_arrays, save_arrays
+from stgt._internal.digest import digest
+from stgt.flower.client_state import NO_REPLY
 from stgt.flower.methods import to_json
-from stgt.flower.protocol import UNTRAINED, Arrays, View, digest, fingerprint, flatten, unflatten
+from stgt.flower.protocol import UNTRAINED, Arrays, View, flatten, unflatten
 from stgt.flower.server_state import ServerState
+
+KIND, COPY = "state of a Flower server", "copy of a Flower client's state"
 
 
 class ServerCheckpoint:
@@ -55,8 +58,7 @@ class ServerCheckpoint:
         for client, client_state in state.client_states.items():
             path = self._client_file(client, state.accepted[client])
             if not path.exists():
-                arrays = flatten(client_state)
-                save_arrays(path, arrays, digest(arrays))
+                container.write(path, COPY, flatten(client_state), None, private=True)
         views = {f"{r}.{key}": one for r, view in state.views.items() for key, one in view.items()}
         arrays = flatten({UNTRAINED: state.untrained, **views})
         note = {
@@ -68,11 +70,10 @@ class ServerCheckpoint:
             "accepted": list(state.accepted.values()),
             "trained": None if state.trained is None else sorted(state.trained),
             "tied": state.tied,
-            "digest": digest(arrays),
         }
         if counted and self.path.exists():
             os.replace(self.path, self.previous)
-        save_arrays(self.path, arrays, json.dumps(note))
+        container.write(self.path, KIND, arrays, note, private=True)
         if counted:
             self._remove_unneeded(state)
 
@@ -81,9 +82,9 @@ class ServerCheckpoint:
         errors = []
         for path in filter(Path.exists, (self.path, self.previous)):
             try:
-                arrays, note = _read(path)
+                arrays, note = container.read(path, KIND)
                 client_states = self._read_clients(note["accepted"])
-            except ValueError as error:
+            except container.BadFile as error:
                 errors.append(str(error))
                 continue
             self._fill(state, path, arrays, note, client_states)
@@ -122,10 +123,7 @@ class ServerCheckpoint:
         found: dict[int, View] = {}
         for client, one in enumerate(accepted):
             if one != NO_REPLY:
-                path = self._client_file(client, one)
-                arrays, written = load_arrays(path)
-                if written != digest(arrays):
-                    raise ValueError(f"{path} is damaged: restore a copy.")
+                arrays, _ = container.read(self._client_file(client, one), COPY)
                 found[client] = unflatten(arrays)
         return found
 
@@ -143,18 +141,5 @@ class ServerCheckpoint:
             "topology": f"{state.topology}, seed {state.topology.seed}",
             "seed": self.seed,
             "weights": self.weights,
-            "model": fingerprint(state.specs),
+            "model": digest(state.specs),
         }
-
-
-def _read(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays and the note of a file; a ValueError unless they are those that were written."""
-    arrays, text = load_arrays(path)
-    try:
-        note = json.loads(text)
-        intact = note["digest"] == digest(arrays)
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path} is no checkpoint of a stgt.flower.Strategy: give another file.") from None
-    if not intact:
-        raise ValueError(f"{path} cannot be read (wrong digest): remove it to start anew, or restore a copy.")
-    return arrays, note

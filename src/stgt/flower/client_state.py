@@ -1,6 +1,6 @@
 """What a client keeps from one round to the next: its fields of the method's state, and the arrays it does not train.
 
-Both live in Flower's context and, on request, in files of safetensors, which can execute nothing when they are loaded.
+Both live in Flower's context and, on request, in files, which can execute nothing when they are loaded.
 
 The server computes the same fields from the replies that it accepted, to the last bit, and so has a copy of them. Where
 the model is at the server (Scaffold), a client's fields follow from its round alone. Where each client has its own
@@ -9,18 +9,17 @@ model (ST-GT), they also need what was mixed, which the client receives with its
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from logging import WARNING
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.common.logger import log
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
-from stgt._internal.files import write_atomically
+from stgt._internal import container
+from stgt._internal.digest import digest
 from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import Checked
 from stgt.algorithms.declare import VECTORS
@@ -31,7 +30,6 @@ from stgt.flower.protocol import (
     Arrays,
     Reply,
     View,
-    digest,
     flatten,
     from_record,
     to_record,
@@ -43,7 +41,7 @@ from stgt.flower.protocol import (
 NO_REPLY = ""  # in the place of a hash: no reply was accepted yet
 BEFORE, PENDING, STATE_NOTE = "stgt.before.", "stgt.pending.", "stgt.client_state"
 UNTRAINED_RECORD, UNTRAINED_NOTE = f"stgt.{UNTRAINED}", f"stgt.{UNTRAINED}.note"
-FILE_NOTE = "note"
+KIND = "state of a Flower client"  # a file's
 
 
 # -- one round of one parameter ----------------------------------------------------------------------------------------
@@ -102,7 +100,7 @@ class ClientState:
         records: of Flower's context.
         algorithm: the method.
         view: what the server sent.
-        model: the fingerprint of the server's model.
+        model: the digest of the names, shapes and types of the server's model.
         partition: the client's number.
         state_dir: folder for a copy on disk.
     """
@@ -177,7 +175,7 @@ class ClientState:
         note = {**self.run, "before": self.accepted, "pending": reply.chained_hash(self.accepted, r)}
         self.records.update({**view_to_records(stored, ""), STATE_NOTE: ConfigRecord({**note})})
         if self.path is not None:
-            save_arrays(self.path, flatten(stored), json.dumps(note))
+            container.write(self.path, KIND, flatten(stored), note, private=True)
 
     def of_parameter(self, name: str) -> Arrays:
         """One parameter's whole state when the round begins."""
@@ -202,11 +200,11 @@ class ClientState:
 
     def _read_file(self, path: Path) -> bool:
         """Brings the file's content into the context; False if it is missing or damaged."""
-        found = read_or_warn(path)
+        found = _read_or_warn(path)
         if found is None:
             return False
         arrays, note = found
-        self.records.update({**view_to_records(unflatten(arrays), ""), STATE_NOTE: ConfigRecord(json.loads(note))})
+        self.records.update({**view_to_records(unflatten(arrays), ""), STATE_NOTE: ConfigRecord(note)})
         return True
 
 
@@ -231,7 +229,7 @@ class UntrainedArrays:
 
         Args:
             content: of the server's message.
-            wanted: the digest of all of them; "" if there are none, or if they came with the model.
+            wanted: the digest of all of them; "" if they came with the model.
         """
         if not wanted:
             return {}
@@ -256,7 +254,7 @@ class UntrainedArrays:
             self.records[UNTRAINED_RECORD] = to_record(arrays)
             self.records[UNTRAINED_NOTE] = ConfigRecord({"digest": found})
             if self.path is not None:
-                save_arrays(self.path, arrays, "")
+                container.write(self.path, KIND, arrays, None, private=True)
         return found
 
     def _stored_digest(self) -> str:
@@ -266,36 +264,15 @@ class UntrainedArrays:
         return from_record(self.records.array_records[UNTRAINED_RECORD]) if UNTRAINED_RECORD in self.records else {}
 
     def _on_disk(self) -> Arrays:
-        found = None if self.path is None else read_or_warn(self.path)
+        found = None if self.path is None else _read_or_warn(self.path)
         return {} if found is None else found[0]
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
-def save_arrays(path: Path, arrays: Mapping[str, np.ndarray], note: str) -> Path:
-    """Writes named arrays and a note to a file: whole or not at all, durable, readable by its owner only."""
-    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    return write_atomically(
-        path, lambda file: save_file(contiguous, str(file), {FILE_NOTE: note}), durable=True, private=True
-    )
-
-
-def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], str]:
-    """The arrays and the note; a ValueError if the file is damaged."""
+def _read_or_warn(path: Path) -> tuple[Arrays, Any] | None:
+    """The arrays and the note of a file; None if it is missing or, with a warning, if it cannot be used."""
     try:
-        with safe_open(str(path), framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()[FILE_NOTE]  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read ({error}): remove it to start anew, or restore a copy.") from None
-
-
-def read_or_warn(path: Path) -> tuple[dict[str, np.ndarray], str] | None:
-    """The arrays and the note; None if there is no such file or, with a warning, if it is damaged."""
-    if not path.exists():
-        return None
-    try:
-        return load_arrays(path)
-    except ValueError as error:
-        log(WARNING, "%s", error)
+        return container.read(path, KIND)
+    except container.BadFile as error:
+        if error.reason != "missing":
+            log(WARNING, "%s", error)
         return None

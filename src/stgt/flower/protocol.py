@@ -14,7 +14,6 @@ its reply:           "end", "buffers"        arrays: its last model, and the buf
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
+from stgt._internal.digest import digest
 from stgt.algorithms import Local
 from stgt.algorithms.calls import Checked
 
@@ -104,12 +104,7 @@ class Reply:
 
         A client that was called twice for a round, or long ago, thereby finds which of its replies was accepted.
         """
-        found = hashlib.sha256(f"{previous} {r}".encode())
-        for arrays in (self.end, self.direction or {}):
-            for name in sorted(arrays):
-                found.update(f"{name} {self.lr_sum[name]!r}".encode())
-                found.update(np.ascontiguousarray(arrays[name]).data)
-        return found.hexdigest()
+        return digest(previous, r, {name: float(self.lr_sum[name]) for name in self.end}, self.end, self.direction)
 
     @QUIET
     def mean_direction(self, start: np.ndarray, name: str) -> np.ndarray:
@@ -197,22 +192,6 @@ def check_finite(array: np.ndarray, text: str) -> None:
 
 def _is_finite(array: np.ndarray) -> np.ndarray:
     return np.isfinite(array) if np.issubdtype(array.dtype, np.floating) else np.ones(array.shape, dtype=bool)
-
-
-def digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """The SHA-256 of named arrays, to the last bit; "" of none."""
-    found = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        found.update(f"{name} {array.shape} {array.dtype} ".encode())
-        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return found.hexdigest() if arrays else ""
-
-
-def fingerprint(specs: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> str:
-    """The SHA-256 of a model's names, shapes and types."""
-    return hashlib.sha256(
-        repr([(name, shape, str(dtype)) for name, (shape, dtype) in sorted(specs.items())]).encode()
-    ).hexdigest()
 
 
 # -- Flower's records --------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from stgt._internal.digest import digest
 from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import Checked
 from stgt.algorithms.declare import Fields
@@ -30,7 +31,6 @@ from stgt.flower.protocol import (
     View,
     check_finite,
     check_reply,
-    digest,
     same_bits,
 )
 from stgt.topology import Topology

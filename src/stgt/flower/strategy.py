@@ -17,6 +17,7 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from torch import nn
 
 from stgt._internal.checks import InputError, check_choice, check_count, check_number, check_seed
+from stgt._internal.digest import digest
 from stgt.algorithms import Algorithm
 from stgt.flower.checkpoint import ServerCheckpoint
 from stgt.flower.methods import check_supported, to_json
@@ -31,7 +32,6 @@ from stgt.flower.protocol import (
     PartitionChanged,
     Reply,
     StateLost,
-    fingerprint,
     from_record,
     read_evaluation,
     read_reply,
@@ -227,7 +227,7 @@ class Strategy(FlowerStrategy):
         outcome = RoundOutcome(r + 1, sorted(run.called.values()), sampled=self.topology.sampled)
         self.history.append(outcome)
         run.round_began, run.largest_message = time.monotonic(), 0
-        method, model = to_json(self.algorithm), fingerprint(state.specs)
+        method, model = to_json(self.algorithm), digest(state.specs)
         messages, views = [], {}
         for node, partition in run.called.items():
             view_round = state.view_round[partition]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from stgt._internal.checks import InputError, check_choice
-from stgt._internal.fingerprint import fingerprint
+from stgt._internal.digest import digest
 from stgt._internal.ops import Array
 
 NOISE_FACTOR = "noise_factor"  # its name among a problem's data
@@ -148,7 +148,7 @@ class Problem:
     @cached_property
     def fingerprint(self) -> str:
         """A checksum of its name, size and data, which identifies it when a run is resumed."""
-        return fingerprint(self.name, self.n, self.p, self.noise, self.batch, self.data)
+        return digest(self.name, self.n, self.p, self.noise, self.batch, self.data)
 
     def value(self, x: np.ndarray) -> float:
         """f(x) at one x (p,), in float64."""

@@ -10,9 +10,9 @@ import os
 import platform
 import sys
 import warnings
-from hashlib import blake2b
 from pathlib import Path
 
+from stgt._internal.digest import digest
 from stgt._internal.xla import QUIET, jax
 
 LARGEST = 2**30  # bytes; beyond, the oldest programs go
@@ -26,7 +26,7 @@ def keep_compiled() -> None:
     given = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if folder is None or given is not None:
         return
-    folder = folder / blake2b(features.encode(), digest_size=8).hexdigest()
+    folder = folder / digest(features)[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _prune(folder)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.checks import InputError, check_choice, check_count, check_seed, first_repeated
-from stgt._internal.fingerprint import fingerprint
+from stgt._internal.digest import digest
 from stgt._internal.loggers import Logger, as_logger
 from stgt._internal.markup import many
 from stgt._internal.progress import Progress
@@ -125,7 +125,7 @@ class Job:
     @cached_property
     def origin(self) -> str:
         """A checksum of the initial values."""
-        return fingerprint(self.x0, self.state0)
+        return digest(self.x0, self.state0)
 
     @property
     def algorithm(self) -> Algorithm:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.fingerprint import fingerprint
+from stgt._internal.digest import digest
 from stgt._internal.hyper import short_repr
 from stgt._internal.registry import ALGORITHMS, ORACLES
 from stgt._internal.schedules import KINDS, StepsizeSchedule, stepsizes
@@ -98,7 +98,7 @@ def _topology(topology: Topology, rounds: int) -> dict[str, Any]:
     if topology.period is None and not topology.random:
         last = max(0, rounds - 1)
         compared = sorted({r * last // COMPARED_ROUNDS for r in range(COMPARED_ROUNDS + 1)}) if rounds else []
-        found["matrices"] = fingerprint(*(topology.matrix(r) for r in compared))
+        found["matrices"] = digest(*(topology.matrix(r) for r in compared))
     return found
 
 

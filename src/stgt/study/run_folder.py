@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from hashlib import file_digest
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from stgt._internal.checks import InputError
+from stgt._internal.digest import digest_of_file
 from stgt._internal.files import output_folder, write_text
 from stgt.simulator import Rule
 from stgt.simulator.store import load
@@ -312,9 +312,4 @@ def _checksums(spec: Spec) -> dict[str, str]:
         if isinstance(value, str)
     }
     files = sorted(Path(word) for word in texts if len(word) < 4096 and "\0" not in word and Path(word).is_file())
-    return {str(file): _checksum(file) for file in files}
-
-
-def _checksum(file: Path) -> str:
-    with file.open("rb") as stream:
-        return file_digest(stream, "sha256").hexdigest()
+    return {str(file): digest_of_file(file) for file in files}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.checks import InputError, NotCovered, check_count, check_seed
-from stgt._internal.fingerprint import fingerprint
+from stgt._internal.digest import digest
 from stgt._internal.ops import NUMPY
 from stgt.topology.moments import DRAWS, MeanOverRounds, Moments
 from stgt.topology.structure import Gather, Structure, structure_from_lists
@@ -140,7 +140,7 @@ class Topology:
     @cached_property
     def fingerprint(self) -> str:
         """A checksum of its layout and seed, by which a run that is resumed recognises it."""
-        return fingerprint(self.n, self.structure, self.seed)
+        return digest(self.n, self.structure, self.seed)
 
     def with_seed(self, seed: int) -> Topology:
         """The same random schedule, drawn from another seed."""
