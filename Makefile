@@ -21,18 +21,18 @@ test: $(READY)
 	$(BIN)/pytest $(TOGETHER)
 	$(BIN)/pytest $(APART)
 
-# What `make test` leaves out.
-test-rest: $(READY)
-	$(BIN)/pytest $(TOGETHER) -m 'thorough and not release'
-	$(BIN)/pytest $(APART) -m 'thorough and not release'
-
-# Deployments, browsers, recipes, runs that are killed again and again: long, and seldom touched. CI takes a share in turn.
+# What `make test` leaves out. Of what is marked release (deployments, browsers, recipes, runs that are killed again and
+# again: long, and seldom touched) a share, in turn: K/N is one Nth of the files.
 SHARE ?= 0/1
-test-release: $(READY)
-	$(BIN)/pytest $(TOGETHER) -m release --share $(SHARE)
-	$(BIN)/pytest $(APART) -m release --share $(SHARE)
+test-rest: $(READY)
+	$(BIN)/pytest $(TOGETHER) -m 'thorough or release' --share $(SHARE)
+	$(BIN)/pytest $(APART) -m 'thorough or release' --share $(SHARE)
 
-test-all: test test-rest test-release
+test-release: $(READY)
+	$(BIN)/pytest $(TOGETHER) -m release
+	$(BIN)/pytest $(APART) -m release
+
+test-all: test test-rest
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import textwrap
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -43,6 +44,7 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@cache
 def blocks(page: Path) -> list[Block]:
     """All fenced blocks of a page and its hidden code, in their order."""
     found = []
