@@ -42,7 +42,7 @@ BUILT_IN = [
 
 
 @pytest.mark.parametrize("topology", BUILT_IN, ids=str)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 def test_a_kernel_is_its_matrix(topology: Topology) -> None:
     v = np.random.default_rng(0).normal(size=(topology.n, 3))
     with jax.enable_x64(True):
@@ -129,7 +129,7 @@ SERVED = Topology("in a row", N, RoundRobin(N, 3), period=N, degree=2)
     [("STGT", PAIRS), ("STGT-adjoint", DRIFT), ("STGT-adjoint", TURNS), ("LUGT", TURNS), ("Scaffold-II", SERVED)],
     ids=str,
 )
-@pytest.mark.sampled(each="topology")
+@pytest.mark.sampled
 def test_a_structure_written_elsewhere_runs_on_every_engine(name: str, topology: Topology) -> None:
     """The reference takes its matrix, the simulator its kernel."""
     problem = quadratic(N, 3, noise=0.1)

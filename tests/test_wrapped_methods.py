@@ -189,6 +189,7 @@ class PartOfTheWay(stgt.algorithms.OuterStep):
 
 @pytest.mark.parametrize("inside", [stgt.LED(gamma=0.05, tau=3), stgt.ScaffoldPlus(gamma=0.05, tau=3)], ids=repr)
 @pytest.mark.parametrize("engine", ["numpy", "jax"])
+@pytest.mark.sampled(each="engine")
 def test_a_step_of_one_s_own_around_any_method(inside, engine):
     graph = stgt.topology.server(6, sampled=3) if inside.spec().server_fields else stgt.topology.ring(6)
     one, other = (

@@ -24,6 +24,7 @@ def distance(result) -> float:
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.label)
+@pytest.mark.sampled(2)
 def test_a_run_in_which_everything_goes_wrong(method):
     grid = FireGrid(fired.client, fired.CLIENTS, seed=5, claimant=CLAIMED)
     strategy = fired.strategy(0, method, ROUNDS, evaluate=2)

@@ -68,6 +68,7 @@ LITERAL = {
 
 
 @pytest.mark.parametrize("name", LITERAL)
+@pytest.mark.sampled(2)
 def test_replies_lost_at_random_leave_the_algebra_right(name):
     method, kind, field, outer = LITERAL[name]
     rounds = 60
@@ -94,6 +95,7 @@ def test_the_optimum_is_where_it_is_although_replies_are_lost(name):
 @settings(max_examples=15)
 @given(fates=FATES)
 @pytest.mark.parametrize("method", [DYN, OUTER_DYN, OUTER], ids=lambda method: method.label)
+@pytest.mark.sampled
 def test_what_the_server_holds_is_always_its_multiple_of_the_mean_of_own(method, fates):
     strategy, grid = run_through(method, fates)
     field, rate = ("c", GAMMA_C * CLIENTS / SAMPLED) if method is OUTER else ("H", 1.0)

@@ -45,6 +45,7 @@ def test_it_is_the_method_on_the_multiplied_losses_to_the_bit(method):
 
 
 @pytest.mark.parametrize("method", [METHODS[0], METHODS[2]], ids=lambda method: method.label)
+@pytest.mark.sampled
 def test_it_minimises_the_mean_over_all_examples(method):
     """A method of each kind, with the model at the server and at the clients; the test above has the others."""
     strategy = Strategy(method, EVERYBODY, weights="num_examples")

@@ -43,7 +43,7 @@ def assert_same(algorithm, problem, topology, **options):
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("name", instances())
-@pytest.mark.sampled(8, each="topology")
+@pytest.mark.sampled(24, each="topology")
 def test_every_algorithm_on_every_kind_of_graph(name, topology):
     algorithm, graph = instances()[name], TOPOLOGIES[topology]
     problem = PROBLEMS["minibatch logistic" if algorithm.spec().oracle or "server" in topology else "noisy quadratic"]
@@ -103,7 +103,7 @@ KERNELS = [
 
 
 @pytest.mark.parametrize("topology", KERNELS, ids=str)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 def test_every_kernel(topology):
     assert_same(stgt.STGT(gamma=0.05, tau=3), quadratic(topology.n, P, noise=0.1), topology)
 

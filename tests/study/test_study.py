@@ -190,6 +190,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
 
 
 @pytest.mark.parametrize(("old", "new"), [("gamma = 0.1", "gamma = 0.5"), ("rounds = 40", "rounds = 60"), ("[", "[[[")])
+@pytest.mark.sampled
 def test_an_edited_spec_is_neither_ignored_nor_obeyed(tmp_path, old, new):
     out = tmp_path / "out"
     assert cli("run", write_spec(tmp_path, "run"), "--out", out).exit_code == 0
@@ -287,6 +288,7 @@ def test_a_damaged_folder_is_a_sentence(tmp_path, change, words):
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "../precious", "/tmp", "01-st-gt/../..", "x"])
+@pytest.mark.sampled(3)
 def test_a_folder_of_somebody_elses_removes_nothing_outside(tmp_path, name):
     """Its run.json may say anything; --force removes batches, and no other folder."""
     (tmp_path / "precious").mkdir()

@@ -36,7 +36,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 def test_the_steady_state_is_what_runs_show(name):
     """320 seeds: the predicted residual and consensus error lie in the 99 % intervals of the measured ones."""
     algorithm, topology = RUNS[name]
@@ -50,7 +50,7 @@ def test_the_steady_state_is_what_runs_show(name):
 
 
 @pytest.mark.parametrize("name", RUNS)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 def test_the_expected_curve_is_the_mean_of_runs(name):
     """4,000 seeds, the first rounds: each within its 99.9 % interval."""
     algorithm, topology = RUNS[name]

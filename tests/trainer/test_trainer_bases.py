@@ -45,6 +45,7 @@ def test_led_behind_sgd_with_momentum_finds_the_minimum(base):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+@pytest.mark.sampled(2)
 def test_weights_of_every_precision_are_trained(world, dtype):
     """Two rounds of three steps, each rounded once to the weights' precision; what is conserved is kept in float32."""
     rounds, lr = 2, 0.05

@@ -89,7 +89,7 @@ def assert_equal(found: list, run: Run, tolerance: float, rounds: int = ROUNDS) 
 
 
 @pytest.mark.parametrize(("name", "graph"), CASES)
-@pytest.mark.sampled(each="name")
+@pytest.mark.sampled(8, each="graph")
 def test_every_algorithm(world, name, graph):
     compare(world, name, graph, "float64")
 
