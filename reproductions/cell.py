@@ -31,7 +31,7 @@ class Cell:
     @cached_property
     def gradients(self) -> np.ndarray:
         """‖∇f(x̄)‖² at the end, for each draw and seed; infinite if it diverged."""
-        return self._ends("gradient_norm", lambda trace, x: float((trace.problem.gradient(x) ** 2).sum()))
+        return self._ends("squared_gradient_norm", lambda trace, x: float((trace.problem.gradient(x) ** 2).sum()))
 
     def _ends(self, metric: str, value: Callable[[Trace, np.ndarray], float]) -> np.ndarray:
         """After the last round; with minibatches the mean over the last quarter of the rounds."""
@@ -50,7 +50,7 @@ class Cell:
     def summary(self) -> dict[str, Any]:
         """Means and 95 % intervals over draws and seeds."""
         found: dict[str, Any] = {"diverged": int(sum(trace.diverged.sum() for trace in self.traces))}
-        for name, values in (("loss", self.losses), ("gradient_norm", self.gradients)):
+        for name, values in (("loss", self.losses), ("squared_gradient_norm", self.gradients)):
             if np.isfinite(values).all():
                 mean, low, high = error_interval(values)
                 found |= {name: float(mean), f"{name} low": finite(low), f"{name} high": finite(high)}
@@ -72,14 +72,14 @@ class Cell:
             }
             for seed, at in zip(trace.seeds, trace.diverged_at, strict=True):
                 loss, gradient = self.losses[place], self.gradients[place]
-                values = {"loss": finite(loss), "gradient_norm": finite(gradient)}
+                values = {"loss": finite(loss), "squared_gradient_norm": finite(gradient)}
                 found.append({**shared, "seed": seed, **values, "diverged_at": int(at) if at >= 0 else None})
                 place += 1
         return found
 
     def curve(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """‖∇f(x̄)‖² at the start of each round: the mean over draws and seeds, and its interval."""
-        return error_interval(np.concatenate([trace["gradient_norm"] for trace in self.traces]))
+        return error_interval(np.concatenate([trace["squared_gradient_norm"] for trace in self.traces]))
 
     def curve_rows(self, **names: Any) -> list[dict[str, Any]]:
         """A row for every tenth round."""

@@ -235,7 +235,7 @@ def _faster(found: Found) -> Claim:
 
 def _figures(found: Found, notes: list[str]) -> list[Figure]:
     styles = {method: i for i, method in enumerate(METHODS)}
-    x, y = "rounds to shrink the distance by e", f"E{METRICS['residual']}"
+    x, y = "rounds to shrink the distance by e", f"E{METRICS['residual'].formula}"
     best = found.get("complete", {}).get("ST-GT")
     plain, relative = [], []
     for graph, by in found.items():

@@ -141,7 +141,7 @@ def _simulate(runs: Sequence[RunSpec], data_dir: Path | None, progress: Progress
 
     def one(run: RunSpec, tick: Progress) -> Trace:
         made = build_run(run, data_dir)
-        metrics = ["gradient_norm"] if made.problem.batch is None else ["gradient_norm", "loss"]
+        metrics = ["squared_gradient_norm"] if made.problem.batch is None else ["squared_gradient_norm", "loss"]
         trace = simulate(*made.objects, run.rounds, run.seeds, metrics=metrics, dtype=DTYPE)
         tick(1, 1)
         return trace
@@ -218,11 +218,13 @@ def _summaries(cells: Cells, partitions: Iterable[str], methods: Iterable[str] =
 
 def _figures(data: Sequence[str], cells: dict[tuple[str, str], Cells]) -> list[Figure]:
     same = f"{NODES} nodes, τ = {TAU}, one γ for all"
-    loss, gradient = METRICS["loss"] + ", or 1e-16 if below", METRICS["gradient_norm"]
+    loss, gradient = METRICS["loss"].formula + ", or 1e-16 if below", METRICS["squared_gradient_norm"].formula
     labels = dict.fromkeys(data, "") | {data[0]: gradient}  # on the left only
     exact = [_levels(name, cells["exact", name], "loss", loss if name == data[0] else "") for name in data]
-    exact += [_levels(name, cells["exact", name], "gradient_norm", label) for name, label in labels.items()]
-    nonconvex = [_levels(name, cells["nonconvex", name], "gradient_norm", label) for name, label in labels.items()]
+    exact += [_levels(name, cells["exact", name], "squared_gradient_norm", label) for name, label in labels.items()]
+    nonconvex = [
+        _levels(name, cells["nonconvex", name], "squared_gradient_norm", label) for name, label in labels.items()
+    ]
     minibatch = [_rounds(name, cells["minibatch", name], label) for name, label in labels.items()]
     words = {
         "exact": f"l2, exact gradients: {same}",
@@ -253,8 +255,8 @@ def _levels(data: str, cells: Cells, metric: str, ylabel: str) -> Panel:
 def _rounds(data: str, cells: Cells, ylabel: str) -> Panel:
     """The error over the rounds on one class a node, and ST-GT's on iid data behind it."""
     (floor,) = cells[ALIKE, "ST-GT"].traces
-    lines = [long_band(f"ST-GT, {ALIKE}", floor, "gradient_norm", backdrop=True)]
+    lines = [long_band(f"ST-GT, {ALIKE}", floor, "squared_gradient_norm", backdrop=True)]
     for method in METHODS:
         (trace,) = cells[APART, method].traces
-        lines.append(long_band(method, trace, "gradient_norm", style=STYLES[method]))
+        lines.append(long_band(method, trace, "squared_gradient_norm", style=STYLES[method]))
     return Panel(data, "communication round", ylabel, tuple(lines), xlog=True)

@@ -18,7 +18,7 @@ from stgt.study.report import Figure, Line, Panel, long_band
 SAMPLED = (4, 16)
 TAU = 50
 TAUS = (25, 50, 100)
-ERROR = METRICS["residual"]
+ERROR = METRICS["residual"].formula
 EXACT = "Dotted lines in a curve's colour: its exact error in the long run."
 DIVERGES = (
     "No run stays finite. Shown are the first rounds of one seed in double precision, as far as errors are below 1e200."

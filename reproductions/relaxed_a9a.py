@@ -85,7 +85,7 @@ def a9a_grids(
     def study(runs: list[RunSpec], tick: Progress) -> list[Trace]:
         made = build_run(runs[0], data_dir)
         where, grid = as_matrices(made.topology), {"gamma": list(gammas)}
-        found = sweep(made.algorithm, made.problem, where, rounds, seeds, grid=grid, metrics=["gradient_norm"])
+        found = sweep(made.algorithm, made.problem, where, rounds, seeds, grid=grid, metrics=["squared_gradient_norm"])
         tick(1, 1)
         return [replace(trace, topology=made.topology) for trace in found]
 
@@ -129,7 +129,7 @@ def _grid(traces: dict[float, Trace], budget: float) -> Grid:
 
 def _tail(trace: Trace, until: int) -> np.ndarray:
     """The mean of the last quarter of the rounds up to `until`, for each seed; infinite if it diverged."""
-    values = trace["gradient_norm"][:, : until + 1].astype(np.float64)
+    values = trace["squared_gradient_norm"][:, : until + 1].astype(np.float64)
     mean = values[:, -max(1, round(0.25 * values.shape[1])) :].mean(axis=1)
     return np.where(np.isfinite(mean), mean, np.inf)
 
@@ -142,7 +142,10 @@ def a9a_rows(found: dict[str, Grids]) -> list[dict[str, Any]]:
             shared = {"part": "a9a", "setting": penalty, "graph": graph, "method": method, "gamma": gamma, "tau": TAU}
             sent = BYTES * trace["floats"][:, -1] / trace.problem.n
             for k, (seed, at) in enumerate(zip(trace.seeds, trace.diverged_at, strict=True)):
-                ends = {"gradient_norm": grid.ends[gamma][k], "gradient_norm_at_equal_bytes": grid.early[gamma][k]}
+                ends = {
+                    "squared_gradient_norm": grid.ends[gamma][k],
+                    "squared_gradient_norm_at_equal_bytes": grid.early[gamma][k],
+                }
                 last = {"bytes_a_node": float(sent[k]), "diverged_at": int(at) if at >= 0 else None}
                 rows.append({**shared, "seed": seed, **{name: finite(one) for name, one in ends.items()}, **last})
     return rows
@@ -154,7 +157,7 @@ def a9a_curves(found: dict[str, Grids], every: int = 10) -> list[dict[str, Any]]
     for penalty, graph, method, grid in _each(found):
         for gamma in dict.fromkeys((_at(grid), grid.best())):
             trace = grid.traces[gamma]
-            mean, low, high = error_interval(trace["gradient_norm"])
+            mean, low, high = error_interval(trace["squared_gradient_norm"])
             sent = BYTES * trace["floats"].mean(axis=0) / trace.problem.n
             shared = {"setting": penalty, "graph": graph, "method": method, "gamma": gamma}
             for r in range(0, trace.rounds + 1, every):
@@ -252,7 +255,7 @@ def _compared(grids: Grids, high: str, low: str, what: str, above: bool) -> tupl
 def a9a_figures(found: dict[str, Grids]) -> list[Figure]:
     """Over rounds at γ = 0.5, over bytes at the best stepsizes, and the ends over the stepsizes."""
     words = f"a9a, one label a node, {NODES} nodes, τ = {TAU}, minibatches of {BATCH}"
-    gradient = METRICS["gradient_norm"]
+    gradient = METRICS["squared_gradient_norm"].formula
     rounds, sent, ends = [], [], []
     for penalty, grids in found.items():
         for graph, by in grids.items():
@@ -277,7 +280,7 @@ def a9a_figures(found: dict[str, Grids]) -> list[Figure]:
 
 
 def _curve(method: str, grid: Grid, gamma: float, over: str = "rounds") -> Line:
-    line = long_band(method, grid.traces[gamma], "gradient_norm", over, per_node=True, style=STYLES[method])
+    line = long_band(method, grid.traces[gamma], "squared_gradient_norm", over, per_node=True, style=STYLES[method])
     return line if over == "rounds" else replace(line, x=line.x * BYTES / 1e3)
 
 

@@ -193,8 +193,12 @@ def _figures(ordered: dict[str, Found]) -> list[Figure]:
             consensus[~np.isfinite(consensus) | (consensus < 1e-12)] = np.nan  # W = J leaves none
             apart.append(Line(method, np.arange(len(of)), consensus, style=i, marked=True))
         frame = 1e3 * min(float(one.errors.mean()) for by in of.values() for one in by.values())
-        panels["topology"].append(Panel(title, x, f"E{METRICS['residual']}", tuple(errors), ticks=ticks, ymax=frame))
-        panels["topology-consensus"].append(Panel(title, x, f"E{METRICS['consensus']}", tuple(apart), ticks=ticks))
+        panels["topology"].append(
+            Panel(title, x, f"E{METRICS['residual'].formula}", tuple(errors), ticks=ticks, ymax=frame)
+        )
+        panels["topology-consensus"].append(
+            Panel(title, x, f"E{METRICS['consensus'].formula}", tuple(apart), ticks=ticks)
+        )
     titles = {
         "topology": "Exact where stable (lines) and simulated (bars)",
         "topology-consensus": "Exact, where stable",

@@ -55,7 +55,7 @@ def changed(trace, **values):
 def test_the_table_has_the_numbers_of_the_trace():
     trace = run(seeds=3)
     measured, counted = tables(trace)
-    assert list(measured) == ["measured", "residual", "loss", "gradient_norm", "consensus", "tracking", "sum_c"]
+    assert list(measured) == ["measured", "residual", "loss", "squared_gradient_norm", "consensus", "tracking", "sum_c"]
     for name in list(measured)[1:]:
         mean = trace[name].mean(axis=0)
         assert measured[name][0] == f"{mean[0]:.3g}"
@@ -233,7 +233,15 @@ def public_objects():
     rows, labels = np.random.default_rng(0).standard_normal((60, 3)), np.arange(60) % 2
     logistic = stgt.problems.logistic(rows, labels, n=6, l2=0.1, batch=2)
     saga = run(stgt.GTSAGA(gamma=0.01), logistic, rounds=2)
-    yield from [trace, trace.run_state, trace.measured, trace.oracle, trace.algorithm, trace.topology, trace.problem]
+    yield from [
+        trace,
+        trace.run_state,
+        *trace.measured.values(),
+        trace.oracle,
+        trace.algorithm,
+        trace.topology,
+        trace.problem,
+    ]
     yield from [trace.algorithm.cost(), trace.best(), logistic, logistic.model, saga, saga.run_state, saga.oracle]
     for topology in TOPOLOGIES:
         yield from (topology, topology.structure)
@@ -259,7 +267,7 @@ def test_the_words_of_a_repr():
     assert repr(trace) == "Trace(ST-GT, ring(6), 2 seeds, 12 rounds)"
     assert repr(run(rounds=1)) == "Trace(ST-GT, ring(6), 1 seed, 1 round)"
     assert repr(trace.run_state) == "RunState(2 runs after 12 rounds: x, c)"
-    assert repr(run(metrics=["loss", {"own": lambda mean: 0.0}]).measured) == "Measured(loss, own)"
+    assert list(run(metrics=["loss", {"own": lambda mean: 0.0}]).measured) == ["loss", "own"]
     assert repr(stgt.STGT(gamma=0.1)) == "STGT(gamma=0.1, tau=1, beta=1.0, adjoint=False)"
     assert repr(T.from_matrix(W).structure) == "Dense(matrices=float64[1, 3, 3])"
 

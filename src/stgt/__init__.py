@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from stgt._internal import loggers, schedules
     from stgt.oracles import Oracle
     from stgt.problems import Problem, list_problems
-    from stgt.simulator import Trace, best, of_state, simulate, sweep
+    from stgt.simulator import Metric, Trace, best, list_metrics, of_state, simulate, sweep
     from stgt.study import report
     from stgt.study.comparison import Comparison, compare
     from stgt.topology import Topology, list_topologies
@@ -74,12 +74,14 @@ _MODULES = {
 }
 _ELSEWHERE = {
     "Comparison": "stgt.study.comparison",
+    "Metric": "stgt.simulator",
     "Oracle": "stgt.oracles",
     "Problem": "stgt.problems",
     "Topology": "stgt.topology",
     "Trace": "stgt.simulator",
     "best": "stgt.simulator",
     "compare": "stgt.study.comparison",
+    "list_metrics": "stgt.simulator",
     "list_problems": "stgt.problems",
     "list_topologies": "stgt.topology",
     "of_state": "stgt.simulator",
@@ -142,11 +144,13 @@ __all__ = [
     "Scaffold",
     "ScaffoldPlus",
     "MessageVar",
+    "Metric",
     "Topology",
     "Trace",
     "best",
     "compare",
     "list_algorithms",
+    "list_metrics",
     "list_problems",
     "list_topologies",
     "loggers",

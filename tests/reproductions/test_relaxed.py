@@ -186,16 +186,16 @@ def test_judgements_on_data():
 def test_equal_bytes_are_half_the_rounds_of_two_vectors():
     problem = stgt.problems.ridge(n=4, p=2)
     one, two = (
-        stgt.simulate(method, problem, stgt.topology.ring(4), 40, engine="numpy", metrics=["gradient_norm"])
+        stgt.simulate(method, problem, stgt.topology.ring(4), 40, engine="numpy", metrics=["squared_gradient_norm"])
         for method in (stgt.LED(gamma=0.1), stgt.STGT(gamma=0.1))
     )
     budget = float(one["floats"][0, -1])
     assert budget == 40 * 4 * 2 * 2, "rounds, nodes, neighbours, coordinates"
-    values = two["gradient_norm"][0]
+    values = two["squared_gradient_norm"][0]
     grid = data._grid({0.1: two}, budget)
     assert grid.early[0.1][0] == pytest.approx(values[16:21].mean()), "the last quarter of 20 rounds"
     assert grid.ends[0.1][0] == pytest.approx(values[31:].mean())
-    assert data._grid({0.1: one}, budget).early[0.1][0] == pytest.approx(one["gradient_norm"][0, 31:].mean())
+    assert data._grid({0.1: one}, budget).early[0.1][0] == pytest.approx(one["squared_gradient_norm"][0, 31:].mean())
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------

@@ -93,10 +93,10 @@ def test_what_is_given_again_or_left_out_is_the_same(trace):
         {"seeds": np.array([0, 3])},
         {"engine": "reference", "dtype": "float64"},
         {"oracle": stgt.oracles.Minibatch(2)},
-        {"metrics": list(trace.measured.names)},
+        {"metrics": list(trace.measured)},
     ):
         assert_same_bits(begin(rounds=3, resume=trace, **options), whole)
-    assert begin(rounds=3, resume=trace, metrics=trace.measured.names[::-1]).x.tobytes() == whole.x.tobytes()
+    assert begin(rounds=3, resume=trace, metrics=list(trace.measured)[::-1]).x.tobytes() == whole.x.tobytes()
     assert_same_bits(begin(rounds=3, resume=[trace]), whole)
 
 

@@ -108,7 +108,7 @@ def test_a_callback_every_few_rounds():
 
 
 BAD = {
-    "a name of ours": ({"residual": largest}, "which is a name of the library's"),
+    "a name of ours": ({"residual": largest}, "which is known already"),
     "no function": ({"own": 3}, r"metrics.own=3: give a function"),
     "no word": ({3: largest}, "the name of a metric is a word"),
     "an array": ({"own": lambda x: x}, r"returns an array of shape \(3,\)"),
@@ -118,7 +118,7 @@ BAD = {
         {"own": stgt.of_state(lambda s: s["y"].sum())},
         r"metrics.own failed \(KeyError: 'y'\)",
     ),
-    "a column of the table": ({"gamma": largest}, "which is a name of the library's"),
+    "a column of the table": ({"gamma": largest}, "which is known already"),
     "neither": (3, "metrics=3: give a list of names, a dict of functions by name, or both in a list"),
 }
 

@@ -46,7 +46,7 @@ def test_measurements_are_what_they_say(engine):
     expected = {
         "residual": ((mean - star) ** 2).sum(),
         "loss": f(mean) - f(star),
-        "gradient_norm": (F.mean(axis=0) ** 2).sum(),
+        "squared_gradient_norm": (F.mean(axis=0) ** 2).sum(),
         "consensus": ((x0 - mean) ** 2).sum(),
         "tracking": (upsilon**2).sum(),
     }

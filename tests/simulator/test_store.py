@@ -63,7 +63,7 @@ def test_a_loaded_trace_is_the_saved_one(engine, tmp_path):
         assert_is_what_was_saved(one, trace)
         assert one.to_csv(tmp_path / "a.csv").read_text() == trace.to_csv(tmp_path / "b.csv").read_text()
         assert one.to_pandas().equals(trace.to_pandas())
-        assert one.measured.all_names == trace.measured.all_names
+        assert list(one.measured) == list(trace.measured)
     with pytest.raises(KeyError, match="is not a measurement"):
         loaded["speed"]
     with pytest.raises(AttributeError, match=r"has name, n, p, .* and no data"):

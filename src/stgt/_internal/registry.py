@@ -175,10 +175,10 @@ def import_script(path: Path | str) -> None:
 
 
 def summary(thing: Callable[..., Any]) -> str:
-    """The first sentence of a docstring, in one line; "" if there is none."""
+    """The first sentence of a docstring, in one line; "" if there is none. Of a metric, its formula."""
     import inspect
 
-    words = inspect.getdoc(thing) or ""
+    words = getattr(thing, "formula", None) or inspect.getdoc(thing) or ""
     return " ".join(words.split("\n\n")[0].split()).rstrip(":")
 
 

@@ -13,17 +13,25 @@ from rich.table import Table
 from stgt.cli.common import Imports, app, console, import_scripts
 
 # What can be listed, and the module of each.
-KINDS = {"algorithms": "algorithms", "topologies": "topology", "problems": "problems", "oracles": "oracles"}
+KINDS = {
+    "algorithms": "algorithms",
+    "topologies": "topology",
+    "problems": "problems",
+    "oracles": "oracles",
+    "metrics": "simulator",
+}
 
 
 @app.command(name="list")
 def list_names(
-    what: Annotated[str | None, typer.Argument(help="algorithms, topologies, problems, oracles or runs.")] = None,
+    what: Annotated[
+        str | None, typer.Argument(help="algorithms, topologies, problems, oracles, metrics or runs.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON, with a line on each.")] = False,
     below: Annotated[Path, typer.Option(help="Folder to look for runs in.")] = Path("runs"),
     scripts: Imports = None,
 ) -> None:
-    """List the algorithms, topologies, problems and oracles, or the runs in a folder.
+    """List the algorithms, topologies, problems, oracles and metrics, or the runs in a folder.
 
     `stgt list algorithms` describes each in a line.
 

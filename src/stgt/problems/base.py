@@ -65,6 +65,7 @@ class Problem:
         batch: samples of a minibatch gradient; the default oracle's. None: exact.
         counts: samples at each node (n,), None if f_i is not a sum.
         solve: computes x*, where there is a unique one.
+        test: samples that no node has, as data of one node, for `test_loss` and the like.
         start: the models that a run begins at if it is given none, (p,); 0 if left out.
         unravel: turns a flat x (p,) into the parameters that the problem was made with, where these are a pytree.
     """
@@ -80,6 +81,7 @@ class Problem:
     batch: int | None = None
     counts: np.ndarray | None = None
     solve: Callable[[], np.ndarray] | None = field(default=None, repr=False)
+    test: dict[str, np.ndarray] | None = field(default=None, repr=False)
     start: np.ndarray | None = field(default=None, repr=False)
     unravel: Callable[[Array], Any] | None = field(default=None, repr=False)
 

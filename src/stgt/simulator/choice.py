@@ -13,7 +13,7 @@ from stgt._internal.checks import InputError, check_choice, check_flag, check_nu
 from stgt._internal.hyper import Frozen, other_fields, short_repr
 from stgt._internal.statistics import Interval, difference_interval
 from stgt.algorithms import Algorithm
-from stgt.simulator.metrics import ERRORS, over_seeds
+from stgt.simulator.metrics import is_error, over_seeds
 from stgt.simulator.trace import Trace
 from stgt.topology import Topology
 
@@ -141,7 +141,7 @@ class Rule(Frozen):
         """
         values = [self._by_seed(trace) for trace in (first, second)]
         low, high = difference_interval(
-            *values, paired=first.seeds == second.seeds, errors=self.target is not None or self.metric in ERRORS
+            *values, paired=first.seeds == second.seeds, errors=self.target is not None or is_error(self.metric)
         )
         return None if np.isnan(low) else low <= 0 <= high
 

@@ -1,11 +1,16 @@
-"""What a run costs all nodes: gradients, messages, floats, and rounds in which they communicate."""
+"""What a run costs all nodes: gradients, messages, floats, rounds in which they communicate, and seconds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from stgt._internal.registry import register
 from stgt.algorithms import RoundSpec
 from stgt.simulator.instance import Instance
+from stgt.simulator.metrics import Metric
 from stgt.topology import Topology
 
 DRAWS = 100  # rounds of a random schedule whose links are counted
@@ -27,11 +32,6 @@ def counts(instance: Instance, links: np.ndarray) -> dict[str, np.ndarray]:
         "messages": _cumulative(links * (1 + again) * spec.mixing_steps),
         "floats": _cumulative(links * vectors * problem.p),
     }
-
-
-def communications(links: np.ndarray) -> np.ndarray:
-    """In how many rounds so far some node sent anything, of runs whose rounds used `links` links, (runs, rounds)."""
-    return _cumulative((links > 0).astype(np.float64))
 
 
 def pushed_share(spec: RoundSpec) -> float:
@@ -63,3 +63,25 @@ def floats_a_round(instance: Instance) -> tuple[float, float]:
 
 def _cumulative(a_round: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros((len(a_round), 1)), np.cumsum(a_round, axis=1)], axis=1)
+
+
+def _cost(name: str, words: str, compute: Callable[[Any], np.ndarray]) -> Metric:
+    return register(Metric(name, words, compute, kind="cost", of_trace=True))
+
+
+_costs = [
+    _cost(
+        "communications",
+        "rounds so far in which some node sent anything",
+        lambda trace: _cumulative((trace.run_state.links > 0).astype(np.float64)),
+    ),
+    _cost("gradients", "gradients computed by all nodes so far", lambda trace: trace.values["gradients"]),
+    _cost("messages", "messages sent so far, by all nodes and a server", lambda trace: trace.values["messages"]),
+    _cost("floats", "floats sent so far, by all nodes and a server", lambda trace: trace.values["floats"]),
+    _cost(
+        "seconds",
+        "seconds of this computer, for all runs of the batch together",
+        lambda trace: np.broadcast_to(trace.seconds, (len(trace.seeds), len(trace.seconds))),
+    ),
+]
+COUNTED = tuple(one.name for one in _costs)

@@ -110,7 +110,7 @@ def drive(
     interrupt.cut |= record.made < end
     results = record.results(interrupted=record.made < end)
     if job.logger is not None and record.made == end:
-        names = job.measured.all_names
+        names = job.measured
         last = {name: np.concatenate([result.values[name][:, -1:] for result in results]) for name in names}
         log_rounds(job.logger, job, end, last)
     return results
@@ -124,7 +124,7 @@ def log_rounds(logger: Logger, job: Job, first: int, found: Mapping[str, np.ndar
     with np.errstate(over="ignore", invalid="ignore"):
         means = {
             f"{prefix}{name}": runs.astype(np.float64).mean(axis=0).tolist()
-            for name in job.measured.all_names
+            for name in job.measured
             for prefix, runs in zip(prefixes, np.split(found[name], len(prefixes)), strict=True)
         }
     for r, row in enumerate(zip(*means.values(), strict=True), first):
@@ -200,7 +200,7 @@ class _Record:
     def skip(self, end: int) -> None:
         """Records NaN for the rounds up to `end`, which are not computed because every run has diverged."""
         runs, count = len(self._links[0]), end - self.made
-        missing = {name: np.full((runs, count), np.nan, self.job.dtype) for name in self.job.measured.all_names}
+        missing = {name: np.full((runs, count), np.nan, self.job.dtype) for name in self.job.measured}
         self._add({**missing, "links": np.repeat(self.links[:, -1:], count, axis=1)})
         self._seconds.append(np.full(count, self._seconds[-1][-1]))
         self.made = end
@@ -227,7 +227,7 @@ class _Record:
         now = self.engine.measure(self.made)
         values = {
             name: np.concatenate([*(chunk[name] for chunk in self._chunks), now[name][:, None]], axis=1)
-            for name in self.job.measured.all_names
+            for name in self.job.measured
         }
         seconds, run_state = np.concatenate(self._seconds), self.engine.run_state(self.made, self.links)
         width = len(self.job.seeds)

@@ -10,7 +10,8 @@ import numpy as np
 
 from stgt._internal.markup import count, element, esc, interval, label, line, many, number, svg, table
 from stgt._internal.schedules import StepsizeSchedule
-from stgt.simulator.metrics import COUNTED, MEASURED, over_seeds
+from stgt.simulator.costs import COUNTED
+from stgt.simulator.metrics import is_error, over_seeds
 
 if TYPE_CHECKING:
     from stgt.simulator.trace import Trace
@@ -83,7 +84,7 @@ def _best(trace: Trace, name: str) -> str:
         low, high = trace.best(name), trace.best(name, largest=True)
     except ValueError:
         return "never finite"
-    if name in MEASURED:
+    if is_error(name):
         return f"{number(low.value)} (round {low.round})"
     return f"from {number(low.value)} to {number(high.value)}"
 

@@ -20,7 +20,7 @@ from stgt.algorithms.calls import Checked
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem, check_array
 from stgt.simulator.instance import Instance, validate_all
-from stgt.simulator.metrics import Measured, choose_metrics
+from stgt.simulator.metrics import Metric, choose_metrics
 from stgt.topology import Topology
 
 Callback = Callable[[int, dict[str, np.ndarray]], Any]
@@ -106,7 +106,7 @@ class Job:
     x0: np.ndarray
     state0: dict[str, np.ndarray]
     dtype: str
-    measured: Measured
+    measured: dict[str, Metric]
     absent: dict[str, str]
     gammas: tuple[np.ndarray, ...]
     progress: Progress | None = None
@@ -147,12 +147,20 @@ class Job:
     @property
     def optimum(self) -> np.ndarray | None:
         """x*, only if it is needed: computing it may take long."""
-        return self.problem.optimum if "residual" in self.measured else None
+        return self.problem.optimum if self._needed("optimum") else None
 
     @property
     def minimum(self) -> float | None:
         """f*, only if it is needed."""
-        return self.problem.minimum if "loss" in self.measured else None
+        return self.problem.minimum if self._needed("losses") else None
+
+    @property
+    def test(self) -> dict[str, np.ndarray] | None:
+        """The test samples, only if they are needed."""
+        return self.problem.test if self._needed("test") else None
+
+    def _needed(self, what: str) -> bool:
+        return any(what in one.needs for one in self.measured.values())
 
     def resume(self, run_state: RunState, rounds: int) -> Job:
         """The same job for `rounds` more rounds from this state."""

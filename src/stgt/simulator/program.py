@@ -22,7 +22,7 @@ from stgt.simulator.cache import keep_compiled
 from stgt.simulator.costs import pushed_share
 from stgt.simulator.drive import CHUNK
 from stgt.simulator.jax_ops import OPS, average, mix, push
-from stgt.simulator.metrics import Measured, finite, measure
+from stgt.simulator.metrics import Metric, Snapshot, finite, measure
 from stgt.topology.circulant import Average
 
 Array = Any
@@ -38,7 +38,7 @@ class Static:
     """What the compiled program depends on."""
 
     model: Any
-    measured: Measured
+    measured: tuple[Metric, ...]
     n: int
     p: int
     participation: float
@@ -56,6 +56,7 @@ class Inputs:
     topology_seed: Array
     optimum: Array | None
     minimum: Array | None
+    test: dict[str, Array] | None
 
 
 @jax.tree_util.register_dataclass
@@ -224,18 +225,14 @@ class Program:
         return {name: state[name].at[rows].set(own[name]).at[following].set(mixed[name]) for name in names}
 
     def measure(self, state: Tree) -> dict[str, Array]:
+        return measure(self.static.measured, self.snapshot(state))
+
+    def snapshot(self, state: Tree) -> Snapshot:
         inputs, static = self.inputs, self.static
-        return measure(
-            jnp,
-            static.measured,
-            self.method,
-            static.model,
-            inputs.data,
-            state,
-            inputs.optimum,
-            inputs.minimum,
-            static.participation,
-        )
+        return Snapshot(
+            jnp, self.method.algorithm, static.model, inputs.data, state, static.participation, inputs.optimum,
+            inputs.minimum, inputs.test,
+        )  # fmt: skip
 
     def at(self, gamma: Array) -> Program:
         """The same run in a round with this stepsize."""
@@ -252,7 +249,9 @@ class Program:
             carry, values["links"] = program.round(carry, r)
             return carry, {name: records[name].at[i].set(value) for name, value in values.items()}
 
-        records = {name: jnp.zeros(CHUNK, self.dtype) for name in (*self.static.measured.all_names, "links")}
+        records = {
+            name: jnp.zeros(CHUNK, self.dtype) for name in (*(one.name for one in self.static.measured), "links")
+        }
         return lax.fori_loop(0, count, body, (carry, records))
 
     def detect_divergence(self, carry: Carry, r: Array, values: dict[str, Array]) -> Carry:

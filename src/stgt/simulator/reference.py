@@ -14,7 +14,7 @@ from stgt.algorithms import Algorithm, Local, MessageVar
 from stgt.algorithms.calls import Checked
 from stgt.simulator.costs import links_used
 from stgt.simulator.job import Job, RunState
-from stgt.simulator.metrics import finite, measure
+from stgt.simulator.metrics import Snapshot, finite, measure
 
 
 class Run:
@@ -24,6 +24,7 @@ class Run:
         self.job, self.given, self.seed = job, Checked(algorithm), seed
         self.dtype = np.dtype(job.dtype)
         self.data = {name: _cast(leaf, self.dtype) for name, leaf in job.problem.data.items()}
+        self.test = None if job.test is None else {name: _cast(leaf, self.dtype) for name, leaf in job.test.items()}
         self.diverged_at = -1
         self.ahead: np.ndarray | None = None
         self._set_stepsize(job.gammas_from)
@@ -137,21 +138,24 @@ class Run:
         """The measurements now, with the stepsize of round r."""
         self._set_stepsize(r)
         optimum = self.job.optimum
-        return measure(
+        at = Snapshot(
             np,
-            self.job.measured,
-            self.method,
+            self.method.algorithm,
             self.job.problem.model,
             self.data,
             self.state,
+            self.job.topology.participation,
             None if optimum is None else optimum.astype(self.dtype),
             self.job.minimum,
-            self.job.topology.participation,
+            self.test,
         )
+        return measure(self.job.measured.values(), at)
 
     def detect_divergence(self, r: int, values: dict[str, Any]) -> None:
         """Records the first round at whose start a model, or a measurement of it, is not finite."""
-        if self.diverged_at < 0 and not (np.isfinite(self.state["x"]).all() and finite(np, self.job.measured, values)):
+        if self.diverged_at < 0 and not (
+            np.isfinite(self.state["x"]).all() and finite(np, self.job.measured.values(), values)
+        ):
             self.diverged_at = r
 
 
@@ -187,7 +191,7 @@ class Reference:
                     run.detect_divergence(r, values)
                     rows.append({**values, "links": run.round(r)})
                 found.append(rows)
-        names = (*self.job.measured.all_names, "links")
+        names = (*self.job.measured, "links")
         return {name: np.array([[row[name] for row in rows] for rows in found]) for name in names}
 
     def measure(self, r: int) -> dict[str, np.ndarray]:
@@ -195,7 +199,7 @@ class Reference:
             found = [run.measure(max(0, r - 1)) for run in self.runs]
             for run, values in zip(self.runs, found, strict=True):
                 run.detect_divergence(r, values)
-        return {name: np.array([one[name] for one in found]) for name in self.job.measured.all_names}
+        return {name: np.array([one[name] for one in found]) for name in self.job.measured}
 
     @property
     def diverged_at(self) -> np.ndarray:

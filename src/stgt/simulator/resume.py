@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stgt._internal.checks import InputError
+from stgt._internal.registry import METRICS
 from stgt.algorithms import Algorithm
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
@@ -46,13 +47,15 @@ def resumed_options(options: dict[str, Any], trace: Trace, own_oracle: bool, sam
         options["oracle"] = trace.oracle
     options["dtype"] = options.get("dtype") or trace.dtype
     if options.get("metrics") is None:
-        missing = [name for name, function in trace.measured.own if function is None]
+        missing = [name for name, metric in trace.measured.items() if metric is None]
         if missing:
             raise ValueError(
                 f"the run measures {missing[0]!r} by a function of your own, which a file cannot hold: give "
                 f"metrics={{{missing[0]!r}: …}} again."
             )
-        options["metrics"] = [*trace.measured.names, dict(trace.measured.own)]
+        options["metrics"] = [
+            one.name if METRICS.get(one.name) else one for one in trace.measured.values() if one is not None
+        ]
     return options
 
 
@@ -90,8 +93,8 @@ def check_same_parts(algorithms: list[Any], problem: Any, topology: Any, traces:
 def resume_job(job: Job, engine: str, traces: list[Trace], rounds: int, same_call: bool) -> Job:
     """The job for `rounds` more rounds after the traces; a ValueError if they are of another run."""
     for instance, trace in zip(job.instances, traces, strict=True):
-        now = {"engine": engine, "dtype": job.dtype, "measured": sorted(job.measured.all_names)}
-        then = {"engine": trace.engine, "dtype": trace.dtype, "measured": sorted(trace.measured.all_names)}
+        now = {"engine": engine, "dtype": job.dtype, "measured": sorted(job.measured)}
+        then = {"engine": trace.engine, "dtype": trace.dtype, "measured": sorted(trace.measured)}
         now["seeds"], then["seeds"] = list(job.seeds), list(trace.seeds)
         _check_same(now, then)
         _check_same(serialize(instance.oracle), serialize(trace.oracle), "oracle.")
@@ -145,7 +148,7 @@ def join_traces(before: Trace, after: Trace) -> Trace:
             **after.values,
             **{
                 name: np.concatenate([before.values[name][:, :-1], after.values[name]], axis=1)
-                for name in after.measured.all_names
+                for name in after.measured
             },
         },
         seconds=np.concatenate([before.seconds[:-1], before.seconds[-1] + after.seconds]),

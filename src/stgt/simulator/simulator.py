@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,15 +14,18 @@ from stgt.algorithms import Algorithm
 from stgt.algorithms.calls import at_stepsize
 from stgt.oracles import Oracle
 from stgt.simulator.drive import CHUNK
-from stgt.simulator.instance import Instance
 from stgt.simulator.jax_ops import as_arrays, cast, single, stacked
 from stgt.simulator.job import Job, RunState
-from stgt.simulator.metrics import Measured, OfState, own_value
+from stgt.simulator.metrics import Metric, Snapshot, own_value
 from stgt.simulator.program import Carry, Inputs, Program, Static
 
 Array = Any
 Tree = Any
-NOTHING = Measured()
+jax.tree_util.register_dataclass(
+    Snapshot,
+    data_fields=["algorithm", "data", "state", "optimum", "minimum", "test", "last_gradients"],
+    meta_fields=["xp", "model", "participation"],
+)
 
 
 @partial(jax.jit, static_argnames="static")
@@ -86,8 +90,7 @@ class Simulator:
         self.job, self.dtype = job, np.dtype(job.dtype)
         runs = [(instance, seed) for instance in job.instances for seed in job.seeds]
         with self._precision():
-            options = {"measured": job.measured, "optimum": job.optimum, "minimum": job.minimum, "batch": len(runs)}
-            static, inputs, oracle = assemble(job.instances[0], self.dtype, **options)
+            static, inputs, oracle = assemble(job, self.dtype, len(runs))
             # The stepsize of each round comes as an argument: a schedule, or another one, is the same program.
             algorithms = stacked([at_stepsize(instance.algorithm, None) for instance, _ in runs], self.dtype)
             seeds = jnp.asarray([seed for _, seed in runs], np.uint32)
@@ -158,41 +161,42 @@ class Simulator:
         return stack
 
 
-def assemble(
-    instance: Instance,
-    dtype: np.dtype,
-    *,
-    measured: Measured = NOTHING,
-    optimum: np.ndarray | None = None,
-    minimum: float | None = None,
-    batch: int = 1,
-) -> tuple[Static, Inputs, Oracle]:
+def assemble(job: Job, dtype: np.dtype, batch: int) -> tuple[Static, Inputs, Oracle]:
     """The arguments of a compiled program that all its runs share."""
-    problem, topology = instance.problem, instance.topology
-    static = Static(
-        model=problem.model,
-        measured=Measured(measured.names, tuple((name, _keyed(name, f, instance, dtype)) for name, f in measured.own)),
-        n=problem.n,
-        p=problem.p,
-        participation=topology.participation,
-        batch=batch,
-    )
+    problem, topology = job.problem, job.topology
     inputs = Inputs(
         data=cast(problem.data, dtype),
         counts=None if problem.counts is None else jnp.asarray(problem.counts, np.int32),
         structure=as_arrays(topology.structure, dtype),
         topology_seed=jnp.asarray(topology.seed, np.uint32),
-        optimum=None if optimum is None else jnp.asarray(optimum, dtype),
-        minimum=None if minimum is None else jnp.asarray(minimum, dtype),
+        optimum=None if job.optimum is None else jnp.asarray(job.optimum, dtype),
+        minimum=None if job.minimum is None else jnp.asarray(job.minimum, dtype),
+        test=None if job.test is None else cast(job.test, dtype),
     )
-    return static, inputs, single(instance.oracle, dtype)
+    static = Static(
+        model=problem.model,
+        measured=tuple(one if one.built_in else _keyed(one, job, inputs, dtype) for one in job.measured.values()),
+        n=problem.n,
+        p=problem.p,
+        participation=topology.participation,
+        batch=batch,
+    )
+    return static, inputs, single(job.oracle, dtype)
 
 
-def _keyed(name: str, function: Any, instance: Instance, dtype: np.dtype) -> Any:
+def _keyed(metric: Metric, job: Job, inputs: Inputs, dtype: np.dtype) -> Metric:
     """A user's metric as a part of the compiled program's key."""
-    n, p = instance.problem.n, instance.problem.p
-    one = partial(own_value, jnp, name, function)
-    if not isinstance(function, OfState):
-        return Traced(one, jax.ShapeDtypeStruct((p,), dtype))
-    state = {field: jax.ShapeDtypeStruct((n, p), dtype) for field in instance.spec.state_fields}
-    return OfState(Traced(one, state))
+    n, p = job.problem.n, job.problem.p
+    algorithm: Any = single(at_stepsize(job.algorithm, None), dtype)
+    at = Snapshot(
+        jnp,
+        at_stepsize(algorithm, jnp.asarray(job.gammas[0][0], dtype)),
+        job.problem.model,
+        inputs.data,
+        {field: jax.ShapeDtypeStruct((n, p), dtype) for field in job.instances[0].spec.state_fields},
+        job.topology.participation,
+        inputs.optimum,
+        inputs.minimum,
+        inputs.test,
+    )
+    return replace(metric, compute=Traced(partial(own_value, metric), at))

@@ -14,10 +14,10 @@ import numpy as np
 from stgt._internal import container
 from stgt._internal.checks import InputError
 from stgt._internal.files import check_writable, writing
+from stgt._internal.registry import METRICS
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.simulator.job import RunState
-from stgt.simulator.metrics import Measured
 from stgt.simulator.serialize import (
     Serialized,
     deserialize_algorithm,
@@ -74,8 +74,7 @@ def _plain(trace: Trace) -> dict[str, Any]:
         "origin": trace.origin,
         "seeds": list(trace.seeds),
         "rounds": trace.rounds,
-        "measured": list(trace.measured.names),
-        "own": [name for name, _ in trace.measured.own],
+        "measured": list(trace.measured),
         "engine": trace.engine,
         "dtype": trace.dtype,
         "interrupted": trace.interrupted,
@@ -102,7 +101,7 @@ def _trace(one: dict[str, Any], arrays: dict[str, np.ndarray]) -> Trace:
             diverged_at=arrays["diverged_at"],
             links=arrays["links"],
         ),
-        measured=Measured(tuple(one["measured"]), tuple((name, None) for name in one["own"])),
+        measured={name: METRICS.get(name) for name in one["measured"]},
         engine=one["engine"],
         dtype=one["dtype"],
         interrupted=one["interrupted"],

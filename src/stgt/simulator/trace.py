@@ -15,33 +15,18 @@ from stgt._internal.checks import NotCovered
 from stgt._internal.files import write_table, writing
 from stgt._internal.hyper import short_repr
 from stgt._internal.markup import many
+from stgt._internal.registry import METRICS
 from stgt.algorithms import Algorithm
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
-from stgt.simulator.costs import communications
 from stgt.simulator.job import RunState
-from stgt.simulator.metrics import LYAPUNOV_PARTS, Measured, lyapunov_coefficients
+from stgt.simulator.metrics import Metric
 from stgt.simulator.serialize import Serialized
 from stgt.topology import Topology, contraction
 
 if TYPE_CHECKING:
     import pandas
 
-# What a trace holds, by name: the formula, or words.
-METRICS = {
-    "residual": "‖x̄ − x*‖²",
-    "loss": "f(x̄) − f*",
-    "gradient_norm": "‖∇f(x̄)‖²",
-    "consensus": "‖X − 1x̄‖²",
-    "tracking": "‖Υ‖²",
-    "sum_c": "‖Σ c_i‖",
-    "lyapunov": "V, Eq_Lyapunov",
-    "communications": "rounds so far in which some node sent anything",
-    "gradients": "gradients computed by all nodes so far",
-    "messages": "messages sent so far, by all nodes and a server",
-    "floats": "floats sent so far, by all nodes and a server",
-    "seconds": "seconds of this computer, for all runs of the batch together",
-}
 _RHO: WeakKeyDictionary[Topology, float | None] = WeakKeyDictionary()  # computed once, not at each checkpoint
 
 
@@ -77,7 +62,7 @@ class Trace:
         seconds: of this computer since the first round, (rounds + 1,), without compilation.
         origin: a checksum of the initial values.
         run_state: the state after the last round, from which `simulate(…, resume=trace)` goes on.
-        measured: the metrics.
+        measured: the metrics by name; None for one of a loaded trace that is not registered in this process.
         engine, dtype: where it ran, and in which precision.
         interrupted: did it end before the last requested round?
         absent: why a metric was not measured, by name.
@@ -93,7 +78,7 @@ class Trace:
     seconds: np.ndarray
     origin: str
     run_state: RunState
-    measured: Measured
+    measured: dict[str, Metric | None]
     engine: str
     dtype: str
     interrupted: bool = False
@@ -145,14 +130,11 @@ class Trace:
         return self.diverged_at >= 0
 
     def __getitem__(self, name: str) -> np.ndarray:
-        if name == "lyapunov":
-            return self._lyapunov()
-        if name == "seconds":
-            return np.broadcast_to(self.seconds, (len(self.seeds), len(self.seconds)))
-        if name == "communications":
-            return communications(self.run_state.links)
         if name in self.values:
             return self.values[name]
+        metric = METRICS.get(name)
+        if metric is not None and metric.of_trace:
+            return metric.compute(self)
         if name in self.absent:
             raise KeyError(f"{name!r} was not measured: {self.absent[name]}.")
         raise KeyError(f"{name!r} is not a measurement: choose from {', '.join(self)}.")
@@ -162,13 +144,10 @@ class Trace:
         return iter(self.values)
 
     def __contains__(self, name: object) -> bool:
-        if name != "lyapunov":
-            return name in self.values or name in ("communications", "seconds")
         try:
-            self._lyapunov()
+            return isinstance(name, str) and self[name] is not None
         except KeyError:
             return False
-        return True
 
     def spent(self, cost: str) -> np.ndarray:
         """The cost up to the start of each round, (seeds, rounds + 1): "gradients", "messages", "floats", "seconds", or
@@ -250,24 +229,6 @@ class Trace:
             except NotCovered:
                 _RHO[self.topology] = None
         return _RHO[self.topology]
-
-    def _lyapunov(self) -> np.ndarray:
-        """V = ‖x̄ − x*‖² + c_x‖X − 1x̄‖² + c_y‖Υ‖² with c_x, c_y of Eq_Lya_coff."""
-        gamma, tau, n, L = self.algorithm.gamma, self.algorithm.tau, self.problem.n, self.problem.L
-        if L is None or not isinstance(gamma, float):
-            raise KeyError(
-                "'lyapunov' was not measured: it needs the problem's L, and one stepsize for all nodes and rounds."
-            )
-        parts = [self[name] for name in LYAPUNOV_PARTS]
-        if self.topology.participation < 1:
-            raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: some nodes sit rounds out there.")
-        if self.rho is None:
-            raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: its ρ is not known.")
-        if self.rho >= 1 - 1e-12:
-            raise KeyError(f"'lyapunov' does not exist on {self.topology.name}: ρ is not below 1 there.")
-        c_x, c_y = lyapunov_coefficients(gamma, tau, L, n, self.rho)
-        with np.errstate(over="ignore", invalid="ignore"):  # a diverging run is a result
-            return parts[0] + c_x * parts[1] + c_y * parts[2]
 
     def __repr__(self) -> str:
         lost = int(self.diverged.sum())

@@ -14,13 +14,14 @@ from stgt._internal.checks import InputError, spelt
 from stgt._internal.loggers import as_logger
 from stgt._internal.markup import element, esc, interval, line, many, table
 from stgt._internal.progress import as_progress, split_progress
+from stgt._internal.registry import METRICS
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
 from stgt.simulator import Rule, Trace
 from stgt.simulator.choice import choose, distinct, edge, fresh_seeds, in_a_row, in_words, labels, noted
 from stgt.simulator.drive import interrupts
 from stgt.simulator.instance import check_algorithm_object, check_problem_object, check_topology_object
-from stgt.simulator.metrics import COUNTED, choose_metrics
+from stgt.simulator.metrics import choose_metrics
 from stgt.simulator.run import OPTIONS, combinations, run_all
 from stgt.simulator.trace import as_frame
 from stgt.study.report import curves
@@ -296,9 +297,9 @@ def check_measured(name: str, metrics: Any, algorithm: Algorithm, problem: Probl
     """A ValueError, before the runs, if what they are to be judged by is not measured."""
     measured, absent = choose_metrics(metrics, algorithm, problem, topology)
     if name in absent:
-        raise InputError("by", name, f", but {absent[name]}: choose from {', '.join(measured.all_names)}.")
-    if name not in measured and name not in (*COUNTED, "lyapunov"):
-        raise InputError("by", name, f"choose from {', '.join(measured.all_names)}.")
+        raise InputError("by", name, f", but {absent[name]}: choose from {', '.join(measured)}.")
+    if name not in measured and not (METRICS.get(name) and METRICS[name].of_trace):
+        raise InputError("by", name, f"choose from {', '.join(measured)}.")
 
 
 def _applicable(algorithm: Algorithm, grid: Any) -> dict[str, Any]:

@@ -190,7 +190,7 @@ class MetricsFile:
 
 
 def _columns(trace: Trace) -> list[str]:
-    return [*trace.measured.all_names, *COUNTED]
+    return [*trace.measured, *COUNTED]
 
 
 def _texts(values: np.ndarray) -> np.ndarray:

@@ -13,10 +13,11 @@ import numpy as np
 from stgt._internal.checks import InputError, check_choice
 from stgt._internal.files import write_atomically, writing
 from stgt._internal.hyper import short_repr
+from stgt._internal.registry import METRICS
 from stgt.simulator.choice import distinct, labels
 from stgt.simulator.metrics import over_seeds
 from stgt.simulator.serialize import Serialized
-from stgt.simulator.trace import METRICS, Trace
+from stgt.simulator.trace import Trace
 
 # Okabe and Ito's palette, told apart with any colour vision; dashes and marks tell the curves apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
@@ -193,7 +194,9 @@ def meaning(metric: str, traces: Iterable[Trace]) -> str:
     known = [
         one.problem.solved if isinstance(one.problem, Serialized) else one.problem.solve is not None for one in traces
     ]
-    return "f(x̄)" if metric == "loss" and not all(known) else METRICS.get(metric, metric)
+    registered = METRICS.get(metric)
+    words = registered.formula if registered is not None else metric
+    return "f(x̄)" if metric == "loss" and not all(known) else words
 
 
 def _over(x: str, per_node: bool) -> str:
@@ -206,7 +209,8 @@ def _over(x: str, per_node: bool) -> str:
 def _is_logarithmic(metric: str, lines: tuple[Line, ...]) -> bool:
     """The library's errors are, and so is what is positive and spans two decades; an accuracy is not."""
     values = np.concatenate([line.y for line in lines]) if lines else np.ones(1)
-    if metric in METRICS:
+    registered = METRICS.get(metric)
+    if registered is not None and registered.kind != "value":
         return metric != "loss" or bool((values > 0).all())
     return bool(len(values) and values.min() > 0 and values.max() > 100 * values.min())
 

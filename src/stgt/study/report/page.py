@@ -14,7 +14,7 @@ from typing import Any
 from stgt._internal.checks import InputError, check_choice
 from stgt._internal.files import write_text
 from stgt._internal.markup import esc
-from stgt.simulator.trace import METRICS
+from stgt.simulator.metrics import is_error
 from stgt.study.report.downsample import curves, is_best, points
 from stgt.study.report.figures import meaning
 from stgt.study.report.html import navigation, overview_html, study_html
@@ -82,7 +82,7 @@ def _data(study: Study) -> dict[str, Any]:
     return {
         "name": study.name,
         "metrics": [
-            {"name": name, "meaning": meaning(name, [one for one in traces if name in one]), "error": name in METRICS}
+            {"name": name, "meaning": meaning(name, [one for one in traces if name in one]), "error": is_error(name)}
             for name in study.metrics
         ],
         "curves": curves(study),

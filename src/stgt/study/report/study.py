@@ -13,7 +13,7 @@ from stgt._internal.checks import check_number
 from stgt._internal.hyper import Frozen
 from stgt.simulator import Rule, Trace
 from stgt.simulator.choice import in_words
-from stgt.simulator.metrics import COUNTED
+from stgt.simulator.costs import COUNTED
 
 if TYPE_CHECKING:
     from stgt.theory import Advice

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-from stgt._internal.checks import did_you_mean, first_repeated
+from stgt._internal.checks import InputError, did_you_mean, first_repeated
+from stgt._internal.registry import METRICS
 from stgt.algorithms import Algorithm
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
@@ -34,7 +35,21 @@ from stgt.topology import Topology
 MOST_ROUNDS, MOST_SEEDS = 10**9, 10**6
 Whole = Annotated[int, Field(strict=True)]
 Real = Annotated[float, Field(strict=True)]
-Metric = Literal["residual", "loss", "gradient_norm", "consensus", "tracking", "sum_c", "lyapunov"]
+
+
+def _metric(name: str) -> str:
+    try:
+        METRICS.find(name, "metrics")
+    except InputError as error:
+        raise ValueError(error.hint) from None
+    return name
+
+
+def _metric_names(schema: dict[str, Any]) -> None:
+    schema["enum"] = METRICS.names()
+
+
+Metric = Annotated[str, AfterValidator(_metric), Field(json_schema_extra=_metric_names)]
 
 
 class RunSpec(BaseModel):
