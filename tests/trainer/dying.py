@@ -6,20 +6,22 @@ from pathlib import Path
 
 import resumable
 
-from stgt.torch import shards
+from stgt._internal import container
 
 
 def main(folder: str) -> None:
     if os.environ["RANK"] == "1":
-        whole = shards.save_file
+        whole = container.write_atomically
 
-        def half(tensors, path):
-            whole(tensors, path)
-            content = Path(path).read_bytes()
-            Path(path).write_bytes(content[: len(content) // 2])
-            while not (Path(folder) / "checkpoints" / "step-0000000006" / "node-0000.json").exists():
-                pass
-            os.kill(os.getpid(), signal.SIGKILL)
+        def half(path, fill, **options):
+            def killed(file):
+                fill(file)
+                os.truncate(file, file.stat().st_size // 2)
+                while not (Path(folder) / "checkpoints" / "step-0000000006" / "node-0000.safetensors").exists():
+                    pass
+                os.kill(os.getpid(), signal.SIGKILL)
 
-        shards.save_file = half
+            return whole(path, killed, **options)
+
+        container.write_atomically = half
     resumable.main(folder, "4", "20")

@@ -23,18 +23,16 @@ def spoil(folder: str, node: int, how: str, steps: list[int] | None = None):
 
 
 def _spoil(part: Path, how: str) -> None:
-    data, about, mark = (part.with_suffix(f".{ending}") for ending in ("safetensors", "json", "complete"))
+    data, mark = (part.with_suffix(f".{ending}") for ending in ("safetensors", "complete"))
     if how == "missing":
-        about.unlink()
-    elif how == "gone":
-        for path in (data, about, mark):
-            path.unlink()
-    elif how == "tensors gone":
         data.unlink()
+    elif how == "gone":
+        data.unlink()
+        mark.unlink()
     elif how == "truncated":
         data.write_bytes(data.read_bytes()[:-7])
     elif how == "nonsense":
-        about.write_text("null")
+        data.write_text("null")
     elif how == "flipped":
         content = bytearray(data.read_bytes())
         content[-1] ^= 1
@@ -43,7 +41,7 @@ def _spoil(part: Path, how: str) -> None:
         how == "killed"
     ):  # as it was before the node was done: a temporary file, and nobody knows that all have written
         mark.unlink()
-        about.rename(about.with_name(f".{about.stem}-abcdefgh.json"))
+        data.rename(data.with_name(f".{data.stem}-abcdefgh.safetensors"))
     elif how == "unmarked":
         mark.unlink()
 

@@ -18,6 +18,8 @@ from test_train_command import ROOT, STGT, command, write_spec
 from test_train_record import points
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
+from stgt._internal import container
+from stgt.torch import shards
 from stgt.torch.train import launcher
 
 REGISTER = ROOT / "reproductions" / "register.py"
@@ -25,9 +27,8 @@ REGISTER = ROOT / "reproductions" / "register.py"
 
 def save_checkpoint(folder: Path, r: int, nodes: int, written: int) -> None:
     for node in range(written):
-        path = folder / f"step-{5 * r:010d}" / f"node-{node:04d}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"round": r, "nodes": nodes}))
+        path = folder / f"step-{5 * r:010d}" / f"node-{node:04d}.safetensors"
+        container.write(path, shards.KIND, {}, {"round": r, "nodes": nodes})
 
 
 def failed(tmp_path, exitcode: int, error: str = "", rank: int = 1) -> dict[int, ProcessFailure]:

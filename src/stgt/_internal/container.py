@@ -125,14 +125,15 @@ def read_meta(path: Path, kind: str) -> Any:
         return meta
 
 
-def verify(path: Path, kind: str) -> None:
-    """A BadFile unless every byte is what was written; takes little memory."""
-    with _opened(path, kind) as (stream, _, _, expected):
+def verify(path: Path, kind: str) -> Any:
+    """The JSON of a file of which every byte is what was written; takes little memory."""
+    with _opened(path, kind) as (stream, _, meta, expected):
         found = sha256()
         for block in iter(lambda: stream.read(_BLOCK), b""):
             found.update(block)
         if found.hexdigest() != expected:
             raise BadFile(path, "damaged")
+    return meta
 
 
 @contextmanager

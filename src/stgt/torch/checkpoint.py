@@ -17,14 +17,15 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
 from stgt._internal.checks import InputError
+from stgt._internal.container import verify
 from stgt.torch.finite import first_nonfinite
 from stgt.torch.membership import Membership
 from stgt.torch.run_state import Trained, mismatch, pack, unpack
-from stgt.torch.shards import ABSENT, FORMAT, Shards, ShardStatus, Version
+from stgt.torch.shards import ABSENT, Shards, ShardStatus, Version
 
 SHOWN = 3  # checkpoints that an error names
 
@@ -76,7 +77,8 @@ def load(
         _check_nothing_lost(membership, shards, found, all(anew for _, anew, _ in everybody))
         return None
     metadata = shards.metadata(here)
-    _raise_first(membership.barrier("load()", _mismatch(state, metadata, shards.folder / here.folder)))
+    problem = mismatch(state, metadata, str(shards.folder / here.folder), "another checkpoint folder")
+    _raise_first(membership.barrier("load()", problem))
     newer = {version: statuses for version, statuses in found.items() if version > here}
     metadata["skipped"] = _skipped(shards.folder, newer, membership.rank == 0)
     with safe_open(str(shards.path(here, "safetensors")), framework="pt") as file, torch.no_grad():
@@ -86,8 +88,7 @@ def load(
         for name, buffer in trained.buffers.all.items():
             buffer.copy_(file.get_tensor(f"buffer.{name}"))
         torch.set_rng_state(file.get_tensor("rng"))
-        names = [name for name in set(file.keys()) if name.startswith(("base.", "nested."))]
-        _load_base(trained.base, metadata["base"], {name: file.get_tensor(name) for name in names})
+        trained.base.load_state_dict(unpack(metadata["base"], file.get_tensor))
     shards.confirm(here)
     return metadata
 
@@ -108,7 +109,7 @@ def _is_whole(
     """Has every node a whole shard, to the last byte? Writes into `found` what the check of the bytes has shown."""
     if any(status.state != "whole" for status in found[version]):
         return False
-    found[version] = [ShardStatus(*one) for one in membership.barrier("load()", shards.check(version))]
+    found[version] = [ShardStatus(*one) for one in membership.barrier("load()", shards.status(version, verify))]
     return all(status.state == "whole" for status in found[version])
 
 
@@ -134,8 +135,9 @@ def _open(membership: Membership, shards: Shards) -> tuple[str | None, dict[Vers
 
 def _write(who: str, trained: Trained, shards: Shards, here: Version, metadata: dict[str, Any]) -> str | None:
     """Writes this node's shard; a sentence if that fails, else None."""
+    tensors: dict[str, Tensor] = {}
     try:
-        tensors, values = _base_state(trained.base)
+        base = pack(trained.base.state_dict(), "base", tensors)
     except ValueError as error:
         return f"{who}: {error}"
     for number, bucket in enumerate(trained.buckets):
@@ -143,15 +145,15 @@ def _write(who: str, trained: Trained, shards: Shards, here: Version, metadata: 
     bad = first_nonfinite((_label(trained, name), value) for name, value in tensors.items())
     if bad:
         return f"{who}: {bad}; nothing was saved, and earlier checkpoints stay: load one, or lower lr."
-    tensors |= {f"buffer.{name}": buffer.detach().contiguous() for name, buffer in trained.buffers.all.items()}
+    tensors |= {f"buffer.{name}": buffer for name, buffer in trained.buffers.all.items()}
     tensors["rng"] = torch.get_rng_state()
     try:
         json.dumps(metadata["extra"])
     except (TypeError, ValueError) as error:
         return f"extra cannot be written as JSON ({error}): use numbers, words, lists and dicts."
     try:
-        shards.write(here, _unshared(tensors), {**metadata, "base": values})
-    except (OSError, SafetensorError) as error:
+        shards.write(here, tensors, {**metadata, "base": base})
+    except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         return f"{who}: the checkpoint folder {shards.folder} cannot be written ({why})."
     return None
@@ -159,10 +161,12 @@ def _write(who: str, trained: Trained, shards: Shards, here: Version, metadata: 
 
 def _label(trained: Trained, name: str) -> str:
     """c of parameter group 0, exp_avg of parameter 3"""
-    kind, number, field = name.split(".", 2)
-    if kind == "bucket":
-        return f"{field.removeprefix('state.')} of parameter group {trained.buckets[int(number)].group}"
-    return f"{field} of parameter {number}"
+    match name.split(".", 3):
+        case ["bucket", number, *field]:
+            return f"{field[-1]} of parameter group {trained.buckets[int(number)].group}"
+        case ["base", "state", number, field]:
+            return f"{field} of parameter {number}"
+    return name
 
 
 def _check_nothing_lost(
@@ -203,58 +207,7 @@ def _skipped(folder: Path, newer: dict[Version, list[ShardStatus]], logs: bool) 
 def _states(statuses: list[ShardStatus]) -> str:
     """damaged at rank 2, missing at ranks 3, 4"""
     words = []
-    for state in ("damaged", "unreadable", "missing"):
+    for state in ("damaged", "unreadable", "missing", "of a newer stgt"):
         ranks = [str(rank) for rank, status in enumerate(statuses) if status.state == state]
         words += [f"{state} at rank{'s' * (len(ranks) > 1)} {', '.join(ranks)}"] if ranks else []
     return ", ".join(words)
-
-
-def _mismatch(state: dict[str, Any], metadata: dict[str, Any], here: Path) -> str | None:
-    if metadata["format"] != FORMAT:
-        return f"{here} has format {metadata['format']}, and this stgt reads {FORMAT}: use the stgt that wrote it."
-    return mismatch(state, metadata, str(here), "another checkpoint folder")
-
-
-def _base_state(base: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The wrapped optimiser's state: its tensors, and what JSON can hold."""
-    state = base.state_dict()
-    tensors: dict[str, Tensor] = {}
-    numbers: dict[str, dict[str, Any]] = {}
-    for index, entries in state["state"].items():
-        for name, value in entries.items():
-            if isinstance(value, Tensor):
-                tensors[f"base.{index}.{name}"] = value.detach().contiguous()
-            else:
-                numbers.setdefault(str(index), {})[name] = pack(value, f"nested.{index}.{name}", tensors)
-    groups = [
-        {
-            name: value.item() if isinstance(value, Tensor) else pack(value, f"nested.group {number}.{name}", tensors)
-            for name, value in group.items()
-        }
-        for number, group in enumerate(state["param_groups"])
-    ]
-    return tensors, {"state": numbers, "groups": groups}
-
-
-def _load_base(base: torch.optim.Optimizer, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    state: dict[int, dict[str, Any]] = {
-        int(index): {name: unpack(value, tensors) for name, value in entries.items()}
-        for index, entries in values["state"].items()
-    }
-    for key, value in tensors.items():
-        kind, index, name = key.split(".", 2)
-        if kind == "base":
-            state.setdefault(int(index), {})[name] = value
-    groups = [{name: unpack(value, tensors) for name, value in group.items()} for group in values["groups"]]
-    base.load_state_dict({"state": state, "param_groups": groups})
-
-
-def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors that share no memory, as safetensors requires."""
-    seen: set[int] = set()
-    found = {}
-    for name, value in tensors.items():
-        storage = value.untyped_storage().data_ptr()
-        found[name] = value.clone() if storage in seen else value
-        seen.add(storage)
-    return found

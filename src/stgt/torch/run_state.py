@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -89,7 +90,9 @@ def load_state_dict(trained: Trained, state: dict[str, Any], given: dict[str, An
 def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     """What JSON can hold of a value in an optimiser's state; its tensors go to `tensors` by name."""
     if isinstance(value, Tensor):
-        tensors[name] = value.detach().contiguous()
+        while name in tensors:  # keys may have dots
+            name += "'"
+        tensors[name] = value
         return {"tensor": name}
     if isinstance(value, dict):
         return {"dict": [[pack(key, name, {}), pack(one, f"{name}.{key}", tensors)] for key, one in value.items()]}
@@ -99,20 +102,20 @@ def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ValueError(
-        f"{name.removeprefix('nested.')} of the optimiser's state is of type {type(value).__name__}: use tensors, "
+        f"{name.removeprefix('base.')} of the optimiser's state is of type {type(value).__name__}: use tensors, "
         "numbers, words, None, and lists, tuples and dicts of these, which a checkpoint can hold."
     )
 
 
-def unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """The value that `pack` was given."""
+def unpack(value: Any, tensor: Callable[[str], Tensor]) -> Any:
+    """The value that `pack` was given; `tensor` finds a tensor by its name."""
     if isinstance(value, list):
-        return [unpack(one, tensors) for one in value]
+        return [unpack(one, tensor) for one in value]
     if not isinstance(value, dict):
         return value
     ((kind, held),) = value.items()
     if kind == "tensor":
-        return tensors[held]
+        return tensor(held)
     if kind == "dict":
-        return {unpack(key, tensors): unpack(one, tensors) for key, one in held}
-    return tuple(unpack(one, tensors) for one in held)
+        return {unpack(key, tensor): unpack(one, tensor) for key, one in held}
+    return tuple(unpack(one, tensor) for one in held)

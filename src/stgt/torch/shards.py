@@ -1,31 +1,24 @@
 """One node's shard of a checkpoint as files: written, inspected, checked and removed without communication.
 
-A shard is a safetensors file, then a JSON file, and an empty third one once all nodes have written theirs. The JSON
-file holds the SHA-256 of the tensors' file and its own, so that no flipped byte is ever loaded. SHA-256 is the fastest
-of hashlib's strong digests where the processor has instructions for it, faster than a disk writes, and `sha256sum`
-checks it by hand.
+A shard is a file of `stgt._internal.container`, and an empty second one once all nodes have written theirs.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from stgt._internal.files import write_atomically
+from stgt._internal import container
 
-FORMAT = 1
+KIND = "shard of a checkpoint"
 _log = logging.getLogger("stgt")
 _FOLDER = re.compile(r"step-(\d{10})(?:-(\d+))?")
-_DIGEST = re.compile(rb', "sha256": "([0-9a-f]{64})"\}')
-_DIGEST_LENGTH = len(', "sha256": ""}') + 64
+_STATES: dict[str, str] = {reason: reason for reason in ("missing", "unreadable")} | {"newer": "of a newer stgt"}
 
 
 class Version(NamedTuple):
@@ -42,7 +35,7 @@ class Version(NamedTuple):
 class ShardStatus(NamedTuple):
     """What is there of a shard."""
 
-    state: str  # "whole", "missing", "damaged" or "unreadable"
+    state: str  # "whole", "missing", "damaged", "unreadable" or "of a newer stgt"
     final: bool = False  # had all nodes written, or has a file changed since? False for a write that broke off
     nodes: int = 0  # how many wrote the checkpoint; 0 if that cannot be read
 
@@ -78,21 +71,13 @@ class Shards:
 
     def other_names(self) -> list[str]:
         """Files of this node in the folder that are of an optimiser with another name."""
-        found = [*self.folder.glob(f"step-*/{self.node}.json"), *self.folder.glob(f"step-*/{self.node}-*.json")]
-        return sorted({path.name for path in found} - {f"{self.stem}.json"})
+        stems = (self.node, f"{self.node}-*")
+        found = {path.name for stem in stems for path in self.folder.glob(f"step-*/{stem}.safetensors")}
+        return sorted(found - {f"{self.stem}.safetensors"})
 
-    def write(self, version: Version, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
-        """The two files, each whole or not at all, the JSON last. An OSError or a SafetensorError if it fails."""
-        digest = ""
-
-        def fill(path: Path) -> None:
-            nonlocal digest
-            save_file(tensors, str(path))
-            digest = _sha256_of(path)
-
-        data = write_atomically(self.path(version, "safetensors"), fill, durable=True, private=True)
-        text = seal({"format": FORMAT, **metadata, "bytes": data.stat().st_size, "tensors": digest})
-        write_atomically(self.path(version, "json"), lambda path: path.write_bytes(text), durable=True, private=True)
+    def write(self, version: Version, tensors: Mapping[str, Tensor], metadata: dict[str, Any]) -> None:
+        """An OSError, or a ValueError about a tensor's type, if it fails."""
+        container.write(self.path(version, "safetensors"), KIND, tensors, metadata, private=True)
 
     def confirm(self, version: Version) -> None:
         """Marks that all nodes have written. Without the mark a whole shard still loads."""
@@ -101,46 +86,18 @@ class Shards:
         except OSError as error:
             _log.info("%s: %s", self.path(version, "complete"), error)
 
-    def status(self, version: Version) -> ShardStatus:
-        """What is there, by the JSON file and the size of the other."""
+    def status(self, version: Version, read: Callable[[Path, str], Any] = container.read_meta) -> ShardStatus:
+        """What is there, by the header and the size; of every byte with `read=container.verify`."""
         confirmed = self.path(version, "complete").exists()
         try:
-            metadata = self.metadata(version)
-        except FileNotFoundError:
-            return ShardStatus("missing", confirmed)
-        except OSError:
-            return ShardStatus("unreadable", True)
-        except ValueError:
-            return ShardStatus("damaged", True)
-        try:
-            size = self.path(version, "safetensors").stat().st_size
-        except OSError as error:
-            state = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
-            return ShardStatus(state, True, metadata["nodes"])
-        if size != metadata["bytes"]:
-            return ShardStatus("damaged", True, metadata["nodes"])
+            metadata = read(self.path(version, "safetensors"), KIND)
+        except container.BadFile as error:
+            return ShardStatus(_STATES.get(error.reason, "damaged"), confirmed or error.reason != "missing")
         return ShardStatus("whole", confirmed, metadata["nodes"])
 
     def metadata(self, version: Version) -> dict[str, Any]:
-        """The JSON file's content; an OSError or a ValueError if it cannot be read."""
-        return unseal(self.path(version, "json").read_bytes())
-
-    def check(self, version: Version) -> ShardStatus:
-        """The status after a check of every byte."""
-        first, data = self.status(version), self.path(version, "safetensors")
-        if first.state != "whole":
-            return first
-        try:
-            expected = self.metadata(version)["tensors"]
-            with safe_open(str(data), framework="pt"):
-                fits = expected == _sha256_of(data)
-        except FileNotFoundError:
-            return first._replace(state="missing", final=True)
-        except OSError:
-            return first._replace(state="unreadable", final=True)
-        except (ValueError, SafetensorError):
-            fits = False
-        return first if fits else first._replace(state="damaged", final=True)
+        """What was written with the tensors."""
+        return container.read_meta(self.path(version, "safetensors"), KIND)
 
     def remove(self, version: Version) -> None:
         """Removes this node's files, and the folder if it is empty then. What cannot be removed stays."""
@@ -172,24 +129,5 @@ class Shards:
     def _files(self, version: Version) -> list[Path]:
         """The shard's files in the order of removal, and the temporary ones that a killed process left."""
         folder = self.folder / version.folder
-        files = [self.path(version, ending) for ending in ("complete", "json", "safetensors")]
+        files = [self.path(version, ending) for ending in ("complete", "safetensors")]
         return [*files, *folder.glob(f".{self.stem}-{'?' * 8}.*")]
-
-
-def seal(metadata: dict[str, Any]) -> bytes:
-    """JSON that ends in the digest of all that comes before."""
-    text = json.dumps(metadata).encode()
-    return text[:-1] + f', "sha256": "{hashlib.sha256(text).hexdigest()}"}}'.encode()
-
-
-def unseal(text: bytes) -> dict[str, Any]:
-    """The content of such JSON; a ValueError if a byte of it differs."""
-    digest, text = _DIGEST.fullmatch(text[-_DIGEST_LENGTH:]), text[:-_DIGEST_LENGTH] + b"}"
-    if digest is None or hashlib.sha256(text).hexdigest() != digest[1].decode():
-        raise ValueError("its digest is missing or wrong")
-    return json.loads(text)
-
-
-def _sha256_of(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

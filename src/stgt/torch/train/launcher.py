@@ -19,8 +19,10 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from stgt._internal import container
 from stgt._internal.progress import Progress
 from stgt.study.spec.training import Training, TrainingSpec
+from stgt.torch.shards import KIND as SHARD
 from stgt.torch.train.data import load_data
 from stgt.torch.train.preflight import check_ready
 from stgt.torch.train.run_folder import PROGRESS, Lines, create_run_folder, not_finite, unfinished
@@ -261,10 +263,10 @@ def _how_to_go_on(out: Path, runs: TrainingSpec) -> str:
 def _last_checkpoint(folder: Path) -> tuple[int, Path] | None:
     """The round and the folder of the newest checkpoint that all nodes have written."""
     for path in sorted(folder.glob("step-*"), reverse=True):
-        parts = sorted(path.glob("node-*.json"))
+        parts = sorted(path.glob("node-*.safetensors"))
         try:
-            about = json.loads(parts[0].read_text(encoding="utf-8")) if parts else {"nodes": 1}
-        except (OSError, ValueError):
+            about = container.read_meta(parts[0], SHARD) if parts else {"nodes": 1}
+        except container.BadFile:
             continue
         if len(parts) == about["nodes"]:
             return about["round"], path
