@@ -13,11 +13,11 @@ import stgt
 import stgt.topology as topo
 from catalogue import quadratic
 from stgt import theory
+from stgt.simulator.instance import check_runs
 from stgt.study.spec import build_topology
 from stgt.topology import Topology, contraction, period_contraction
 from stgt.topology.given import Cyclic
 from stgt.topology.structure import Dense, Gather
-from stgt.torch.validate import usable
 
 ONE_WAY = np.array([[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]])
 BROADCAST = np.array([[1.0, 0, 0], [1, 0, 0], [1, 0, 0]])
@@ -298,7 +298,7 @@ def test_nodes_that_never_hear_of_each_other_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=words):
         theory.spectral_radius(stgt.STGT(gamma=0.1), problem, graph)
     with pytest.raises(ValueError, match=words):
-        usable(stgt.STGT(), graph)
+        check_runs(stgt.STGT(), graph, "trainer")
 
 
 def test_leaders_of_whom_neither_hears_the_other() -> None:

@@ -11,8 +11,8 @@ import torch
 import stgt
 from bits import assert_same_bits
 from catalogue import logistic, quadratic
+from stgt.simulator.instance import check_runs
 from stgt.study.spec import Named, build_algorithm
-from stgt.torch.validate import usable
 
 BETA = "give a finite number above 0 and up to 1."
 WRONG = {
@@ -121,7 +121,7 @@ def test_methods_for_symmetric_weights_are_refused_on_directed_graphs(method, la
         with pytest.raises(ValueError, match=words):
             stgt.theory.spectral_radius(placed, problem, graph)
         with pytest.raises(ValueError, match=words):
-            usable(method, graph)
+            check_runs(method, graph, "trainer")
     both = stgt.topology.from_matrix((graph.matrix(0) + graph.matrix(0).T) / 2)
     assert np.isfinite(stgt.simulate(placed, problem, both, 50, engine="numpy").residual).all()
 

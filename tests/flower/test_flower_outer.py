@@ -169,11 +169,11 @@ def test_a_client_that_starts_again_leaves_control_variables_and_outer_momentum_
 
 
 @pytest.mark.parametrize("inside", [stgt.STGT(tau=2), stgt.LED(tau=2), stgt.FlexGT(tau=2)], ids=lambda one: one.label)
-@pytest.mark.parametrize(("wrap", "kept"), [(stgt.Outer, "one m"), (stgt.Adaptive, "one m and one v")])
-def test_an_outer_step_at_each_client_is_refused(inside, wrap, kept):
+@pytest.mark.parametrize("wrap", [stgt.Outer, stgt.Adaptive])
+def test_an_outer_step_at_each_client_is_refused(inside, wrap):
     sentence = (
-        rf"the server makes the outer step, on one model with {kept}, and .* keeps a model at each client: wrap a "
-        rf"method whose model is at the server, as {wrap.__name__}\(ScaffoldPlus\(tau=20\)\) does, or use DiLoCo\."
+        r"does more with the mixed 'x' at each client than to keep it, which Flower, .* does not support: use one "
+        r"whose model is at the server, such as ScaffoldPlus, DiLoCo or Outer\(ScaffoldPlus\(tau=20\)\), or "
     )
     with pytest.raises(ValueError, match=sentence):
         Strategy(wrap(inside), TOPOLOGY)

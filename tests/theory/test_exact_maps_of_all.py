@@ -41,7 +41,7 @@ ASKED = {
 def test_a_step_that_is_not_linear_is_refused_in_one_sentence(name, asked, graph):
     algorithm = instances()[name]
     with pytest.raises(
-        ValueError, match="not linear in the models and gradients, so its round has no exact map"
+        ValueError, match="not linear in the models and gradients, which the exact theory does not support"
     ) as caught:
         ASKED[asked](algorithm, quadratic(4, 2), graph)
     said = str(caught.value)

@@ -10,15 +10,14 @@ import numpy as np
 
 from stgt._internal.checks import InputError
 from stgt._internal.registry import ALGORITHMS
-from stgt.algorithms import Algorithm, OuterStep, RoundSpec
+from stgt.algorithms import Algorithm, RoundSpec
 from stgt.algorithms.calls import Checked
 from stgt.algorithms.declare import VECTORS, Fields
-from stgt.simulator.instance import check_algorithm_object, check_fit
+from stgt.algorithms.support import ENGINES
+from stgt.simulator.instance import check_algorithm_object, check_runs
 from stgt.study.spec import algorithm_of
 from stgt.topology import Topology
 from stgt.topology.sampled import Sampled
-
-SERVER_INPUTS = frozenset({"start", "end", "direction", "gamma", "round", "participation"})  # of a client's `Local`
 
 
 def check_supported(algorithm: Algorithm, topology: Topology) -> None:
@@ -28,49 +27,13 @@ def check_supported(algorithm: Algorithm, topology: Topology) -> None:
     fields must become what was mixed, or what the method's own `serve` computes from that. What the message reads of
     the state is checked when it is read; the rest is declared, or tried here.
     """
-    check_algorithm_object(algorithm, "stgt.ScaffoldPlus(tau=10)")
+    check_algorithm_object(algorithm, ENGINES["flower"].example)
     ALGORITHMS.name_of(type(algorithm))  # a client finds it by its name
     if not isinstance(topology, Topology) or not isinstance(topology.structure, Sampled):
         raise InputError("topology", topology, "Flower has a server; give stgt.topology.server(n, sampled=s).")
-    if algorithm.gamma is not None:
-        raise InputError("gamma", algorithm.gamma, f"leave it out of {algorithm.label}, it is the clients' lr.")
-    if isinstance(algorithm, OuterStep) and "x" not in algorithm.spec().server_fields:
-        raise ValueError(
-            f"{algorithm.label}: the server makes the outer step, on one model with one "
-            f"{' and one '.join(algorithm.remembers)}, and {algorithm.inner.label} keeps a model at each client: wrap "
-            f"a method whose model is at the server, as {type(algorithm).__name__}(ScaffoldPlus(tau=20)) does, or use "
-            "DiLoCo."
-        )
-    unsupported = _unsupported(algorithm)
-    if unsupported:
-        raise ValueError(
-            f"{algorithm.label} as given needs more than one model from a client each round ({unsupported}): use "
-            "ScaffoldPlus, Scaffold (option II, no warm start), FedAvg, FedProx, FedDyn, DiLoCo, STGT, LED or "
-            "DPSGD(atc=True)."
-        )
-    check_fit(algorithm, topology)
-    if _has_server_step(algorithm):
+    check_runs(algorithm, topology, "flower")
+    if "x" in algorithm.spec().server_fields:
         _check_serve(algorithm, topology.participation)
-
-
-def _unsupported(algorithm: Algorithm) -> str:
-    """What the server cannot compute; "" if there is nothing."""
-    spec = algorithm.spec()
-    replaced = {sent.name for sent in spec.messages if sent.replaces}
-    found = [f"it reads {name!r} of a round" for name in sorted(spec.reads - SERVER_INPUTS)]
-    found += ["it needs the gradient at the start"] if spec.needs_initial_gradient else []
-    found += ["it communicates at random"] if spec.communication_probability is not None else []
-    found += ["it exchanges twice"] if spec.second_messages else []
-    found += ["it mixes more than once"] if spec.mixing_steps > 1 else []
-    found += ["it is made of an oracle"] if spec.oracle is not None else []
-    replaced |= set(spec.server_fields) if _has_server_step(algorithm) else set()
-    found += [f"{name} is not declared by replaces=True" for name in ("x", *spec.server_fields) if name not in replaced]
-    return found[0] if found else ""
-
-
-def _has_server_step(algorithm: Algorithm) -> bool:
-    """Does the server do more with the mixed values than to store them?"""
-    return "x" in algorithm.spec().server_fields and type(algorithm).serve is not Algorithm.serve
 
 
 def _check_serve(algorithm: Algorithm, participation: float) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from stgt._internal.checks import InputError
 from stgt._internal.registry import ORACLES
 from stgt.algorithms import Algorithm, RoundSpec
+from stgt.algorithms.support import ENGINES, refusal
 from stgt.oracles import Oracle, default_oracle
 from stgt.problems.base import Problem
 from stgt.topology import Topology
@@ -60,16 +61,13 @@ def validate_all(algorithms: Iterable[Any], problem: Any, topology: Any, oracle:
 
 
 def _validate(algorithm: Any, problem: Any, topology: Any, oracle: Any) -> Instance:
-    check_algorithm_object(algorithm, "stgt.STGT(gamma=0.1, tau=10)")
+    check_algorithm_object(algorithm, ENGINES["simulator"].example)
     check_problem_object(problem)
-    check_topology_object(topology)
-    if algorithm.gamma is None:
-        raise InputError("gamma", hint=f" was left out of {algorithm.label}: a simulation needs gamma > 0.")
+    check_runs(algorithm, check_topology_object(topology), "simulator")
     if isinstance(algorithm.gamma, tuple) and len(algorithm.gamma) != problem.n:
         raise InputError(
             "gamma", hint=f" has {len(algorithm.gamma)} stepsizes: give one, or one for each of the {problem.n} nodes."
         )
-    check_fit(algorithm, topology)
     if problem.n != topology.n:
         raise InputError("topology", hint=f" has n={topology.n} nodes, but problem has n={problem.n}: make them equal.")
     chosen = _choose_oracle(algorithm, problem, oracle)
@@ -111,33 +109,22 @@ def check_topology_object(topology: Any, wanted: str = "a Topology, made by a fu
     raise InputError("topology", topology, f"give {wanted}.")
 
 
-def check_fit(algorithm: Algorithm, topology: Topology) -> None:
-    """A ValueError if the method is wrong on this topology."""
+def check_runs(algorithm: Any, topology: Topology, engine: str) -> None:
+    """A ValueError unless the engine, one of `ENGINES`, can run the method as it was given on this topology."""
+    _, example, stepsize, _ = ENGINES[engine]
+    check_algorithm_object(algorithm, example)
+    if stepsize and algorithm.gamma is not None:
+        raise InputError("gamma", algorithm.gamma, f"leave it out of {algorithm.label}, it is {stepsize}.")
+    if not stepsize and algorithm.gamma is None:
+        raise InputError("gamma", hint=f" was left out of {algorithm.label}: a simulation needs gamma > 0.")
+    check_fit(algorithm, topology, engine)
+
+
+def check_fit(algorithm: Algorithm, topology: Topology, engine: str = "reference") -> None:
+    """The same but for the stepsize."""
     spec = algorithm.spec()
-    allowed = {"never": False, "server": topology.has_server, "any": True}[spec.row_stochastic]
-    pushes = any(sent.pushed for sent in (*spec.messages, *spec.second_messages))
-    if topology.has_push and not pushes and not allowed:
-        raise ValueError(
-            f"{algorithm.label} sends nothing that {topology.name} could push by its column-stochastic matrix, and its "
-            "other one is row-stochastic only: use PushPull, STGT (without adjoint) or another tracker, or FedAvg."
-        )
-    if not topology.doubly_stochastic and not topology.has_push and not allowed:
-        instead = "push_pull(R, C)" if pushes else "server(n, sampled=s)"
-        raise ValueError(
-            f"{algorithm.label} needs doubly stochastic W_r here, and {topology.name} is row-stochastic only: use "
-            f"another topology, such as {instead}; Scaffold and ScaffoldPlus run on relay, FedAvg on any."
-        )
-    if topology.strangers is not None and not (topology.has_server and "x" in spec.server_fields):
-        one, other = topology.strangers
-        advice = "let the server call two at least" if topology.has_server else "join them by links"
-        raise ValueError(
-            f"nodes {one} and {other} of {topology.name} never exchange anything, not even through others: {advice}."
-        )
-    if spec.symmetric_only and not topology.symmetric:
-        raise ValueError(
-            f"{algorithm.label} is for symmetric W, and {topology.name} is directed, where it may diverge at every "
-            "stepsize: use STGT, or a symmetric topology, such as from_matrix((W + W.T) / 2)."
-        )
+    if words := refusal(algorithm.label, spec, topology, engine):
+        raise ValueError(words)
     algorithm.check(topology.participation)
     bound = spec.least_eigenvalue
     if bound is not None and topology.symmetric and topology.period == 1 and topology.n <= EIGENVALUES_UP_TO:

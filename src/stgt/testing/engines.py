@@ -14,6 +14,7 @@ from stgt.algorithms.calls import Checked
 from stgt.oracles import Exact
 from stgt.problems import Problem
 from stgt.simulator import simulate
+from stgt.simulator.instance import check_runs
 from stgt.testing.report import SkipError
 from stgt.topology import Topology
 
@@ -24,10 +25,9 @@ def torch_difference(algorithm: Algorithm, problem: Problem, topology: Topology,
         raise SkipError("PyTorch is not installed")
     if isinstance(algorithm.gamma, tuple):
         raise SkipError("a torch optimiser has one lr for all nodes")
-    from stgt.torch.validate import usable
-
+    method = replace(algorithm, gamma=None)
     try:
-        method = usable(replace(algorithm, gamma=None), topology)
+        check_runs(method, topology, "trainer")
     except ValueError as error:
         raise SkipError(str(error)) from None
     found = _train(method, cast(float, algorithm.gamma), problem, topology, rounds)

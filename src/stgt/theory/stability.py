@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from stgt._internal.checks import NotCovered, check_count
 from stgt.algorithms import Algorithm
+from stgt.algorithms.support import refusal
 from stgt.problems.base import Problem
 from stgt.simulator.instance import Instance, check_constant_stepsize, validate
 from stgt.simulator.job import first_models
@@ -170,19 +171,11 @@ def curve_of(found: RoundMap | LargeMap | MeanSquare, rounds: int) -> np.ndarray
     return curve
 
 
-def check_linear(algorithm: Algorithm) -> None:
-    """NotCovered if the method declares that its round is not linear."""
-    if not algorithm.spec().linear:
-        raise NotCovered(
-            f"{algorithm.label} makes a step that is not linear in the models and gradients, so its round has no exact "
-            "map: simulate it, or ask about the method without that step."
-        )
-
-
 def accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) -> tuple[Instance, np.ndarray, int]:
     """The instance, if its rounds may be affine maps, its first models, and how many entries its state has."""
     instance = validate(algorithm, problem, topology)
-    check_linear(algorithm)
+    if words := refusal(algorithm.label, instance.spec, topology, "theory"):
+        raise NotCovered(words)
     check_constant_stepsize(algorithm)
     check_repeats(topology)
     if problem.optimum is None:

@@ -21,6 +21,7 @@ from stgt._internal.hyper import canonical
 from stgt._internal.loggers import as_logger
 from stgt._internal.randomness import coin
 from stgt.algorithms import Algorithm
+from stgt.simulator.instance import check_runs
 from stgt.topology import Topology
 from stgt.torch import checkpoint, finite, run_state, validate
 from stgt.torch.buckets import make_buckets, parameter_names, slices_of, wide
@@ -90,8 +91,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.name = checkpoint.check_name(name)
         self.membership = Membership(name)
         self.topology = validate.topology_of(topology, self.nodes)
-        self.algorithm = validate.usable(algorithm, self.topology)
-        self.spec = algorithm.spec()
+        check_runs(algorithm, self.topology, "trainer")
+        self.algorithm, self.spec = algorithm, algorithm.spec()
         validate.check_divided(algorithm, optimizer)
         if message_dtype not in WIRES:
             check_choice(message_dtype, "message_dtype", [name for name in WIRES if name])

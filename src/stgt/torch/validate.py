@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from stgt._internal.checks import InputError, check_flag
 from stgt._internal.registry import TOPOLOGIES
 from stgt.algorithms import Algorithm
-from stgt.simulator.instance import check_algorithm_object, check_fit, check_topology_object
+from stgt.simulator.instance import check_topology_object
 from stgt.topology import Topology
 from stgt.torch.overlap import Overlap
 
@@ -157,30 +157,6 @@ def topology_of(topology: Topology | str, nodes: int) -> Topology:
     if topology.n != nodes:
         raise InputError("topology", hint=f" has {topology.n} nodes, but {nodes} processes run: make them equal.")
     return topology
-
-
-def usable(algorithm: Algorithm, topology: Topology) -> Algorithm:
-    """The algorithm; a ValueError if the trainer cannot run it on this topology."""
-    check_algorithm_object(algorithm, "stgt.STGT(tau=25)")
-    if algorithm.gamma is not None:
-        raise InputError("gamma", algorithm.gamma, f"leave it out of {algorithm.label}, it is the optimiser's lr.")
-    spec = algorithm.spec()
-    if "start_gradient" in spec.reads or spec.second_messages or spec.oracle is not None:
-        raise ValueError(
-            f"{algorithm.label} takes gradients that a training loop does not have: use STGT, KGT, FlexGT, DSGT, "
-            "DIGing, DPSGD, FedAvg, FedProx, Scaffold (option II), ScaffoldPlus or ProxSkip."
-        )
-    if spec.mixing_steps > 1:
-        raise ValueError(f"{algorithm.label} mixes {spec.mixing_steps} times a round: the trainer mixes once.")
-    never_sent = set(spec.server_fields) - {sent.name for sent in spec.messages}
-    if never_sent and topology.participation < 1:
-        raise ValueError(
-            f"{algorithm.label} keeps {min(never_sent)!r} at the server, and a node that was not called does not "
-            f"receive it: let the server call all {topology.n}, or use stgt.flower, whose server is a process of its "
-            "own."
-        )
-    check_fit(algorithm, topology)
-    return algorithm
 
 
 def agree(everybody: list[dict[str, Any]]) -> None:

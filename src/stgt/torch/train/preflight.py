@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from stgt.algorithms import OuterStep
+from stgt.simulator.instance import check_runs
 from stgt.study.spec.training import LabelledData, Training, TrainingSpec
 from stgt.torch import validate
 from stgt.torch.train.data import check_augment
@@ -31,7 +32,8 @@ def check_ready(runs: TrainingSpec, nodes: int, data: Mapping[str, LabelledData]
 
 def _check(run: Training, nodes: int, data: LabelledData) -> None:
     topology = validate.topology_of(run.build_topology(nodes), nodes)
-    algorithm = validate.usable(run.build_algorithm(), topology)
+    algorithm = run.build_algorithm()
+    check_runs(algorithm, topology, "trainer")
     run.data.parts(data.y_train, nodes)
     check_augment(data, run.data.augment)
     if len(data.y_test) < nodes:

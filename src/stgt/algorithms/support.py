@@ -1,0 +1,168 @@
+"""Which engine supports which feature of a round, in one table that writes the refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from stgt.algorithms.declare import RoundSpec
+
+
+class Graph(Protocol):
+    """What is asked of a topology."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def doubly_stochastic(self) -> bool: ...
+    @property
+    def symmetric(self) -> bool: ...
+    @property
+    def has_push(self) -> bool: ...
+    @property
+    def has_server(self) -> bool: ...
+    @property
+    def participation(self) -> float: ...
+    @property
+    def strangers(self) -> tuple[int, int] | None: ...
+
+
+class Engine(NamedTuple):
+    """Where a method runs.
+
+    Attributes:
+        name: in a sentence.
+        example: of a method, as it is given there.
+        stepsize: what takes the place of `gamma`; "" where the method has it.
+        instead: what to do if a feature is not supported.
+    """
+
+    name: str
+    example: str = "stgt.STGT(gamma=0.1, tau=10)"
+    stepsize: str = ""
+    instead: str = ""
+
+
+ENGINES = {
+    "reference": Engine("the reference"),
+    "simulator": Engine("the simulator"),
+    "theory": Engine("the exact theory", instead="simulate it, or ask about a method without it"),
+    "trainer": Engine(
+        "the trainer",
+        "stgt.STGT(tau=25)",
+        "the optimiser's lr",
+        "use STGT, KGT, FlexGT, DSGT, DIGing, DPSGD, FedAvg, FedProx, Scaffold (option II), ScaffoldPlus or ProxSkip",
+    ),
+    "flower": Engine(
+        "Flower, whose server has a client's last model alone,",
+        "stgt.ScaffoldPlus(tau=10)",
+        "the clients' lr",
+        "use ScaffoldPlus, Scaffold (option II, no warm start), FedAvg, FedProx, FedDyn, DiLoCo, STGT, LED or "
+        "DPSGD(atc=True)",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Feature:
+    """Something that a round may need.
+
+    Attributes:
+        needed: by this round on this graph? In words that follow the method's name; "" if not.
+        lacking: the engines without it.
+        instead: what to do there, if not what the engine advises.
+    """
+
+    needed: Callable[[RoundSpec, Graph], str]
+    lacking: tuple[str, ...]
+    instead: str = ""
+
+
+def _gradients(spec: RoundSpec, graph: Graph) -> str:
+    return next((f"reads {name!r} of a round" for name in ("first", "last") if name in spec.reads), "")
+
+
+def _kept_back(spec: RoundSpec, graph: Graph) -> str:
+    """A server's field that is not sent, where some nodes do not take part in a round."""
+    hidden = set(spec.server_fields) - {sent.name for sent in spec.messages}
+    return f"keeps {min(hidden)!r} at the server and does not send it" if hidden and graph.participation < 1 else ""
+
+
+def _more_than_mixing(spec: RoundSpec, graph: Graph) -> str:
+    """A step of each node on what it received. Where the model is at the server, the method's `serve` makes it."""
+    replaced = {sent.name for sent in spec.messages if sent.replaces}
+    names = () if "x" in spec.server_fields else ("x", *spec.server_fields)
+    stepped = next((name for name in names if name not in replaced), None)
+    return "" if stepped is None else f"does more with the mixed {stepped!r} at each client than to keep it"
+
+
+FEATURES = (
+    Feature(
+        _more_than_mixing,
+        ("flower",),
+        "use one whose model is at the server, such as ScaffoldPlus, DiLoCo or Outer(ScaffoldPlus(tau=20)), or one "
+        "that keeps the mixture, such as STGT, LED or DPSGD(atc=True)",
+    ),
+    Feature(lambda spec, graph: "exchanges twice a round" if spec.second_messages else "", ("trainer", "flower")),
+    Feature(
+        lambda spec, graph: "takes one more gradient at a round's start" if "start_gradient" in spec.reads else "",
+        ("trainer", "flower"),
+    ),
+    Feature(
+        lambda spec, graph: "" if spec.oracle is None else f"is made of the oracle {spec.oracle}", ("trainer", "flower")
+    ),
+    Feature(
+        lambda spec, graph: f"mixes {spec.mixing_steps} times a round" if spec.mixing_steps > 1 else "",
+        ("trainer", "flower"),
+    ),
+    Feature(_gradients, ("flower",)),
+    Feature(lambda spec, graph: "needs the first gradient" if spec.needs_initial_gradient else "", ("flower",)),
+    Feature(
+        lambda spec, graph: "" if spec.communication_probability is None else "communicates at random", ("flower",)
+    ),
+    Feature(
+        _kept_back,
+        ("trainer",),
+        "let the server call all nodes, or use stgt.flower, whose server is a process of its own",
+    ),
+    Feature(
+        lambda spec, graph: "" if spec.linear else "makes a step that is not linear in the models and gradients",
+        ("theory",),
+    ),
+)
+
+
+def refusal(label: str, spec: RoundSpec, graph: Graph, engine: str) -> str:
+    """Why the engine does not run the method on this graph, in a sentence; "" if it does."""
+    return next(_refusals(label, spec, graph, engine), "")
+
+
+def _refusals(label: str, spec: RoundSpec, graph: Graph, engine: str) -> Iterator[str]:
+    name, _, _, instead = ENGINES[engine]
+    for feature in FEATURES:
+        if engine in feature.lacking and (needed := feature.needed(spec, graph)):
+            yield f"{label} {needed}, which {name} does not support: {feature.instead or instead}."
+    # What no engine can help: the method is wrong on the graph.
+    allowed = {"never": False, "server": graph.has_server, "any": True}[spec.row_stochastic]
+    pushes = any(sent.pushed for sent in (*spec.messages, *spec.second_messages))
+    if graph.has_push and not pushes and not allowed:
+        yield (
+            f"{label} sends nothing that {graph.name} could push by its column-stochastic matrix, and its other one is "
+            "row-stochastic only: use PushPull, STGT (without adjoint) or another tracker, or FedAvg."
+        )
+    if not graph.doubly_stochastic and not graph.has_push and not allowed:
+        yield (
+            f"{label} needs doubly stochastic W_r here, and {graph.name} is row-stochastic only: use another topology, "
+            f"such as {'push_pull(R, C)' if pushes else 'server(n, sampled=s)'}; Scaffold and ScaffoldPlus run on "
+            "relay, FedAvg on any."
+        )
+    if graph.strangers is not None and not (graph.has_server and "x" in spec.server_fields):
+        one, other = graph.strangers
+        advice = "let the server call two at least" if graph.has_server else "join them by links"
+        yield f"nodes {one} and {other} of {graph.name} never exchange anything, not even through others: {advice}."
+    if spec.symmetric_only and not graph.symmetric:
+        yield (
+            f"{label} is for symmetric W, and {graph.name} is directed, where it may diverge at every stepsize: use "
+            "STGT, or a symmetric topology, such as from_matrix((W + W.T) / 2)."
+        )
