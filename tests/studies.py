@@ -6,6 +6,7 @@ import numpy as np
 
 import stgt
 from stgt.simulator import Rule
+from stgt.study import Comparison
 from stgt.study.report import Study
 
 # Gradient descent on x²/2 from x = 1: x_r = (1 − γ)^r, the residual (1 − γ)^2r. Every node is alike.
@@ -33,13 +34,12 @@ def with_values(trace, **values):
     return replace(trace, values={**values, **counted}, run_state=run_state, seeds=tuple(range(seeds)), absent={})
 
 
-def study(runs, *, name="a study", kind="run", rule=None, **options):
+def study(runs, *, rule=None, **options):
     """One whose methods are the keys of `runs`; the best of each is chosen by the rule."""
-    judge = rule or Rule("residual")
     lists = {method: list(traces) if isinstance(traces, list) else [traces] for method, traces in runs.items()}
-    best = {method: judge.choose(traces) if len(traces) > 1 else traces[0] for method, traces in lists.items()}
-    given = {"status": "finished", "spec": "rounds = 20\n", "facts": {"python": "3.11"}, **options}
-    return Study(name=name, kind=kind, runs=lists, best=best, rule=rule, **given)
+    found = Comparison.of(rule or Rule("residual"), lists)
+    given = {"name": "a study", "kind": "run", "spec": "rounds = 20\n", "facts": {"python": "3.11"}, **options}
+    return Study(found, **given)
 
 
 def hostile():

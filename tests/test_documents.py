@@ -16,7 +16,8 @@ from pages import LANGUAGES, PAGES, PRINTS, ROOT, blocks, commands, indented, na
 from shell import wrong
 from stgt._internal.registry import ALGORITHMS, PROBLEMS, TOPOLOGIES
 from stgt.simulator import metrics, run
-from stgt.study import comparison, load_spec
+from stgt.study import load_spec
+from stgt.study import run as study_run
 from stgt.study.spec.training import load_training
 
 QUICK = {"docs/relaxed.md", "docs/theorems.md", "docs/theory.md"}  # the others are thorough
@@ -175,7 +176,7 @@ def test_a_notebook_can_be_executed_again(name, tmp_path):
     assert [len(cell.get("outputs", [])) for cell in notebook.cells] == before
 
 
-@pytest.mark.parametrize("module", [run, comparison, metrics])
+@pytest.mark.parametrize("module", [run, study_run, metrics])
 def test_docstrings_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from stgt.problems import Problem, list_problems
     from stgt.simulator import Metric, Trace, best, list_metrics, of_state, simulate, sweep
     from stgt.study import report
-    from stgt.study.comparison import Comparison, compare
+    from stgt.study.comparison import Comparison
+    from stgt.study.run import compare
     from stgt.topology import Topology, list_topologies
 
 __version__ = "0.1.0"
@@ -80,7 +81,7 @@ _ELSEWHERE = {
     "Topology": "stgt.topology",
     "Trace": "stgt.simulator",
     "best": "stgt.simulator",
-    "compare": "stgt.study.comparison",
+    "compare": "stgt.study.run",
     "list_metrics": "stgt.simulator",
     "list_problems": "stgt.problems",
     "list_topologies": "stgt.topology",

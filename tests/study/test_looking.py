@@ -57,7 +57,7 @@ def test_a_study_has_what_the_theory_says(compared):
     found = load_study(compared)
     advice = found.advice["ST-GT"]
     made = found.topologies["ST-GT"]
-    best = found.best["ST-GT"].algorithm
+    best = found.comparison.best["ST-GT"].algorithm
     ridge = stgt.problems.ridge(n=6, p=3, noise=0.1)
     assert advice.error == pytest.approx(stgt.theory.steady_state(best, ridge, made).residual)
 

@@ -116,7 +116,8 @@ def test_a_comparison_is_the_librarys(tmp_path):
     assert found.caption == direct.caption
     assert "Chosen on seeds 0, 1; all numbers are of the fresh seeds 2, 3." in found.caption
     report = load_study(tmp_path / "out", theory=False)
-    assert (report.choice, report.groups) == (direct.choice, direct.ranking)
+    shown = report.comparison
+    assert (shown.verdict, shown.ranking, shown.cells()) == (direct.verdict, direct.ranking, direct.cells())
 
 
 def test_a_comparison_without_its_fresh_runs_says_so_and_goes_on_to_the_same(tmp_path):

@@ -261,9 +261,7 @@ def _print(folder: Folder, found: Comparison, as_json: bool) -> None:
     for line in lines:
         table.add_row(*line[:-1])
     console.print(table)
+    console.print(found.verdict, soft_wrap=True)
     console.print(found.caption, soft_wrap=True)
-    notes = [note for trace in found.best.values() for note in trace.notes]
-    remarks = [f"{method}, {chosen}: {remark}." for method, chosen, *_, remark in lines if remark]
-    failing = tuple(f"{method}," for method in found.best if any(note.startswith(f"{method} at its") for note in notes))
-    for sentence in dict.fromkeys([*(one for one in remarks if not one.startswith(failing)), *notes]):
+    for sentence in found.notes(rows):
         console.print(f"note: {sentence}", soft_wrap=True)

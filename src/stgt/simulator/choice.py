@@ -62,27 +62,31 @@ class Rule(Frozen):
         return f"fewest {COSTS[self.cost]} until the mean over the seeds of {self.metric} is {than} {self.target:g}"
 
     def error(self, trace: Trace) -> np.ndarray:
-        """What is judged after the budget, (seeds,); not finite where a run has left the finite numbers."""
+        """What is judged after the budget, (seeds,); not finite where a run diverged, or did not measure it."""
+        if self.metric not in trace:
+            return np.full(len(trace.seeds), np.nan)
         return np.where(trace.diverged, np.nan, trace.tail(self.metric, SHARE).astype(np.float64))
 
     def reached(self, trace: Trace) -> int | None:
         """The first round at whose start the mean over the seeds is at the target; None if none is."""
+        if self.target is None or self.metric not in trace:
+            return None
         with np.errstate(over="ignore", invalid="ignore"):
             mean = trace[self.metric].astype(np.float64).mean(axis=0)
         at = mean >= self.target if self.largest else mean <= self.target
         return int(np.argmax(at)) if at.any() else None
 
-    def price(self, trace: Trace) -> float | None:
-        """The cost of reaching the target; None if it is not reached."""
-        r = self.reached(trace)
-        return None if r is None else float(trace.spent(self.cost)[:, r].mean())
+    def counted_to(self, trace: Trace) -> int:
+        """The round up to which costs are counted: the one that reaches the target, or the end."""
+        reached = self.reached(trace)
+        return trace.rounds if reached is None else reached
 
     def score(self, trace: Trace) -> float:
         """The lower the better; infinite for a run that diverges or does not reach the target."""
-        if self.target is not None:
-            price = self.price(trace)
-            return np.inf if price is None else price
-        return self.ending(trace)
+        if self.target is None:
+            return self.ending(trace)
+        reached = self.reached(trace)
+        return np.inf if reached is None else float(trace.spent(self.cost)[:, reached].mean())
 
     def ending(self, trace: Trace) -> float:
         """The error after the budget, the lower the better; infinite where it is not finite."""
@@ -94,6 +98,9 @@ class Rule(Frozen):
         """Why a run's score is infinite; "" if it is not."""
         if np.isfinite(self.score(trace)):
             return ""
+        if self.metric not in trace:
+            why = trace.absent.get(self.metric, "")
+            return f"{self.metric} was not measured{': ' if why else ''}{why}"
         if trace.diverged.any():
             return "diverges"
         return f"{self.metric} is not finite" if self.target is None else f"does not reach {self.target:g}"
@@ -105,8 +112,10 @@ class Rule(Frozen):
         and it is four times all others, or the last five rise more and more. So what comes up to its floor does not
         grow, and noise about it hardly ever seems to.
         """
+        if self.largest or trace.rounds + 1 < SHORTEST or self.metric not in trace:
+            return False
         values = trace[self.metric].astype(np.float64)
-        if self.largest or values.shape[1] < SHORTEST or not np.isfinite(values).all():
+        if not np.isfinite(values).all():
             return False
         tenths = np.stack([part.mean(axis=1) for part in np.array_split(values, 10, axis=1)], axis=1)
         mean = tenths.mean(axis=0)
@@ -147,7 +156,7 @@ class Rule(Frozen):
 
     def _by_seed(self, trace: Trace) -> np.ndarray:
         """What two runs are compared by, (seeds,); not finite where a seed has none."""
-        if self.target is None:
+        if self.target is None or self.metric not in trace:
             return self.error(trace)
         values = trace[self.metric]
         at = values >= self.target if self.largest else values <= self.target
@@ -217,8 +226,9 @@ def in_a_row(seeds: Sequence[int], word: str = "") -> str:
 
 def noted(rule: Rule, label: str, trace: Trace) -> Trace:
     """The trace with a note if it is the best of runs that all fail."""
-    why = rule.failure(trace)
-    return replace(trace, notes=(*trace.notes, f"{label} at its best {why}.")) if why else trace
+    why = rule.failure(trace) if rule.metric in trace else ""
+    note = f"{label} at its best {why}."
+    return replace(trace, notes=(*trace.notes, note)) if why and note not in trace.notes else trace
 
 
 def labels(methods: list[tuple[Algorithm, Topology]]) -> list[str]:

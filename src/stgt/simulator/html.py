@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stgt._internal.markup import count, element, esc, interval, label, line, many, number, svg, table
+from stgt._internal.markup import count, interval, many, number, render
 from stgt._internal.schedules import StepsizeSchedule
 from stgt.simulator.costs import COUNTED
 from stgt.simulator.metrics import is_error, over_seeds
@@ -24,36 +24,35 @@ POINTS = 300  # more rounds than these are drawn by the least and the largest va
 def trace_html(trace: Trace) -> str:
     """All of it, as one piece of HTML."""
     measured = [name for name in trace.values if name not in COUNTED]
-    parts = [*_header(trace)]
     shown = next((name for name in ("residual", "loss") if name in measured), next(iter(measured), None))
-    if shown is not None:
-        parts.append(_sparkline(trace, shown))
-        several = f", mean of {many(len(trace.seeds), 'seed')} and its 95 % interval" if len(trace.seeds) > 1 else ""
-        head = ["measured", "start", f"end{several}", "best"]
-        parts.append(table(head, [_measured(trace, name) for name in measured]))
-    parts.append(table(["counted", "network total", "a node"], _counted(trace)))
-    return element("div", *parts)
-
-
-def _header(trace: Trace) -> Iterator[str]:
-    yield line(element("b", esc(trace.algorithm.label)) + esc(_options(trace.algorithm)), esc(trace.topology.name))
-    yield line(esc(trace.problem.name), faint=True)
-    sent = float(trace["communications"][:, -1].mean())
-    some = "" if sent == trace.rounds else f", {count(sent)} with communication"
-    amount = many(len(trace.seeds), "seed"), many(trace.rounds, "round") + some
+    seeds, sent = many(len(trace.seeds), "seed"), float(trace["communications"][:, -1].mean())
     seconds = float(trace.seconds[-1]) if len(trace.seconds) else math.nan
-    took = f"{number(seconds)} s" if math.isfinite(seconds) else ""
-    yield line(*amount, esc(f"{trace.engine}, {trace.dtype}"), took)
-    lost = int(trace.diverged.sum())
-    if lost:
-        first = int(trace.diverged_at[trace.diverged].min())
-        who = "diverged" if len(trace.seeds) == 1 else f"{lost} of {many(len(trace.seeds), 'seed')} diverged"
-        when = "" if len(trace.seeds) == 1 else "the first "
-        yield line(element("b", who) + f", {when}at round {first}")
-    if trace.interrupted:
-        yield line(element("b", "interrupted") + f" after {many(trace.rounds, 'round')}")
-    for note in trace.notes:
-        yield line(esc(note))
+    lost = trace.diverged_at[trace.diverged]
+    first = f", {'' if len(trace.seeds) == 1 else 'the first '}at round {lost.min()}" if len(lost) else ""
+    return render(
+        "simulator/trace.html.j2",
+        trace=trace,
+        options=_options(trace.algorithm),
+        amounts=[
+            seeds,
+            many(trace.rounds, "round") + ("" if sent == trace.rounds else f", {count(sent)} with communication"),
+            f"{trace.engine}, {trace.dtype}",
+            f"{number(seconds)} s" if math.isfinite(seconds) else "",
+        ],
+        lost="" if not len(lost) else "diverged" if len(trace.seeds) == 1 else f"{len(lost)} of {seeds} diverged",
+        first=first,
+        rounds=many(trace.rounds, "round"),
+        shown=shown,
+        curve=None if shown is None else _sparkline(trace, shown),
+        head=[
+            "measured",
+            "start",
+            f"end, mean of {seeds} and its 95 % interval" if len(trace.seeds) > 1 else "end",
+            "best",
+        ],
+        measured=[_measured(trace, name) for name in measured],
+        counted=list(_counted(trace)),
+    )
 
 
 def _options(algorithm: Any) -> str:
@@ -99,41 +98,29 @@ def _counted(trace: Trace) -> Iterator[list[str]]:
             yield [name, words, count(total / n)]
 
 
-def _sparkline(trace: Trace, name: str) -> str:
-    """The mean over the seeds from round to round, with gaps where it is not finite."""
+def _sparkline(trace: Trace, name: str) -> dict[str, Any] | None:
+    """The mean over the seeds from round to round, with gaps where it is not finite; None if it is so nowhere."""
     mean = _mean(trace[name].astype(np.float64))
     finite = mean[np.isfinite(mean)]
     if not len(finite):
-        return line(esc(f"{name} is finite at no round."))
+        return None
     logarithmic = bool((finite > 0).all())
     heights = _heights(mean, logarithmic)
     places = np.linspace(0, WIDTH, len(mean)) if len(mean) > 1 else np.array([WIDTH / 2])
     there = np.flatnonzero(np.isfinite(heights))
-    ends = []
-    for at, value, side, anchor in ((there[0], mean[0], -8, "end"), (there[-1], mean[-1], 8, "start")):
-        x, y = BESIDE + float(places[at]), ABOVE + float(heights[at])
-        ends += [
-            element("circle", cx=x, cy=y, r=2.5, fill="currentColor"),
-            label(x + side, y, number(float(value)), anchor),
-        ]
-    scale = "logarithmic" if logarithmic else "linear"
-    over = f", mean of {many(len(trace.seeds), 'seed')}" if len(trace.seeds) > 1 else ""
-    bottom = ABOVE + HEIGHT + 6
-    base = f"M{BESIDE} {bottom}h{WIDTH}"
-    return svg(
-        WIDTH + 2 * BESIDE,
-        HEIGHT + 2 * ABOVE + 6,
-        f"{name}{over}, from {number(float(mean[0]))} to {number(float(mean[-1]))}",
-        label(BESIDE, 8, f"{name}{over} ({scale} scale)", faint=True),
-        element("path", d=base, stroke="currentColor", stroke_opacity=0.3, fill="none"),
-        label(BESIDE, bottom + 10, "round 0", faint=True),
-        label(BESIDE + WIDTH, bottom + 10, f"{trace.rounds:,}", "end", faint=True) if trace.rounds else "",
-        element(
-            "path", d=_path(places, heights), stroke="currentColor", stroke_width=1.5, stroke_linecap="round",
-            stroke_linejoin="round", fill="none",
-        ),
-        *ends,
-    )  # fmt: skip
+    first, last = number(float(mean[0])), number(float(mean[-1]))
+    over = f"{name}, mean of {many(len(trace.seeds), 'seed')}" if len(trace.seeds) > 1 else name
+    return {
+        "left": BESIDE, "width": WIDTH, "whole": WIDTH + 2 * BESIDE, "height": HEIGHT + 2 * ABOVE + 6,
+        "bottom": ABOVE + HEIGHT + 6,
+        "title": f"{over}, from {first} to {last}",
+        "words": f"{over} ({'logarithmic' if logarithmic else 'linear'} scale)",
+        "path": _path(places, heights),
+        "ends": [
+            (BESIDE + float(places[at]), ABOVE + float(heights[at]), words, side, anchor)
+            for at, words, side, anchor in ((there[0], first, -8, "end"), (there[-1], last, 8, "start"))
+        ],
+    }  # fmt: skip
 
 
 def _heights(mean: np.ndarray, logarithmic: bool) -> np.ndarray:

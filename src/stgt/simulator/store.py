@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -28,17 +28,20 @@ from stgt.simulator.serialize import (
 from stgt.simulator.trace import Trace
 from stgt.topology import Topology
 
-KIND = "trace"
+KIND, COMPARISON = "trace", "comparison"
 SMALL = 512  # nodes up to which ρ is computed for the file, if it is not known yet
 STALE = 3600  # seconds after which a half-written file is taken for one of a killed process
 INTERVAL = 30.0  # seconds between two checkpoints, where no number of rounds is given
 
 
-def save(traces: Sequence[Trace], path: Path) -> Path:
-    """Writes traces whole or not at all; returns the path."""
+def save(traces: Sequence[Trace], path: Path, about: Mapping[str, Any] | None = None) -> Path:
+    """Writes traces whole or not at all, those of a comparison with plain data about it; returns the path."""
     arrays = {f"{i}/{name}": array for i, trace in enumerate(traces) for name, array in _arrays(trace).items()}
+    plain = [_plain(trace) for trace in traces]
     with writing(path):
-        return container.write(path, KIND, arrays, [_plain(trace) for trace in traces])
+        if about is not None:
+            return container.write(path, COMPARISON, arrays, {"traces": plain, "about": about})
+        return container.write(path, KIND, arrays, plain)
 
 
 def load(path: Path) -> list[Trace]:
@@ -46,12 +49,25 @@ def load(path: Path) -> list[Trace]:
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file; give one that trace.save or checkpoint= wrote.")
     arrays, plain = container.read(path, KIND)
+    return _traces(path, KIND, plain, arrays)
+
+
+def load_comparison(path: Path) -> tuple[list[Trace], dict[str, Any]]:
+    """The traces of a comparison, and the data about it."""
+    arrays, plain = container.read(path, COMPARISON)
+    try:
+        return _traces(path, COMPARISON, plain["traces"], arrays), dict(plain["about"])
+    except (KeyError, TypeError):
+        raise container.BadFile(path, "foreign", COMPARISON) from None
+
+
+def _traces(path: Path, kind: str, plain: Any, arrays: dict[str, np.ndarray]) -> list[Trace]:
     try:
         found = [_trace(one, _of(arrays, f"{i}/")) for i, one in enumerate(plain)]
     except (KeyError, TypeError, ValueError, AttributeError):
         found = []
     if not found:  # its checksum is right, so it was forged
-        raise container.BadFile(path, "foreign", KIND)
+        raise container.BadFile(path, "foreign", kind)
     return found
 
 

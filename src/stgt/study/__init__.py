@@ -7,10 +7,11 @@ if TYPE_CHECKING:
     from stgt._internal.progress import Progress, split_progress
     from stgt._internal.statistics import error_interval, mean_interval
     from stgt.simulator.drive import parallel_map
-    from stgt.study.comparison import Comparison, compare
+    from stgt.study.comparison import Comparison
     from stgt.study.execution import LostWorkersError, RemoteWorkers, execute
     from stgt.study.plans import KINDS, Batch, Plan, plan
     from stgt.study.result import load_comparison, load_study, write_results
+    from stgt.study.run import compare
     from stgt.study.run_folder import Folder, list_folders
     from stgt.study.spec.build import Named
     from stgt.study.spec.load import spec_text
@@ -31,7 +32,7 @@ _MODULES = {
     "Spec": "spec.runs",
     "build_all": "spec.runs",
     "build_run": "spec.runs",
-    "compare": "comparison",
+    "compare": "run",
     "execute": "execution",
     "initial_point": "spec.runs",
     "list_folders": "run_folder",

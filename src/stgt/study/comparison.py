@@ -1,36 +1,23 @@
-"""Which method is better on a problem: each over its stepsizes, all by one rule, the losers kept."""
+"""Several methods on one problem, each at its best by one rule: the table, the ranking and the sentences on them."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stgt._internal.checks import InputError, spelt
-from stgt._internal.loggers import as_logger
-from stgt._internal.markup import element, esc, interval, line, many, table
-from stgt._internal.progress import as_progress, split_progress
-from stgt._internal.registry import METRICS
-from stgt.algorithms import Algorithm
-from stgt.problems.base import Problem
+from stgt._internal.container import BadFile
+from stgt._internal.markup import interval, many, render
 from stgt.simulator import Rule, Trace
-from stgt.simulator.choice import choose, distinct, edge, fresh_seeds, in_a_row, in_words, labels, noted
-from stgt.simulator.drive import interrupts
-from stgt.simulator.instance import check_algorithm_object, check_problem_object, check_topology_object
-from stgt.simulator.metrics import choose_metrics
-from stgt.simulator.run import OPTIONS, combinations, run_all
+from stgt.simulator.choice import choose, edge, in_a_row, in_words, noted
+from stgt.simulator.costs import COUNTED
 from stgt.simulator.trace import as_frame
-from stgt.study.report import curves
-from stgt.topology import Topology
+from stgt.study.verdict import verdict
 
 if TYPE_CHECKING:
     import pandas
-
-OF_ONE_METHOD = ("resume", "checkpoint", "callback", "every", "state0")  # options that several cannot share
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,10 +44,66 @@ class Comparison:
         best = {label: (fresh or chosen)[label] for label in runs}
         return Comparison(rule, runs, {label: noted(rule, label, trace) for label, trace in best.items()}, chosen)
 
+    def save(self, path: Path | str) -> Path:
+        """Writes all of it to a file, whole or not at all, for `Comparison.load`; it holds what `Trace.save` has."""
+        from stgt.simulator.store import save
+
+        fresh = list(self.best.values()) if self.fresh else []
+        about = {"rule": asdict(self.rule), "methods": {name: len(traces) for name, traces in self.runs.items()}}
+        traces = [trace for traces in self.runs.values() for trace in traces]
+        return save([*traces, *fresh], Path(path).expanduser(), {**about, "fresh": bool(fresh)})
+
+    @staticmethod
+    def load(path: Path | str) -> Comparison:
+        """Reads what `save` wrote; a ValueError if the file is damaged or something else."""
+        from stgt.simulator.store import COMPARISON, load_comparison
+
+        traces, about = load_comparison(Path(path).expanduser())
+        try:
+            left = iter(traces)
+            runs = {name: [next(left) for _ in range(count)] for name, count in about["methods"].items()}
+            fresh = {name: next(left) for name in runs} if about["fresh"] else None
+            return Comparison.of(Rule(**about["rule"]), runs, fresh)
+        except (KeyError, TypeError, ValueError, AttributeError, StopIteration):
+            raise BadFile(Path(path), "foreign", COMPARISON) from None
+
     @property
     def losers(self) -> dict[str, list[Trace]]:
         """The runs that are not their method's best."""
-        return {label: [one for one in runs if not self._is_best(label, one)] for label, runs in self.runs.items()}
+        return {label: [one for one in runs if not self.is_chosen(label, one)] for label, runs in self.runs.items()}
+
+    @property
+    def fresh(self) -> bool:
+        """Are the numbers of other seeds than those that chose?"""
+        return any(self.best[label].run_state is not one.run_state for label, one in self.chosen.items())
+
+    @cached_property
+    def order(self) -> list[str]:
+        """The methods, the best first; those that fail, or did not measure what is judged, last."""
+        return self.rule.order(self.best)
+
+    @cached_property
+    def ranking(self) -> list[tuple[str, ...]]:
+        """The methods, the best first, in groups: those of a group are not told apart from its first.
+
+        Two are told apart if the 95 % interval of the difference between their errors, seed by seed, does not hold 0;
+        with a target, of what it cost each seed to reach it. One seed tells nothing: every method is a group. Empty
+        where the methods ran on different problems, whose errors are not to be compared.
+        """
+        return self.rule.groups(self.best) if len(self.problems) == 1 else []
+
+    @cached_property
+    def problems(self) -> dict[str, str]:
+        """The problems' names by checksum: one, unless a run folder has several."""
+        traces = [trace for traces in self.runs.values() for trace in traces]
+        return {trace.problem.fingerprint: trace.problem.name for trace in traces}
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Whatever some method at its best measured, what is judged first."""
+        found = [name for trace in self.best.values() for name in (*trace, "lyapunov") if name in trace]
+        names = list(dict.fromkeys(name for name in found if name not in COUNTED))
+        return sorted(names, key=lambda name: name != self.rule.metric)
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -70,72 +113,63 @@ class Comparison:
         costs are of the whole network, up to the target if there is one, else for all rounds; `rounds` are those in
         which anything was sent, on average over the seeds.
         """
-        return [self._row(label, self.best[label]) for label in self.rule.order(self.best)]
+        return [self.row(label, self.best[label]) for label in self.order]
 
     @property
-    def ranking(self) -> list[tuple[str, ...]]:
-        """The methods, the best first, in groups: those of a group are not told apart from its first.
-
-        Two are told apart if the 95 % interval of the difference between their errors, seed by seed, does not hold 0;
-        with a target, of what it cost each seed to reach it. One seed tells nothing: every method is a group.
-        """
-        return self.rule.groups(self.best)
-
-    def curves(self, path: Path | str, *, x: str = "rounds", metric: str | None = None, **options: Any) -> list[Path]:
-        """Draws the best run of each method; x and the other options are those of `stgt.report.curves`."""
-        settings = {label: _setting(trace, self.runs[label]) for label, trace in self.best.items()}
-        chosen = {f"{label}, {settings[label]}" if settings[label] else label: self.best[label] for label in self.best}
-        return curves(chosen, path, metric=metric or self.rule.metric, x=x, **options)
+    def rows(self) -> list[dict[str, Any]]:
+        """What `to_pandas` has, as dicts."""
+        found = []
+        for label, traces in self.runs.items():
+            best = self.best[label]  # the chosen one of `traces` with its note, or one more of fresh seeds
+            tried = [best if one.run_state is best.run_state else one for one in traces]
+            found += [(label, one) for one in (*tried, *([best] if self.fresh else []))]
+        return [
+            {**self.row(label, one), "seeds": in_a_row(one.seeds), "best": one is self.best[label]}
+            for label, one in found
+        ]
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row for every run, losers included; `best` marks those that `table` has."""
         return as_frame(self.rows)
 
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """What `to_pandas` has, as dicts."""
-        return [
-            {**self._row(label, trace), "seeds": in_a_row(trace.seeds), "best": trace is self.best[label]}
-            for label, traces in self.runs.items()
-            for trace in (*(self._noted(label, one) for one in traces), *([self.best[label]] if self.fresh else []))
-        ]
-
-    @property
-    def fresh(self) -> bool:
-        """Are the numbers of other seeds than those that chose?"""
-        return any(self.best[label].run_state is not one.run_state for label, one in self.chosen.items())
-
-    def _is_best(self, label: str, trace: Trace) -> bool:
-        return trace.run_state is self.chosen[label].run_state  # which may have a note more
-
-    def _noted(self, label: str, trace: Trace) -> Trace:
-        """The best one as `best` has it, with its note, if it is that run."""
-        return self.best[label] if trace.run_state is self.best[label].run_state else trace
-
-    def _row(self, label: str, trace: Trace) -> dict[str, Any]:
+    def row(self, label: str, trace: Trace) -> dict[str, Any]:
+        """The row of one run of a method."""
         mean, low, high = map(float, self.rule.interval(trace))
-        reached = None if self.rule.target is None else self.rule.reached(trace)
-        at = trace.rounds if reached is None else reached
-        remark = self.rule.failure(trace) or ("diverges" if trace.diverged.any() else "")
-        remark = " and ".join(part for part in (remark, "grows" if self.rule.grows(trace) else "") if part)
-        remark = remark or ("interrupted" if trace.interrupted else "")
-        if not remark and (self._is_best(label, trace) or trace is self.best[label]):
-            remark = edge(trace.algorithm, [run.algorithm for run in self.runs[label]])
-        if trace is self.best[label]:
-            remark = "; ".join(part for part in (remark, self._tie(label)) if part)
+        at = self.rule.counted_to(trace)
         return {
             "method": label,
-            "chosen": _setting(trace, self.runs[label]),
+            "chosen": self.setting(label, trace),
             "error": mean,
             "low": low,
             "high": high,
             **{name: float(trace.spent(name)[:, at].mean()) for name in ("rounds", *self._costs)},
-            "remark": remark,
+            "remark": self._remark(label, trace),
         }
 
-    def _tie(self, label: str) -> str:
-        first = next(group[0] for group in self.ranking if label in group)
-        return "" if label == first else f"tied with {first}"
+    def setting(self, label: str, trace: Trace) -> str:
+        """What sets a run apart from the others of its method, such as "gamma=0.1"."""
+        return in_words(trace.algorithm, [run.algorithm for run in self.runs[label]])
+
+    def is_chosen(self, label: str, trace: Trace) -> bool:
+        """Is it the run of the method that was chosen, or the same setting on fresh seeds?"""
+        return any(trace.run_state is one.run_state for one in (self.chosen[label], self.best[label]))
+
+    def _remark(self, label: str, trace: Trace) -> str:
+        """What is remarkable about a run, in a few words."""
+        lost = trace.diverged_at[trace.diverged]
+        if len(lost):
+            seeds = f"{len(lost)} of {many(len(trace.seeds), 'seed')} " if len(trace.seeds) > 1 else ""
+            parts = [f"{seeds}diverged, from round {int(lost.min()):,} on"]
+        else:
+            parts = [self.rule.failure(trace), "grows" if self.rule.grows(trace) else ""]
+        if trace.interrupted:
+            parts.append(f"interrupted after {many(trace.rounds, 'round')}")
+        if self.is_chosen(label, trace):
+            parts.append(edge(trace.algorithm, [run.algorithm for run in self.runs[label]]))
+        first = next((group[0] for group in self.ranking if label in group), label)
+        if trace is self.best[label] and label != first:
+            parts.append(f"tied with {first}")
+        return "; ".join(part for part in parts if part)
 
     @property
     def _costs(self) -> tuple[str, ...]:
@@ -143,7 +177,7 @@ class Comparison:
         return ("gradients", "messages", "floats", *(["seconds"] if self.rule.cost == "seconds" else []))
 
     def cells(self, rows: list[dict[str, Any]] | None = None) -> list[list[str]]:
-        """A head and a line for each row, those of `table` if left out, as text."""
+        """A head and a line for each row, those of `table` if left out, as text; the remark is last."""
         shown = [name for name in self._costs if name != "messages" or self.rule.cost == "messages"]
         head = ["method", "chosen", self.rule.metric, "rounds", *shown, ""]
         lines = [
@@ -158,6 +192,11 @@ class Comparison:
             for row in (self.table if rows is None else rows)
         ]
         return [head, *lines]
+
+    @cached_property
+    def verdict(self) -> str:
+        """Who won, or how it ended, in a sentence."""
+        return verdict(self)
 
     @property
     def caption(self) -> str:
@@ -184,138 +223,32 @@ class Comparison:
             return f"Chosen on {chose}; all numbers are of the {in_a_row(best.seeds, 'fresh seed')}."
         return f"No fresh seeds were run: all numbers are of {chose}, on which the best look better than they are."
 
+    def notes(self, rows: list[dict[str, Any]] | None = None) -> list[str]:
+        """What is remarkable about the rows, those of `table` if left out, and the notes of the best runs."""
+        notes = [note for trace in self.best.values() for note in trace.notes]
+        failing = {label for label in self.best if any(note.startswith(f"{label} at its best") for note in notes)}
+        remarks = [
+            f"{row['method']}, {row['chosen']}: {row['remark']}."
+            for row in (self.table if rows is None else rows)
+            if row["remark"] and row["method"] not in failing
+        ]
+        return list(dict.fromkeys([*remarks, *notes]))
+
+    def curves(self, path: Path | str, *, x: str = "rounds", metric: str | None = None, **options: Any) -> list[Path]:
+        """Draws the best run of each method; x and the other options are those of `stgt.report.curves`."""
+        from stgt.study.report.figures import curves
+
+        named = {", ".join(filter(None, (name, self.setting(name, one)))): one for name, one in self.best.items()}
+        return curves(named, path, metric=metric or self.rule.metric, x=x, **options)
+
     def __repr__(self) -> str:
         cells = self.cells()
         widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
         ]
-        return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:], self.caption])
+        return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:], self.verdict, self.caption])
 
     def _repr_html_(self) -> str:
         head, *rows = self.cells()
-        return element("div", table(head, rows), line(esc(self.caption), faint=True))
-
-
-@partial(spelt, also=OPTIONS)
-def compare(
-    algorithms: Iterable[Algorithm | tuple[Algorithm, Topology]],
-    problem: Problem,
-    topology: Topology,
-    rounds: int,
-    seeds: int | Iterable[int] = 1,
-    *,
-    grid: Mapping[str, Iterable[Any]] | None = None,
-    by: str | None = None,
-    target: float | None = None,
-    cost: str = "rounds",
-    largest: bool = False,
-    progress: Any = None,
-    **options: Any,
-) -> Comparison:
-    """Runs each method over its hyper-parameters and picks each one's best by one rule.
-
-    The runs of a method that share a program are one compiled batch, and methods run side by side on the machine's
-    cores. Where a grid leaves a choice, each method's chosen setting is then run on as many fresh seeds, the next ones,
-    and all numbers are of these. Ctrl-C ends all of them where they are.
-
-    Args:
-        algorithms: the methods; (algorithm, topology) for one that runs on a topology of its own, such as a server.
-        problem, topology, rounds, seeds: as for `simulate`.
-        grid: values to try by name, such as {"gamma": [0.05, 0.1, 0.2], "tau": [1, 10]}; of each method those that it
-            has.
-        by: the measurement to judge by; if left out, "residual" where x* is known, else "loss".
-        target: a value of it to reach, at the least `cost`; if left out, the lowest error after all rounds wins.
-        cost: "rounds" (those in which anything was sent), "gradients", "messages", "floats" or "seconds", of the whole
-            network.
-        largest: is a larger value better, as for an accuracy?
-        progress: True for a bar; or a function, called with (done, total).
-        options: others of `simulate`: x0, oracle, metrics, dtype, engine, logger.
-
-    Returns:
-        A `Comparison`: print it, draw its `curves`, or take its `best` traces, its `losers` or `to_pandas()`.
-
-    Example:
-        >>> import stgt
-        >>> problem, graph = stgt.problems.ridge(n=8, p=2), stgt.topology.ring(8)
-        >>> methods = [stgt.STGT(tau=5), stgt.DPSGD(tau=5)]
-        >>> found = stgt.compare(methods, problem, graph, 200, seeds=5, grid={"gamma": [0.02, 0.05]})
-        >>> found.ranking
-        [('ST-GT',), ('D-PSGD',)]
-    """
-    if isinstance(algorithms, Mapping):
-        raise InputError("algorithms", hint=" is a dict: give a list of the methods, list(algorithms.values()).")
-    if isinstance(algorithms, Algorithm) or not isinstance(algorithms, Iterable):
-        raise InputError("algorithms", algorithms, "give a list of them, such as [stgt.STGT(tau=10), stgt.DPSGD()].")
-    check_problem_object(problem)
-    refused = sorted({*OF_ONE_METHOD} & set(options))
-    if refused:
-        raise ValueError(f"{refused[0]} was given: it belongs to one method; use simulate or sweep for it.")
-    rule = Rule(by or ("loss" if problem.solve is None else "residual"), target, cost, largest)
-    pairs = [_pair(given, topology) for given in algorithms]
-    if not pairs:
-        raise InputError(
-            "algorithms", hint=" is empty: give at least one, such as [stgt.STGT(tau=10), stgt.DPSGD(tau=10)]."
-        )
-    for algorithm, where in pairs:
-        check_measured(rule.metric, options.get("metrics"), algorithm, problem, where)
-    batches = [combinations(algorithm, _applicable(algorithm, grid)) for algorithm, _ in pairs]
-    names = distinct(labels(pairs))
-    logger = as_logger(options.pop("logger", None))
-    with as_progress(progress, f"{len(pairs)} methods") as tick, interrupts() as interrupt:
-        again = len(pairs) if any(len(batch) > 1 for batch in batches) else 0
-        ticks = split_progress(
-            tick, [sum(one.tau for one in batch) for batch in batches] + [batch[0].tau for batch in batches[:again]]
-        )
-        places = [where for _, where in pairs]
-
-        def run(name: str, batch: list[Algorithm], where: Topology, part: Any, seeds: Any) -> list[Trace]:
-            given = {**options, "progress": part, "logger": None if logger is None else logger.under(name)}
-            return run_all(batch, problem, where, rounds, seeds, interrupt, **given)
-
-        # Where seconds are judged, a method has the machine for itself.
-        with ThreadPoolExecutor(1 if cost == "seconds" else os.cpu_count()) as pool:
-            found = list(pool.map(run, names, batches, places, ticks[: len(pairs)], [seeds] * len(pairs)))
-            runs = dict(zip(names, found, strict=True))
-            if not again or interrupt.asked:
-                return Comparison.of(rule, runs)
-            chosen = [[one.algorithm] for one in choose(rule, runs).values()]
-            others = [f"{name}/fresh" for name in names], chosen, places, ticks[again:]
-            last = list(pool.map(run, *others, [fresh_seeds(found[0][0].seeds)] * again))
-    fresh = {name: trace for name, (trace,) in zip(names, last, strict=True)}
-    return Comparison.of(rule, runs, None if interrupt.cut else fresh)
-
-
-def _pair(given: Any, topology: Topology) -> tuple[Algorithm, Topology]:
-    algorithm: Any
-    algorithm, where = given if isinstance(given, tuple) and len(given) == 2 else (given, topology)
-    check_algorithm_object(algorithm, "stgt.STGT(tau=10)")
-    return algorithm, check_topology_object(where)
-
-
-def check_measured(name: str, metrics: Any, algorithm: Algorithm, problem: Problem, topology: Topology) -> None:
-    """A ValueError, before the runs, if what they are to be judged by is not measured."""
-    measured, absent = choose_metrics(metrics, algorithm, problem, topology)
-    if name in absent:
-        raise InputError("by", name, f", but {absent[name]}: choose from {', '.join(measured)}.")
-    if name not in measured and not (METRICS.get(name) and METRICS[name].of_trace):
-        raise InputError("by", name, f"choose from {', '.join(measured)}.")
-
-
-def _applicable(algorithm: Algorithm, grid: Any) -> dict[str, Any]:
-    """What of the grid the method has."""
-    if grid is None:
-        return {}
-    if not isinstance(grid, Mapping):
-        raise InputError("grid", grid, "give a dict of lists of values by name.")
-    names = {field.name for field in fields(algorithm)}
-    found = {name: values for name, values in grid.items() if name in names}
-    if not found:
-        raise InputError(
-            "grid", hint=f" has {', '.join(grid)}: {algorithm.label} has none of these, but {', '.join(names)}."
-        )
-    return found
-
-
-def _setting(trace: Trace, runs: list[Trace]) -> str:
-    return in_words(trace.algorithm, [run.algorithm for run in runs])
+        return render("study/comparison.html.j2", head=head, rows=rows, verdict=self.verdict, caption=self.caption)

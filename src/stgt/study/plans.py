@@ -16,7 +16,7 @@ from stgt.simulator import Rule
 from stgt.simulator.choice import distinct, fresh_seeds, in_words, labels
 from stgt.simulator.instance import validate
 from stgt.simulator.run import by_program, combinations
-from stgt.study.comparison import check_measured
+from stgt.study.run import check_measured
 from stgt.study.spec.runs import BuiltRun, RunSpec, Spec, build_all, initial_point
 
 KINDS = ("run", "sweep", "compare")

@@ -75,19 +75,15 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
         **{f"SHA-256 of {name}": str(digest) for name, digest in record["data"].items()},
     }
     return Study(
+        found,
         name=folder.name,
         kind=folder.kind,
         status=progress_of(folder),
         spec=(path / "spec.toml").read_text(encoding="utf-8"),
         facts={name: words for name, words in facts.items() if words},
-        runs=found.runs,
-        best={name: found.best[name] for name in found.rule.order(found.best)},
-        rule=found.rule if folder.kind == "compare" else None,
         advice=advice,
         topologies={name: one.topology for name, one in built.items() if isinstance(one, BuiltRun)},
         network=Network() if network is None else Network(**network.model_dump(exclude_none=True)),
-        chosen=found.chosen,
-        choice=found.choice if folder.kind == "compare" else "",
     )
 
 

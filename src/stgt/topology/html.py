@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from stgt._internal.markup import FAINT, element, esc, label, line, many, svg
+from stgt._internal.markup import many, render
 from stgt.topology.layout import Layout, layout
 
 if TYPE_CHECKING:
@@ -24,12 +24,15 @@ Point = tuple[float, float]
 
 def topology_html(topology: Topology) -> str:
     """All of it, as one piece of HTML."""
-    name = line(element("b", esc(topology.name)))
+    period, drawn, unknown = topology.period or 1, list[dict[str, Any]](), ""
+    rounds = range(period if period <= MOST_ROUNDS and not topology.has_server else 1)
     try:
-        below = _pictures(topology)
+        drawn = pictures(topology, rounds, LARGE if len(rounds) == 1 else SMALL)
     except Exception as error:  # there are too many, or a user's function fails: the facts are shown all the same
-        below = line(esc(f"no picture: {error}"), faint=True)
-    return element("div", name, line(*(esc(fact) for fact in facts(topology))), below)
+        unknown = str(error) or repr(error)
+    return render(
+        "topology/topology.html.j2", topology=topology, facts=facts(topology), pictures=drawn, unknown=unknown
+    )
 
 
 def facts(topology: Topology) -> list[str]:
@@ -52,62 +55,40 @@ def facts(topology: Topology) -> list[str]:
     return found
 
 
-def _pictures(topology: Topology) -> str:
-    period = topology.period or 1
-    rounds = range(period if period <= MOST_ROUNDS and not topology.has_server else 1)
-    return "".join(pictures(topology, rounds, LARGE if len(rounds) == 1 else SMALL))
-
-
-def pictures(topology: Topology, rounds: Iterable[int], size: float) -> list[str]:
-    """A picture of each of the rounds, drawn alike; NotCovered if there are too many nodes or links."""
+def pictures(topology: Topology, rounds: Iterable[int], size: float) -> list[dict[str, Any]]:
+    """What the template draws of each of the rounds; NotCovered if there are too many nodes or links."""
     rounds = list(rounds)
     drawn = layout(topology, rounds, most_nodes=MOST_NODES, most_lines=MOST_LINES, most_heads=MOST_HEADS)
     return [_picture(drawn, r, size) for r in rounds]
 
 
-def _picture(drawn: Layout, r: int, size: float) -> str:
-    """The links of a round; heads, if there are any, are at the receivers."""
+def _picture(drawn: Layout, r: int, size: float) -> dict[str, Any]:
     topology, n, reach = drawn.topology, drawn.topology.n, size / 2 - MARGIN
     places: list[Point] = [(size / 2 + reach * x, size / 2 - reach * y) for x, y in drawn.places.tolist()]
     radius = max(1.8, min(size / 34, 0.3 * reach * math.pi / n + 1))
     radii = [radius] * n + [SERVER]
-    inside = [_lines([(places[j], places[i]) for i, j in drawn.lines(r)])]
-    if drawn.arrows:
-        inside += [_head(places[i], places[j], radii[j]) for i, j in drawn.links(r)]
-    working = drawn.working(r)
-    inside += [_node(places[i], radius, busy=bool(working[i])) for i in range(n)]
-    if topology.has_server:
-        corner = size / 2 - SERVER
-        look = {"width": 2 * SERVER, "height": 2 * SERVER, "rx": 2, "fill": "currentColor"}
-        inside.append(element("rect", x=corner, y=corner, **look))
+    lines = [(places[j], places[i]) for i, j in drawn.lines(r)]
     caption = "" if topology.period == 1 else f"round {r}"
-    below = CAPTION if caption else 0
-    words = [label(size / 2, size + below / 2 - 2, caption, "middle", faint=True)] if caption else []
-    return svg(size, size + below, f"{topology.name}, round {r}", *inside, *words)
-
-
-def _node(place: Point, radius: float, busy: bool = True) -> str:
-    """A disc, or a circle for one that rests."""
-    x, y = place
-    if busy:
-        return element("circle", cx=x, cy=y, r=radius, fill="currentColor")
-    return element("circle", cx=x, cy=y, r=radius, fill="none", stroke="currentColor", stroke_opacity=FAINT)
-
-
-def _lines(ends: list[tuple[Point, Point]]) -> str:
-    """Straight lines, as one path."""
-    path = "".join(f"M{a[0]:.2f} {a[1]:.2f}L{b[0]:.2f} {b[1]:.2f}" for a, b in ends)
-    opacity = 0.7 if len(ends) <= 100 else 0.4
-    return element("path", d=path, stroke="currentColor", stroke_opacity=opacity, fill="none") if ends else ""
+    return {
+        "size": size,
+        "height": size + (CAPTION if caption else 0),
+        "title": f"{topology.name}, round {r}",
+        "caption": caption,
+        "lines": "".join(f"M{a[0]:.2f} {a[1]:.2f}L{b[0]:.2f} {b[1]:.2f}" for a, b in lines),
+        "opacity": 0.7 if len(lines) <= 100 else 0.4,
+        "heads": [_head(places[i], places[j], radii[j]) for i, j in drawn.links(r)] if drawn.arrows else [],
+        "nodes": [(*places[i], bool(busy)) for i, busy in enumerate(drawn.working(r)[:n])],
+        "radius": radius,
+        "server": SERVER if topology.has_server else None,
+    }
 
 
 def _head(tail: Point, tip: Point, radius: float) -> str:
-    """The head of an arrow that ends at the rim of a node."""
+    """The path of an arrow's head that ends at the rim of a node."""
     length = math.dist(tail, tip) or 1.0
     along = (tip[0] - tail[0]) / length, (tip[1] - tail[1]) / length
     long, wide = 3.0 + 0.8 * radius, 1.2 + 0.4 * radius
     x, y = tip[0] - radius * along[0], tip[1] - radius * along[1]
     back = x - long * along[0], y - long * along[1]
     sides = [(back[0] - turn * wide * along[1], back[1] + turn * wide * along[0]) for turn in (1, -1)]
-    path = "M" + "L".join(f"{a:.2f} {b:.2f}" for a, b in [(x, y), *sides]) + "Z"
-    return element("path", d=path, fill="currentColor")
+    return "M" + "L".join(f"{a:.2f} {b:.2f}" for a, b in [(x, y), *sides]) + "Z"

@@ -13,6 +13,7 @@ from stgt.algorithms import Algorithm
 from stgt.simulator import Trace
 from stgt.simulator.choice import SHARE, varied
 from stgt.simulator.metrics import over_seeds
+from stgt.study.comparison import Comparison
 from stgt.study.report.study import Study
 
 POINTS = 1000  # of a curve, at most
@@ -22,21 +23,16 @@ DIGITS = 5  # of a number in the page
 
 def curves(study: Study) -> list[dict[str, Any]]:
     """A curve for the best run of each method; of a sweep with few runs, for each run."""
-    every = study.kind == "sweep" and sum(map(len, study.runs.values())) <= MOST_CURVES
-    chosen = study.runs if every else {method: [study.best[method]] for method in study.ranking}
-    found = []
+    found = study.comparison
+    every = study.kind == "sweep" and sum(map(len, found.runs.values())) <= MOST_CURVES
+    chosen = found.runs if every else {method: [found.best[method]] for method in found.order}
+    drawn = []
     for method, traces in chosen.items():
         for trace in traces:
-            setting = study.setting(method, trace) if study.kind != "run" else ""
-            drawn = curve(f"{method}, {setting}" if setting else method, trace, study.metrics)
-            found.append({**drawn, "best": is_best(study, method, trace)})
-    return found
-
-
-def is_best(study: Study, method: str, trace: Trace) -> bool:
-    """Is it the method's best run, which may have a note more, or the one that was chosen?"""
-    best = (study.best[method], study.chosen.get(method, study.best[method]))
-    return any(trace.run_state is one.run_state for one in best)
+            setting = found.setting(method, trace) if study.kind != "run" else ""
+            name = f"{method}, {setting}" if setting else method
+            drawn.append({**curve(name, trace, found.metrics), "best": found.is_chosen(method, trace)})
+    return drawn
 
 
 def curve(name: str, trace: Trace, metrics: Iterable[str]) -> dict[str, Any]:
@@ -98,35 +94,34 @@ def working(trace: Trace) -> float:
     return trace.topology.participation * trace.topology.n
 
 
-def modelled_seconds(study: Study, trace: Trace, at: int) -> float:
-    """What the network of the study would have taken until the start of round `at`."""
-    network, bits = study.network, 8 * itemsize(trace) * float(trace["floats"][:, at].mean()) / working(trace)
-    busy = at * steps(trace) * network.gradient + float(trace["communications"][:, at].mean()) * network.latency
-    return busy + bits / network.bandwidth
+def share(trace: Trace, at: int) -> dict[str, float]:
+    """What the modelled time until the start of round `at` is made of, for the page to compute it again."""
+    bits = 8 * itemsize(trace) * float(trace["floats"][:, at].mean()) / working(trace)
+    return {"steps": at * steps(trace), "communications": float(trace["communications"][:, at].mean()), "bits": bits}
 
 
-def points(study: Study) -> list[dict[str, Any]]:
+def points(found: Comparison) -> list[dict[str, Any]]:
     """The end of every run, for methods that have several, with the numbers by which these differ."""
-    found = []
-    for style, method in enumerate(study.ranking):
-        runs = study.runs[method]
+    ends = []
+    for style, method in enumerate(found.order):
+        runs = found.runs[method]
         names = varied([run.algorithm for run in runs]) if len(runs) > 1 else []
         for run in runs:
             given = {name: getattr(run.algorithm, name) for name in names}
             numbers = {name: value for name, value in given.items() if _is_number(value)}
             if numbers:
-                found.append(
+                ends.append(
                     {
                         "method": method,
                         "style": style,
-                        "setting": study.setting(method, run),
+                        "setting": found.setting(method, run),
                         "parameters": numbers,
-                        "ends": {name: _ending(run, name) for name in study.metrics if name in run},
+                        "ends": {name: _ending(run, name) for name in found.metrics if name in run},
                         "lost": int(run.diverged.sum()),
-                        "best": is_best(study, method, run),
+                        "best": found.is_chosen(method, run),
                     }
                 )
-    return found
+    return ends
 
 
 def _ending(trace: Trace, metric: str) -> list[float | None]:
