@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -81,20 +82,20 @@ class FailureDetector:
         self.checkpoint = ""  # a sentence about the last complete one
         self.rounds: dict[str, int] = {}  # by scope: rounds done in this process
         self._barriers: dict[str, int] = {}
-        self._scopes = 0
+        self.scopes = count(1)  # a number for each optimiser
         self._awake = 0.0  # seconds for which this process was not stopped
         self._progress, self._last_progress = 0, 0.0
         self._wait: Wait | None = None
         self._heartbeat = 0
-        self._seen: dict[int, tuple[tuple[int, ...], float]] = {}  # by node: how far it was, and since when
-        self._report: dict[str, Any] | None = None
+        self._seen: dict[Any, tuple[Any, float]] = {}  # by node, or "all": how far it was, and since when
+        self.report: dict[str, Any] | None = None  # of a lost node; all nodes stop with it
         self._given_up: float | None = None  # since when a blocked call should have failed
         self._store: Any = None
         self._json: Any = None
         self._hosts_store, self._store_lost = False, False
         self._store_answered = 0.0  # when it last did, in seconds awake
         self._training_thread = threading.get_ident()
-        self._ended = threading.Event()
+        self.ended = threading.Event()  # this process has announced its end
         self._jobs: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -117,26 +118,21 @@ class FailureDetector:
         try:
             return self._on_store_thread(opened)
         except dist.DistError:
-            raise self._reported_error() from None
-
-    def new_scope(self) -> int:
-        """A number for another optimiser."""
-        self._scopes += 1
-        return self._scopes
+            raise self.error() from None
 
     def progress(self, r: int) -> None:
         """Records a step in round r; raises the reported error if a node was lost meanwhile."""
         self.round = r
         self._progress += 1
         self._last_progress = self._awake
-        if self._report is not None:
-            raise self._reported_error()
+        if self.report is not None:
+            raise self.error()
 
     @contextmanager
     def waiting(self, wait: Wait) -> Iterator[Wait]:
         """While this node communicates: a backend's error becomes a LostNodeError that names the node."""
-        if self._report is not None:
-            raise self._reported_error()
+        if self.report is not None:
+            raise self.error()
         wait.peers = wait.peers or self.others
         self._wait, self._training_thread = wait, threading.get_ident()
         try:
@@ -181,23 +177,18 @@ class FailureDetector:
 
     def fail(self, error: BaseException) -> None:
         """Reports to the others why this process cannot go on."""
-        if not self._is_running() or self._report is not None or isinstance(error, LostNodeError):
+        if not self._is_running() or self.report is not None or isinstance(error, LostNodeError):
             return
         first = (str(error).strip().splitlines() or [""])[0]
         why = f"{type(error).__name__}: {first}" if first else type(error).__name__
         with suppress(Exception):
             self._on_store_thread(lambda: self._publish_report("failed", self.rank, why), EXIT_GRACE)
 
-    @property
-    def ended(self) -> bool:
-        """Has this process announced its end?"""
-        return self._ended.is_set()
-
     def leave(self) -> None:
         """Announces the end of this process, and ends the threads."""
         if not self._is_running():
             return
-        self._ended.set()
+        self.ended.set()
         with suppress(Exception):
             if not self._store_lost:
                 self._on_store_thread(self._announce_exit, self.timeout + 2 * EXIT_GRACE)
@@ -205,11 +196,10 @@ class FailureDetector:
         for thread in self._threads:  # one that returns from torch's code while Python shuts down aborts the process
             thread.join(1.0 if self._store_lost else EXIT_GRACE)
 
-    def error(self) -> LostNodeError | None:
-        """The reported error; None if no node was lost."""
-        if self._report is None:
-            return None
-        report = self._report
+    def error(self) -> LostNodeError:
+        """The reported error."""
+        report = self.report
+        assert report is not None
         end = f"rank {self.rank} stops in round {self.round}" + (f"; {self.checkpoint}" if self.checkpoint else "")
         if report["kind"] == "deadlock":
             return DeadlockError(f"{report['why']} ({end}).")
@@ -218,18 +208,13 @@ class FailureDetector:
         why = report["why"].rstrip(".")
         return LostNodeError(f"rank {report['rank']} {verb}: {why}{noticed}. R{end[1:]}.", report["rank"])
 
-    def _reported_error(self) -> LostNodeError:
-        found = self.error()
-        assert found is not None
-        return found
-
     def _start(self, run: Callable[[], None]) -> None:
         self._threads.append(threading.Thread(target=run, daemon=True))
         self._threads[-1].start()
 
     def _is_running(self) -> bool:
         """Does the store thread run? It does not in a world of one, and in a fork of this process."""
-        return bool(self._threads) and self._threads[0].is_alive() and not self.ended
+        return bool(self._threads) and self._threads[0].is_alive() and not self.ended.is_set()
 
     def _on_store_thread(self, do: Callable[[], Any], patience: float | None = None) -> Any:
         """Runs a function on the store thread. Waits until there is a report, or for `patience` seconds if given."""
@@ -237,8 +222,8 @@ class FailureDetector:
         self._jobs.put((do, answer))
         end = None if patience is None else time.monotonic() + patience
         while end is None or time.monotonic() < end:
-            if end is None and self._report is not None:
-                raise self._reported_error()
+            if end is None and self.report is not None:
+                raise self.error()
             if wait_for([answer], TICK).done:
                 return answer.result()
         raise TimeoutError
@@ -268,12 +253,12 @@ class FailureDetector:
                 answer.set_exception(error)
 
     def _publish_and_check(self) -> None:
-        if self._json is None or self._store_lost or self.ended:
+        if self._json is None or self._store_lost or self.ended.is_set():
             return
         wait = self._current_wait()
         self._heartbeat += 1
         self._json.put(f"status/{self.rank}", asdict(self._status(wait)))
-        if self._report is None:
+        if self.report is None:
             self._check_peers(wait)
 
     def _announce_exit(self) -> None:
@@ -282,7 +267,7 @@ class FailureDetector:
         It stays as long as they give signs of life, as slower nodes may still make their last steps or evaluate. After
         a report all nodes stop, so then it stays only for as long as they need to read the report.
         """
-        if self._report is None:
+        if self.report is None:
             self._json.put(f"status/{self.rank}", asdict(self._status(None)) | {"left": True})
         began = time.monotonic()
         beats, seen = dict.fromkeys(self.others, 0), dict.fromkeys(self.others, began)
@@ -291,7 +276,7 @@ class FailureDetector:
             for other, status in statuses.items():
                 if status.heartbeat != beats[other]:
                     beats[other], seen[other] = status.heartbeat, now
-            ended = self._report is not None or self._json.has_all([REPORT_KEY])
+            ended = self.report is not None or self._json.has_all([REPORT_KEY])
             since = began if ended else max(seen.values())
             if all(other in statuses and statuses[other].left for other in self.others) or now - since > EXIT_GRACE:
                 return
@@ -317,15 +302,16 @@ class FailureDetector:
 
     def _check_peers(self, wait: Wait | None) -> None:
         """Reads a report of the others; while this node waits, checks the nodes that it waits for."""
-        self._report = self._report or self._json.get(REPORT_KEY)
-        if self._report is not None or wait is None:
+        self.report = self.report or self._json.get(REPORT_KEY)
+        if self.report is not None or wait is None:
             self._seen = {}
             return None
         statuses = self._statuses()
         mine = self._status(wait)
         for peer in wait.peers:
             status = statuses.get(peer)
-            still = self._seconds_still(peer, status)
+            sign = status and (status.progress, status.heartbeat if status.kind else -1)
+            still = self._seconds_unchanged(peer, sign)
             if status is None:
                 if still > self.timeout:
                     return self._publish_report("lost", peer, self._not_joined())
@@ -338,7 +324,9 @@ class FailureDetector:
         statuses = statuses | {self.rank: mine}
         cycle = find_cycle(self.rank, statuses)
         still_there = self._current_wait() is wait and wait.awaited == mine.awaited
-        if (cycle and still_there) or self._all_still(statuses):
+        still = self._seconds_unchanged("all", {rank: status.progress for rank, status in statuses.items()})
+        all_wait = len(statuses) == self.nodes and all(status.kind or status.left for status in statuses.values())
+        if (cycle and still_there) or (all_wait and still > self.timeout):
             why = describe_deadlock(statuses, cycle or sorted(statuses), self.timeout)
             self._publish_report("deadlock", self.rank, why)
         return None
@@ -347,22 +335,11 @@ class FailureDetector:
         found = self._json.get_all([f"status/{other}" for other in self.others])
         return {other: Status(**one) for other, one in zip(self.others, found, strict=True) if one is not None}
 
-    def _seconds_still(self, peer: int, status: Status | None) -> float:
-        """For how many seconds a node has been seen to make no progress and not to wait either."""
-        now = self._awake
-        sign = (-1,) if status is None else (status.progress, status.heartbeat if status.kind else -1)
-        if self._seen.get(peer, ((), 0.0))[0] != sign:
-            self._seen[peer] = sign, now
-        return now - self._seen[peer][1]
-
-    def _all_still(self, statuses: dict[int, Status]) -> bool:
-        """Have all nodes waited for longer than the time-out, without progress of any of them?"""
-        now = self._awake
-        sign = tuple(status.progress for _, status in sorted(statuses.items()))
-        if self._seen.get(-1, ((), 0.0))[0] != sign:
-            self._seen[-1] = sign, now
-        waiting = all(status.kind or status.left for status in statuses.values())
-        return waiting and len(statuses) == self.nodes and now - self._seen[-1][1] > self.timeout
+    def _seconds_unchanged(self, key: Any, sign: Any) -> float:
+        """For how long a node has given the same sign: it made no progress, and did not wait either."""
+        if key not in self._seen or self._seen[key][0] != sign:
+            self._seen[key] = sign, self._awake
+        return self._awake - self._seen[key][1]
 
     def _left_too_early(self, wait: Wait, status: Status) -> str:
         why = f"it ended its training in round {status.round}, before the others did{UNEQUAL_LOADERS}"
@@ -370,7 +347,7 @@ class FailureDetector:
 
     def _publish_report(self, kind: str, rank: int, why: str) -> None:
         """Publishes a report; the first one counts for all nodes."""
-        self._report = self._json.put_if_absent(REPORT_KEY, self._make_report(kind, rank, why))
+        self.report = self._json.put_if_absent(REPORT_KEY, self._make_report(kind, rank, why))
 
     def _make_report(self, kind: str, rank: int, why: str) -> dict[str, Any]:
         return {"kind": kind, "rank": rank, "round": self.round, "why": why}
@@ -387,13 +364,13 @@ class FailureDetector:
             why = f"the store on its machine has not answered for {self.timeout:g} s; is the network to it cut?"
         if self._json is None:
             why = self._not_joined()
-        self._report = self._report or self._make_report("lost", 0, why)
+        self.report = self.report or self._make_report("lost", 0, why)
 
     # -- the clock thread --------------------------------------------------------------------------------------------
 
     def _run_clock_thread(self) -> None:
         last = time.monotonic()
-        while not self._ended.wait(TICK):
+        while not self.ended.wait(TICK):
             now = time.monotonic()
             # A process that was stopped (SIGSTOP, a suspended machine) has seen no heartbeats meanwhile. Time in which
             # it did not run must not count against the others.
@@ -401,7 +378,7 @@ class FailureDetector:
             last = now
             if self._awake - self._store_answered > self.timeout:
                 self._mark_store_lost()
-            if self._report is not None:
+            if self.report is not None:
                 self._unblock()
 
     def _unblock(self) -> None:
@@ -412,10 +389,10 @@ class FailureDetector:
         elif self._given_up is None:
             self._given_up = self._awake
             if wait.kind != "barrier":
-                others = sorted(self.others, key=lambda rank: rank != self._reported_error().rank)
+                others = sorted(self.others, key=lambda rank: rank != self.error().rank)
                 self._start(partial(_abort, wait.group, others))
         elif self._awake - self._given_up > ABORT_GRACE:
-            error = self._reported_error()
+            error = self.error()
             with suppress(Exception):
                 print(f"{PREFIX}{error}", file=sys.stderr, flush=True)
                 sys.stdout.flush()
@@ -431,31 +408,31 @@ class FailureDetector:
         """
         suspects = wait.peers if wait.awaited is None else (wait.awaited,)
         with suppress(LostNodeError, dist.DistError):  # it was reported meanwhile, or the store is gone
-            before = self._on_store_thread(partial(self._heartbeats, suspects))
-            while self._report is None:
+            before = self._on_store_thread(self._heartbeats)
+            while self.report is None:
                 self._on_store_thread(partial(self._blame, wait, suspects))
-                if self._report is None:
+                if self.report is None:
                     time.sleep(3 * HEARTBEAT_INTERVAL)
-                    now = self._on_store_thread(partial(self._heartbeats, suspects))
-                    silent = [peer for peer in suspects if now[peer] == before[peer]]
+                    now = self._on_store_thread(self._heartbeats)
+                    silent = [peer for peer in suspects if now.get(peer) == before.get(peer)]
                     if wait.kind == "join" and not silent:
                         self._on_store_thread(lambda: self._publish_report("deadlock", self.rank, UNREACHABLE))
                     suspects = ((silent or list(suspects))[0],)
-        return self._reported_error()
+        return self.error()
 
     def _blame(self, wait: Wait, suspects: Sequence[int]) -> None:
-        self._report = self._report or self._json.get(REPORT_KEY)
-        for peer in suspects if self._report is None else ():
-            status = self._json.get(f"status/{peer}")
-            if status is not None and status["left"]:
-                return self._publish_report("lost", peer, self._left_too_early(wait, Status(**status)))
-        if self._report is None and len(suspects) == 1:
+        self.report = self.report or self._json.get(REPORT_KEY)
+        if self.report is not None:
+            return
+        statuses = self._statuses()
+        left = [peer for peer in suspects if peer in statuses and statuses[peer].left]
+        if left:
+            self._publish_report("lost", left[0], self._left_too_early(wait, statuses[left[0]]))
+        elif len(suspects) == 1:
             self._publish_report("lost", suspects[0], "its connection was closed")
-        return None
 
-    def _heartbeats(self, peers: Sequence[int]) -> dict[int, int]:
-        found = self._json.get_all([f"status/{peer}" for peer in peers])
-        return {peer: -1 if one is None else one["heartbeat"] for peer, one in zip(peers, found, strict=True)}
+    def _heartbeats(self) -> dict[int, int]:
+        return {rank: status.heartbeat for rank, status in self._statuses().items()}
 
 
 def _from_backend(error: RuntimeError) -> bool:

@@ -59,7 +59,7 @@ class Membership:
             processes = _unused.pop()
             if dist.is_initialized() and processes in dist.distributed_c10d._world.pg_map:
                 dist.destroy_process_group(processes)
-        self._scope = self._detector.new_scope()
+        self._scope = next(self._detector.scopes)
         with self._waiting():
             self._processes = dist.new_group(list(self.members), timeout=BACKEND_TIMEOUT)
         weakref.finalize(self, _unused.append, self._processes).atexit = False

@@ -78,7 +78,7 @@ def init(backend: str | None = None, *, timeout: float = 300.0) -> int:
 def get_detector() -> FailureDetector:
     """The failure detector of the default process group, made by any library; started if there is none."""
     rank, nodes = dist.get_rank(), dist.get_world_size()
-    if _detector is not None and not _detector.ended and _detector.nodes == nodes:
+    if _detector is not None and not _detector.ended.is_set() and _detector.nodes == nodes:
         return _detector
     if nodes == 1:
         return FailureDetector(0, 1, 0.0)
@@ -114,9 +114,10 @@ def _start_detector(rank: int, nodes: int, timeout: float) -> FailureDetector:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
         detector.fail(error)
         before(kind, error, trace)
-        lost = detector.error()
-        if lost is not None and not isinstance(error, LostNodeError) and lost.rank != rank:
-            print(f"{PREFIX}{lost}", file=sys.stderr, flush=True)  # a collective's own error does not name the node
+        if detector.report is not None and not isinstance(error, LostNodeError):
+            lost = detector.error()
+            if lost.rank != rank:  # a collective's own error does not name the node
+                print(f"{PREFIX}{lost}", file=sys.stderr, flush=True)
 
     sys.excepthook = hook
     return _detector
