@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -56,20 +55,6 @@ class Slot:
         return found.as_strided((self.size,), (1,))
 
 
-@dataclass
-class Segment:
-    """A part of a bucket, and the places of the parameters in it."""
-
-    part: slice
-    places: list[slice]
-
-    def split(self, vector: Tensor) -> list[Tensor]:
-        """A vector as long as the segment, parameter by parameter."""
-        if len(self.places) == 1 and self.places[0] == slice(0, len(vector)):
-            return [vector]
-        return [vector[place] for place in self.places]
-
-
 class Bucket:
     """The parameters of one parameter group that share a dtype and a device, as one flat vector `x`.
 
@@ -108,8 +93,8 @@ class Bucket:
             if not slot.parameter.requires_grad:
                 raise ValueError("a parameter was frozen later: freeze it before DistributedOptimizer, or set lr=0.")
 
-    def segments(self, length: int) -> list[Segment]:
-        """The bucket in segments of at most `length` elements; `gradients` cuts where they end."""
+    def segments(self, length: int) -> list[tuple[slice, list[slice]]]:
+        """Parts of at most `length` elements, and the places of the parameters in each; `gradients` cuts there too."""
         found = []
         for slot in self.slots:
             slot.cuts = []
@@ -120,7 +105,7 @@ class Bucket:
                 if low < high:
                     slot.cuts.append(high - low)
                     places.append(slice(low - part.start, high - part.start))
-            found.append(Segment(part, places))
+            found.append((part, places))
         return found
 
     def gradients(self) -> list[Tensor | None]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from stgt._internal.checks import InputError
 from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import Checked
-from stgt.torch.buckets import PIECE, RING, Bucket, Segment, Slot, is_reduced, wide
+from stgt.torch.buckets import PIECE, RING, Bucket, Slot, is_reduced, wide
 
 
 def gain(group: dict[str, Any]) -> float:
@@ -23,20 +23,21 @@ def gain(group: dict[str, Any]) -> float:
     return (1.0 - group["dampening"]) / (1.0 - group["momentum"])
 
 
-class _Views:
-    """Views of a segment of a bucket, made once: making one costs as much as a small operation."""
+class _Segment:
+    """A part of a bucket, and views of it parameter by parameter; made once, as one costs as much as an operation."""
 
-    def __init__(self, method: Checked, bucket: Bucket, segment: Segment):
-        self.segment = segment
-        self.x, self.state = bucket.x[segment.part], method.readable(_cut(bucket.state, segment.part))
-        self.xs = segment.split(self.x)
-        self.first = None if bucket.first is None else segment.split(bucket.first[segment.part])
-        self.total = None if bucket.total is None else segment.split(bucket.total[segment.part])
-        self._kept = {id(value): segment.split(value) for value in self.state.values()}
+    def __init__(self, method: Checked, bucket: Bucket, part: slice, places: list[slice]):
+        self.x, self.state = bucket.x[part], method.readable(_cut(bucket.state, part))
+        self._places = [] if places == [slice(0, len(self.x))] else places
+        self._views: dict[int, list[Tensor]] = {}
+        self._views = {id(value): self.split(value) for value in self.state.values()}
+        self.xs = self.split(self.x)
+        self.first = None if bucket.first is None else self.split(bucket.first[part])
+        self.total = None if bucket.total is None else self.split(bucket.total[part])
 
     def split(self, vector: Tensor) -> list[Tensor]:
-        """A correction, parameter by parameter."""
-        return self._kept.get(id(vector)) or self.segment.split(vector)
+        """A vector as long as the segment, parameter by parameter."""
+        return self._views.get(id(vector)) or [vector[place] for place in self._places] or [vector]
 
 
 class LocalSteps:
@@ -66,13 +67,11 @@ class LocalSteps:
             bucket.state = _unshared({**state, "x": bucket.x.clone() if keeps_start else bucket.x}, bucket.x)
             bucket.first = torch.zeros_like(bucket.x) if "first" in reads else None
             bucket.total = torch.zeros_like(x) if sums else None
-        self._segments = self._make_views(PIECE)
+        self._segments = self._make_segments(PIECE)
         self._joined = not plain  # is it decided how much a step works on at once?
 
-    def _make_views(self, length: int) -> list[list[_Views]]:
-        return [
-            [_Views(self.method, bucket, segment) for segment in bucket.segments(length)] for bucket in self.buckets
-        ]
+    def _make_segments(self, length: int) -> list[list[_Segment]]:
+        return [[_Segment(self.method, one, *place) for place in one.segments(length)] for one in self.buckets]
 
     def apply(self, groups: list[dict[str, Any]], first: bool) -> None:
         """One local step x ← x − lr (g + correction), or its corrected gradients for the base optimiser.
@@ -116,7 +115,7 @@ class LocalSteps:
         if not self._joined:
             self._joined = True
             if not made:  # without temporaries one operation over the whole bucket is the fastest
-                self._segments = self._make_views(max(bucket.size for bucket in self.buckets))
+                self._segments = self._make_segments(max(bucket.size for bucket in self.buckets))
 
     def last(self, bucket: Bucket, part: slice) -> Tensor:
         """The round's last gradient as it was computed, in a part of a bucket.

@@ -28,7 +28,7 @@ from stgt.torch.buckets import make_buckets, parameter_names, slices_of, wide
 from stgt.torch.buffers import Buffers
 from stgt.torch.data import NO_BATCHES, end_of_epoch
 from stgt.torch.evaluation import Evaluation
-from stgt.torch.exchange import LrSums, MessageExchange, Payload
+from stgt.torch.exchange import LrSums, MessageExchange
 from stgt.torch.local_steps import Chunk, LocalSteps
 from stgt.torch.membership import Membership
 from stgt.torch.overlap import Overlap
@@ -116,7 +116,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.steps_taken = 0  # steps made in all
         self.rounds_skipped = 0
         self.seconds_computing = 0.0
-        self._chunk, self._message_dtype, self._sends_early = chunk, message_dtype, early
+        self._chunk = chunk
+        self._options = {"seed": seed, "message_dtype": message_dtype, "early": early, "chunk": chunk, "name": name}
         self._warned_of_state = False  # that a state_dict is of one node only
         self._schedule = RouteSchedule(self.topology, algorithm, self.rank, seed)
         self._steps = LocalSteps(algorithm, self.buckets, validate.is_plain(optimizer), guarded=on_nonfinite == "skip")
@@ -347,16 +348,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def _exchange_messages(self) -> None:
         """The round's exchange."""
-        if not self._communicates():
+        chance = self.spec.communication_probability
+        if chance is not None and not coin(np, self.seed, self.round, chance, np.float64):
             if self.active:
                 self._steps.keep_end()
-            return
-        routes = self._schedule.routes(self.round)
-        if self.active or (self.spec.server_fields and self._schedule.receives_server_state(self.round)):
-            if self._overlap is None:
-                self._exchange.run(self._payloads(), routes)
-            else:
-                self._overlap.finish(self._payloads(), routes)
+        elif self.active or (self.spec.server_fields and self._schedule.receives_server_state(self.round)):
+            payloads = [*self._lr_sums(), *self._chunks(), *([self.buffers] if self.buffers.mixes else [])]
+            exchange = self._exchange.run if self._overlap is None else self._overlap.finish
+            exchange(payloads, self._schedule.routes(self.round))
 
     def _open_round(self) -> None:
         self._began = time.perf_counter()
@@ -371,10 +370,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """This node's weight in the averaged model."""
         return self._schedule.weight(self.round if self.taken or self.round == 0 else self.round - 1)
 
-    def _communicates(self) -> bool:
-        chance = self.spec.communication_probability
-        return chance is None or bool(coin(np, self.seed, self.round, chance, np.float64))
-
     def _chunks(self) -> list[Chunk]:
         share = self.topology.participation
         places = [(bucket, part) for bucket in self.buckets for part in slices_of(bucket.size, self._chunk)]
@@ -383,11 +378,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             for number, (bucket, part) in enumerate(places)
         ]
 
-    def _payloads(self) -> list[Payload]:
-        buffers = [self.buffers] if self.buffers.mixes else []
-        return [*self._lr_sums(), *self._chunks(), *buffers]
-
-    def _lr_sums(self) -> list[Payload]:
+    def _lr_sums(self) -> list[LrSums]:
         """The sums of the stepsizes, where the method divides by them or half of the message was sent before."""
         if self._divides:
             why = (
@@ -402,26 +393,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
         sums = torch.tensor(sums, dtype=torch.float64, device=self.buckets[0].x.device)
         return [LrSums(sums, self.rank, self.round, why)]
 
-    @property
-    def _shared_algorithm(self) -> Algorithm:
-        """The part of the algorithm that all nodes must have in common: tau may differ unless it divides by it."""
-        return self.algorithm if "gamma" in self.spec.reads else replace(self.algorithm, tau=1)
-
     def _signature(self) -> dict[str, Any]:
         """What all nodes must agree on; each entry has the name of what to change."""
+        same_tau = "gamma" in self.spec.reads  # else nodes may differ in it
         return {
-            "algorithm": canonical(self._shared_algorithm),
+            "algorithm": canonical(self.algorithm if same_tau else replace(self.algorithm, tau=1)),
             "topology": f"{self.topology.name}, seed {self.topology.seed}",
             "weights": self._schedule.digest(),
             "optimizer": "plain SGD" if self._steps.plain else type(self.base).__name__,
             "model": [bucket.layout() for bucket in self.buckets],
             "frozen": [list(parameter.shape) for parameter in self._frozen()],
             "buffers": self.buffers.layout(),
-            "seed": self.seed,
-            "message_dtype": self._message_dtype,
-            "early": self._sends_early,
-            "chunk": self._chunk,
-            "name": self.name,
+            **self._options,
         }
 
     def _run_state(self) -> dict[str, Any]:

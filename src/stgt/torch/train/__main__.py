@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -99,13 +100,14 @@ class World:
             folder = self.out / run.folder
             if not self._anywhere((folder / MODEL).exists() or (folder / NOT_FINITE).exists()):
                 try:
-                    NodeTraining(run, data[run.data.name], self.device).train(folder, self._tick, self._print)
+                    training = NodeTraining(run, data[run.data.name], self.device)
+                    training.train(folder, self._tick, partial(print, flush=True))
                 except NonFiniteError as error:
                     write_text(folder / NOT_FINITE, f"{error}\n")
                     raise
             self._before += run.rounds
         if self.rank == 0 and len(self.runs.runs) > 1:
-            draw_runs(self.runs, dist.get_world_size(), self.out)
+            draw_runs(self.runs, self.membership.nodes, self.out)
         diverged = not_finite(self.out, self.runs)
         diverged_anywhere = self._anywhere(bool(diverged))
         dist.destroy_process_group()
@@ -117,9 +119,6 @@ class World:
         if self.rank == 0:
             total = sum(run.rounds for run in self.runs.runs)
             write_text(self.out / PROGRESS, json.dumps({"done": self._before + r, "total": total}))
-
-    def _print(self, line: str) -> None:
-        print(line, flush=True)
 
     def _anywhere(self, here: bool) -> bool:
         """Does it hold at some node? Hosts may have a folder of their own each."""
