@@ -43,4 +43,4 @@ found, metrics = opt.evaluate(accuracy), opt.metrics()
 if rank == 0:
     own = ", ".join(f"{value:.3f}" for value in found["own"])
     print(f"accuracy on all classes: {found['averaged']:.3f} averaged; each node's own: {own}")
-    print(f"sent {metrics['bytes_sent'] / 1e6:.2f} MB, consensus error {metrics['consensus_error']:.2e}")
+    print(f"sent {metrics['bytes_sent'] / 1e6:.2f} MB, consensus error {metrics['consensus']:.2e}")

@@ -130,7 +130,7 @@ def by_method(rows: Iterable[TableRow]) -> dict[str, Curves]:
     return {
         method: {
             name: np.array([[row[name] for row in one] for one in runs.values()])
-            for name in ("lr", "steps", "train_loss", "test_accuracy", "bytes_sent", "consensus_error")
+            for name in ("lr", "steps", "train_loss", "test_accuracy", "bytes_sent", "consensus")
         }
         for method, runs in seeds.items()
     }
@@ -198,7 +198,7 @@ def summary(curves: dict[str, Curves], ends: int = 3) -> list[TableRow]:
             "test_accuracy_low": finite(last(one, "test_accuracy", ends)[1]),
             "test_accuracy_high": finite(last(one, "test_accuracy", ends)[2]),
             "megabytes_sent": float(one["bytes_sent"][:, -1].mean() / 1e6),
-            "consensus_error": float(one["consensus_error"][:, -1].mean()),
+            "consensus": float(one["consensus"][:, -1].mean()),
         }
         for method, one in curves.items()
     ]

@@ -69,7 +69,7 @@ def federate(spec: Training, images: LabelledData, clients: int, progress: Progr
                 "steps": r * algorithm.tau,
                 "train_loss": evaluate(model, *train)[0] / len(train[1]),
                 "test_accuracy": evaluate(model, *test)[1] / len(test[1]),
-                "consensus_error": 0.0,
+                "consensus": 0.0,
             }
         )
 
@@ -90,7 +90,7 @@ def federate(spec: Training, images: LabelledData, clients: int, progress: Progr
 def _to_the_end(rows: list[dict[str, Any]], spec: Training, tau: int) -> list[dict[str, Any]]:
     """The curve of a run that diverged after these measurements: NaN for all others, and for what was sent."""
     rounds = [*range(0, spec.rounds, spec.evaluate_every), spec.rounds]
-    lost = dict.fromkeys(("train_loss", "test_accuracy", "consensus_error"), math.nan)
+    lost = dict.fromkeys(("train_loss", "test_accuracy", "consensus"), math.nan)
     rows = rows + [{"label": spec.name, "round": r, "steps": r * tau, **lost} for r in rounds[len(rows) :]]
     return [row | {"bytes_sent": math.nan} for row in rows]
 

@@ -76,7 +76,7 @@ def test_a_run_ends_where_a_client_leaves_the_finite_numbers(monkeypatch, nodes,
     rows = federate(spec, images(), CLIENTS, lambda done, total: seen.append(done))
     assert [row["round"] for row in rows] == [0, 1, 2, 3, 4]
     assert [row["steps"] for row in rows] == [0, 2, 4, 6, 8]
-    for name in ("train_loss", "test_accuracy", "consensus_error"):
+    for name in ("train_loss", "test_accuracy", "consensus"):
         assert np.isfinite([row[name] for row in rows]).tolist() == [True, True, True, False, False]
     assert np.isnan([row["bytes_sent"] for row in rows]).all()
     assert seen[-1] == ROUNDS

@@ -27,7 +27,7 @@ def rows(method, effective, accuracies, losses=(0.5, 0.5)):
             "train_loss": loss,
             "test_accuracy": accuracy,
             "bytes_sent": 0.0,
-            "consensus_error": 0.0,
+            "consensus": 0.0,
         }
         for seed, (accuracy, loss) in enumerate(zip(accuracies, losses, strict=True))
         for k in range(3)

@@ -48,7 +48,7 @@ def curves(accuracy, sent, seeds=2, rounds=4):
         "train_loss": 1 - values,
         "test_accuracy": values,
         "bytes_sent": steps * sent,
-        "consensus_error": 0 * values,
+        "consensus": 0 * values,
     }
 
 

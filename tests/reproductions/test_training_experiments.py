@@ -33,7 +33,7 @@ def rows(method, losses, accuracies, seed=0, lr=0.1, bytes_a_row=1e6):
             "train_loss": loss,
             "test_accuracy": accuracy,
             "bytes_sent": bytes_a_row * k,
-            "consensus_error": 0.0,
+            "consensus": 0.0,
         }
         for k, (loss, accuracy) in enumerate(zip(losses, accuracies, strict=True))
     ]

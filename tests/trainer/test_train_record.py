@@ -15,13 +15,13 @@ from stgt.torch import NonFiniteError
 from stgt.torch.train.node_training import NodeTraining
 from stgt.torch.train.run_folder import Lines, Record, draw_runs, left_out, line
 
-COLUMNS = ("train_loss", "test_accuracy", "bytes_sent", "consensus_error")
+COLUMNS = ("train_loss", "test_accuracy", "bytes_sent", "consensus")
 
 
 def row(r: int, **others: float) -> dict:
     """A row of the curve as the trainer writes it, ten seconds a round."""
     values = {"label": "run 0", "round": r, "steps": 5 * r, "train_loss": 2.0 - 0.25 * r, "test_accuracy": 0.1 * r}
-    return values | {"bytes_sent": 1.5e6 * r, "consensus_error": 0.0, "seconds": 10.0 * r} | others
+    return values | {"bytes_sent": 1.5e6 * r, "consensus": 0.0, "seconds": 10.0 * r} | others
 
 
 def points(folder) -> dict[str, list[tuple[int, float]]]:

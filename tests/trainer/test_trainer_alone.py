@@ -24,7 +24,7 @@ def test_a_world_of_one_is_gradient_descent(alone, compiled):
     a, b = data(0)
     expected = b / a * (1 - (1 - 0.1 * a) ** 6)  # the closed form of x ← x − 0.1 (a x − b) from 0
     torch.testing.assert_close(model().detach(), expected, rtol=1e-12, atol=1e-12)
-    assert opt.metrics()["consensus_error"] == 0.0
+    assert opt.metrics()["consensus"] == 0.0
     assert opt.metrics()["bytes_sent"] == 0.0
 
 

@@ -7,6 +7,7 @@ from literal import NODES
 from scenarios_use import method
 
 from stgt._internal.files import read_table
+from stgt.simulator import METRICS, Snapshot
 
 SIZE = 32  # numbers in the flat buffer: parameters of 4 and 2, each padded to 16
 
@@ -23,15 +24,27 @@ def test_errors_of_a_tracker(world, base):
     y = np.array([node["gradient"] for node in found]) + c
     for node in found:
         assert node["metrics"]["round"] == 3
-        assert node["metrics"]["consensus_error"] == pytest.approx(spread(x), rel=1e-9)
-        assert node["metrics"]["tracking_error"] == pytest.approx(spread(y), rel=1e-9)
-        assert node["metrics"]["sum_of_corrections"] == pytest.approx(np.linalg.norm(c.sum(axis=0)), abs=1e-12)
-        assert node["metrics"]["sum_of_corrections"] < 1e-12
+        assert node["metrics"]["consensus"] == pytest.approx(spread(x), rel=1e-9)
+        assert node["metrics"]["tracker_spread"] == pytest.approx(spread(y), rel=1e-9)
+        assert node["metrics"]["sum_c"] == pytest.approx(np.linalg.norm(c.sum(axis=0)), abs=1e-12)
+        assert node["metrics"]["sum_c"] < 1e-12
+
+
+def test_they_are_those_of_the_simulator(world):
+    """The same names and formulas: the registered metrics, computed from all nodes' states at once."""
+    found = world.run("measured", name="STGT", graph="static", base="momentum", rounds=3, tau=2, chunk=16)
+    state = {field: np.array([node["state"][field] for node in found]) for field in ("x", "c")}
+    gradients = np.array([node["gradient"] for node in found])
+    at = Snapshot(np, method("STGT", 2), None, {}, state, last_gradients=gradients)
+    for name in ("consensus", "tracker_spread", "sum_c"):
+        expected = float(METRICS[name].compute(at))
+        for node in found:
+            assert node["metrics"][name] == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def test_no_tracker_no_tracking_error(world):
     for node in world.run("measured", name="DPSGD", graph="static", base="sgd", rounds=1, tau=2, chunk=16):
-        assert "tracking_error" not in node["metrics"]
+        assert "tracker_spread" not in node["metrics"]
 
 
 @pytest.mark.parametrize("name", ["FedAvg", "ScaffoldPlus", "Scaffold"])
@@ -39,8 +52,8 @@ def test_what_a_server_holds_is_measured_once(world, name):
     """After a round all workers have the server's model; Scaffold⁺'s c and own keep their balance."""
     found = world.run("measured", name=name, graph="server", base="sgd", rounds=7, tau=2, chunk=16)
     for node in found:
-        assert node["metrics"]["consensus_error"] < 1e-24
-        assert node["metrics"].get("sum_of_corrections", 0.0) < 1e-12
+        assert node["metrics"]["consensus"] < 1e-24
+        assert node["metrics"].get("sum_c", 0.0) < 1e-12
 
 
 @pytest.mark.parametrize("name", ["STGT", "FedAvg"])
@@ -102,9 +115,9 @@ def test_tensorboard(world, tmp_path):
     found = world.run("measured", folder=str(tmp_path), **arguments)
     events = EventAccumulator(str(tmp_path / "3"))
     events.Reload()
-    (scalar,) = events.Scalars("stgt/consensus_error")
+    (scalar,) = events.Scalars("stgt/consensus")
     assert scalar.step == 2
-    assert scalar.value == pytest.approx(found[3]["metrics"]["consensus_error"], rel=1e-6)
+    assert scalar.value == pytest.approx(found[3]["metrics"]["consensus"], rel=1e-6)
 
 
 def test_one_node_writes_a_csv_file(world, tmp_path):

@@ -47,7 +47,7 @@ def make(call: str, model: Quadratic, opt: DistributedOptimizer, folder: Path) -
         with opt.averaged():
             pass
     elif call == "metrics":
-        assert opt.metrics().get("sum_of_corrections", 0.0) < 1e-12
+        assert opt.metrics().get("sum_c", 0.0) < 1e-12
     elif call in ("save", "load"):
         getattr(opt, call)(folder / "checkpoints")
     else:

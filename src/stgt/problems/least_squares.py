@@ -15,7 +15,7 @@ from stgt._internal.ops import Array
 from stgt._internal.registry import register
 from stgt.problems.base import Problem, check_array, scale_of
 from stgt.problems.linear import Data, LinearModel, pack
-from stgt.problems.partition import iid, in_order, parts_of
+from stgt.problems.partition import held_out, iid, in_order, parts_of
 
 SINGULAR = 1e-12  # an eigenvalue this small beside the largest counts as 0
 
@@ -48,6 +48,7 @@ def least_squares(
     batch: int | None = None,
     seed: int = 0,
     weights: str = "equal",
+    test: float = 0.0,
 ) -> Problem:
     """Linear regression, f_i(x) = 1/(2 m_i) Σ_j (a_ijᵀx − y_ij)² + (l2/2)‖x‖², spread over n nodes.
 
@@ -59,9 +60,11 @@ def least_squares(
             each node.
         l2: adds (l2/2)‖x‖².
         batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
-        seed: of the partition.
+        seed: of the partition, and of the test samples.
         weights: "equal": each node's mean counts 1/n, however many samples it has; "samples": f_i is multiplied by
             n m_i / Σ m, so that (1/n) Σ f_i is the mean over all samples.
+        test: the share of all samples that no node is given, drawn before the partition: `test_loss` is measured on
+            them, without the penalty. Of a given partition they are taken out.
 
     Returns:
         A `Problem` with its closed-form optimum (None where it is not unique), L the largest ‖∇²f_i‖, and mu.
@@ -71,7 +74,8 @@ def least_squares(
     labels = check_array(labels, "labels", (samples,), f"one number for each of the {samples} rows of features")
     l2 = check_number(l2, "l2", least=0)
     batch = None if batch is None else check_count(batch, "batch")
-    parts = parts_of(partition, labels, n, {"iid": partial(iid, seed=seed), "sorted": in_order})
+    held = held_out(samples, test, seed)
+    parts = parts_of(partition, labels, n, {"iid": partial(iid, seed=seed), "sorted": in_order}, held)
     n, counts = len(parts), np.array([len(part) for part in parts])
     data = pack(parts, counts.max(), features=features, labels=labels) | {"l2": np.full(n, l2)}
     scale, scale_data, weighing = scale_of(weights, counts)
@@ -81,8 +85,9 @@ def least_squares(
     lowest, highest = np.linalg.eigvalsh(mean)[[0, -1]]
     b = (data["labels"][:, None, :] @ weighted)[:, 0].mean(axis=0)
     mu = float(eigenvalues[:, 0].min())
+    tested = f", test={len(held)}" if len(held) else ""
     return Problem(
-        name=f"least_squares(n={n}, p={p}, samples={counts.sum()}, l2={l2:g}{weighing})",
+        name=f"least_squares(n={n}, p={p}, samples={counts.sum()}, l2={l2:g}{weighing}{tested})",
         model=LeastSquaresModel(),
         data=data | scale_data,
         n=n,
@@ -92,4 +97,5 @@ def least_squares(
         batch=batch,
         counts=counts,
         solve=partial(np.linalg.solve, mean, b) if lowest > SINGULAR * highest else None,
+        test=pack([held], len(held), features=features, labels=labels) | {"l2": np.zeros(1)} if tested else None,
     )

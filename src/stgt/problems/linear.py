@@ -41,25 +41,26 @@ class LinearModel(ABC):
         """Its gradient, (k, p)."""
 
     def losses(self, xp: ModuleType, data: Data, x: Array) -> Array:
-        values = self.phi(xp, _products(data[self.rows], x), data.get("labels"))
+        values = self.phi(xp, products(data[self.rows], x), data.get("labels"))
         return scaled(data, (values * data["weight"]).sum(axis=-1) + self.penalty(data, x))
 
     def gradients(self, xp: ModuleType, data: Data, x: Array) -> Array:
-        slope = self.slope(xp, _products(data[self.rows], x), data.get("labels")) * data["weight"]
+        slope = self.slope(xp, products(data[self.rows], x), data.get("labels")) * data["weight"]
         return scaled(data, (slope[:, None, :] @ data[self.rows])[:, 0] + self.penalty_gradient(data, x))
 
     def component_gradients(self, xp: ModuleType, data: Data, x: Array) -> Array:
-        slope = self.slope(xp, _products(data[self.rows], x), data.get("labels"))
+        slope = self.slope(xp, products(data[self.rows], x), data.get("labels"))
         return scaled(data, slope[:, :, None] * data[self.rows] + self.penalty_gradient(data, x)[:, None, :])
 
     def sample_gradients(self, xp: ModuleType, data: Data, x: Array, index: Array) -> Array:
         at = (xp.arange(len(x))[:, None], index)
         rows = data[self.rows][at]
-        slope = self.slope(xp, _products(rows, x), data["labels"][at] if "labels" in data else None)
+        slope = self.slope(xp, products(rows, x), data["labels"][at] if "labels" in data else None)
         return scaled(data, (slope[:, :, None] * rows).mean(axis=1) + self.penalty_gradient(data, x))
 
 
-def _products(rows: Array, x: Array) -> Array:
+def products(rows: Array, x: Array) -> Array:
+    """a_ijᵀx_i, (k, m)."""
     return (rows @ x[:, :, None])[:, :, 0]
 
 

@@ -14,8 +14,8 @@ from stgt._internal.checks import InputError, check_count, check_number
 from stgt._internal.ops import Array
 from stgt._internal.registry import register
 from stgt.problems.base import Problem, check_array, scale_of
-from stgt.problems.linear import Data, LinearModel, pack
-from stgt.problems.partition import named_partitions, parts_of
+from stgt.problems.linear import Data, LinearModel, pack, products
+from stgt.problems.partition import held_out, named_partitions, parts_of
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class LogisticModel(LinearModel):
     def penalty_gradient(self, data: Data, x: Array) -> Array:
         return data["l2"][:, None] * x + data["nonconvex"][:, None] * 2.0 * x / (1.0 + x * x) ** 2
 
+    def accuracies(self, xp: ModuleType, data: Data, x: Array) -> Array:
+        """The share of each node's samples whose sign is right, (k,)."""
+        right = (products(data["signed"], x) > 0) & (data["weight"] > 0)
+        return right.sum(axis=-1).astype(x.dtype) / (data["weight"] > 0).sum(axis=-1).astype(x.dtype)
+
 
 @register
 def logistic(
@@ -56,6 +61,7 @@ def logistic(
     seed: int = 0,
     width: int | None = None,
     weights: str = "equal",
+    test: float = 0.0,
 ) -> Problem:
     """Logistic regression, f_i(x) = (1/m_i) Σ_j log(1 + exp(−y_ij a_ijᵀx)) + penalty, spread over n nodes.
 
@@ -67,11 +73,13 @@ def logistic(
         l2: adds (l2/2)‖x‖², and makes the problem strongly convex.
         nonconvex: adds nonconvex · Σ_k x_k²/(1 + x_k²).
         batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
-        seed: of the partition.
+        seed: of the partition, and of the test samples.
         width: rows that each node is padded to, the largest node's if left out; partitions of one width share a
             compiled program.
         weights: "equal": each node's mean counts 1/n, however many samples it has; "samples": f_i is multiplied by
             n m_i / Σ m, so that (1/n) Σ f_i is the mean over all samples.
+        test: the share of all samples that no node is given, drawn before the partition: metrics `test_loss` and
+            `test_accuracy` are measured on them, without the penalty. Of a given partition they are taken out.
 
     Returns:
         A `Problem`. Its optimum is solved for to rounding if l2 > 0 and nonconvex = 0, else None.
@@ -82,15 +90,18 @@ def logistic(
     l2 = check_number(l2, "l2", least=0)
     nonconvex = check_number(nonconvex, "nonconvex", least=0)
     batch = None if batch is None else check_count(batch, "batch")
-    parts = parts_of(partition, signs, n, named_partitions(classes=classes, alpha=alpha, seed=seed))
+    held = held_out(samples, test, seed)
+    parts = parts_of(partition, signs, n, named_partitions(classes=classes, alpha=alpha, seed=seed), held)
     n, counts = len(parts), np.array([len(part) for part in parts])
     width = int(counts.max()) if width is None else check_count(width, "width", int(counts.max()))
-    data = pack(parts, width, signed=features * signs[:, None])
+    signed = features * signs[:, None]
+    data = pack(parts, width, signed=signed)
     data |= {"l2": np.full(n, l2), "nonconvex": np.full(n, nonconvex)}
     scale, scale_data, weighing = scale_of(weights, counts)
     curvature = np.array([np.linalg.norm(data["signed"][i], 2) ** 2 / (4.0 * counts[i]) for i in range(n)])
+    tested = f", test={len(held)}" if len(held) else ""
     return Problem(
-        name=f"logistic(n={n}, p={p}, samples={counts.sum()}, l2={l2:g}, nonconvex={nonconvex:g}{weighing})",
+        name=f"logistic(n={n}, p={p}, samples={counts.sum()}, l2={l2:g}, nonconvex={nonconvex:g}{weighing}{tested})",
         model=LogisticModel(),
         data=data | scale_data,
         n=n,
@@ -100,6 +111,7 @@ def logistic(
         batch=batch,
         counts=counts,
         solve=partial(_newton, data, p, l2, scale) if l2 > 0 and nonconvex == 0 else None,
+        test=pack([held], len(held), signed=signed) | {"l2": np.zeros(1), "nonconvex": np.zeros(1)} if tested else None,
     )
 
 

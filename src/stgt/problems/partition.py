@@ -113,14 +113,32 @@ def named_partitions(*, classes: int, alpha: float, seed: int, concentration: fl
     }
 
 
-def parts_of(given: Any, labels: np.ndarray, n: int | None, ways: Mapping[str, Split]) -> list[np.ndarray]:
-    """A partition that is given by its name, of these `ways`, or as the index array of each node."""
+def held_out(samples: int, test: Any, seed: int) -> np.ndarray:
+    """Which of the samples are test samples: a share `test` of all, drawn by the seed alone; sorted."""
+    share = check_number(test, "test", least=0, below=1)
+    count = round(share * samples)
+    if share > 0 and not 0 < count < samples:
+        raise InputError("test", share, f" of {samples} samples is {count}: leave some to test and some to train on.")
+    return np.sort(np.random.default_rng([check_seed(seed), samples]).permutation(samples)[:count])
+
+
+def parts_of(
+    given: Any, labels: np.ndarray, n: int | None, ways: Mapping[str, Split], test: np.ndarray
+) -> list[np.ndarray]:
+    """A partition that is given by its name, of these `ways`, or as the index array of each node, without test rows."""
     if not isinstance(given, str):
-        return _given_parts(given, n, len(labels))
+        parts = [part[~np.isin(part, test)] for part in _given_parts(given, n, len(labels))]
+        for node, part in enumerate(parts):
+            if len(part) == 0:
+                raise InputError(
+                    "test", hint=f" takes all samples of node {node}: give a smaller share or another seed."
+                )
+        return parts
     check_choice(given, "partition", ways)
     if n is None:
         raise InputError("n", hint=" was left out: give the number of nodes, or a list of index arrays as partition.")
-    return ways[given](labels, n)
+    train = np.setdiff1d(np.arange(len(labels)), test)
+    return [train[part] for part in ways[given](labels[train], n)]
 
 
 def _given_parts(parts: Any, n: int | None, samples: int) -> list[np.ndarray]:

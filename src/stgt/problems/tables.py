@@ -12,6 +12,7 @@ import numpy as np
 
 from stgt._internal.checks import InputError, check_flag, did_you_mean
 from stgt._internal.files import is_number, read_rows, readable
+from stgt.problems.partition import held_out
 
 SPARSE = (".libsvm", ".svm", ".txt", ".bz2")
 FORMATS = (".csv", ".npz", *SPARSE)
@@ -47,6 +48,8 @@ def load_table(
     node: str | int | None = None,
     standardise: bool = False,
     intercept: bool = False,
+    test: float = 0.0,
+    seed: int = 0,
 ) -> DataTable:
     """Reads features and labels from a file; what is missing, not finite or no number is refused, by row and column.
 
@@ -57,6 +60,7 @@ def load_table(
         node: the column of a CSV file, or the array of an npz file, with the node that holds the row.
         standardise: give every column of the features mean 0 and variance 1.
         intercept: add a column of ones.
+        test, seed: those of the problem that the table is for: `standardise` then leaves its test samples aside.
 
     Returns:
         The rows. Nodes are in the order of their entries in `node`: by number, or else by the alphabet.
@@ -72,21 +76,27 @@ def load_table(
         raise InputError("node", node, "a file in LIBSVM's format does not say who holds its rows; leave it out.")
     with readable(path, "data"):
         table = _csv(path, label, node) if kind == ".csv" else _npz(path, node) if kind == ".npz" else _libsvm(path)
-    return prepared(table, f"data {path}", standardise, intercept)
+    return prepared(table, f"data {path}", standardise, intercept, test, seed)
 
 
-def prepared(table: DataTable, data: str, standardise: bool, intercept: bool) -> DataTable:
-    """The table with its features standardised, and with a column of ones, where that is asked for."""
+def prepared(
+    table: DataTable, data: str, standardise: bool, intercept: bool, test: float = 0.0, seed: int = 0
+) -> DataTable:
+    """The table with its features standardised, and with a column of ones, where that is asked for.
+
+    Mean and variance are those of the rows that are not held out by `test` and `seed`.
+    """
     features, columns = table.features, table.columns
     if standardise:
-        spread = features.std(axis=0)
-        constant = np.flatnonzero(np.ptp(features, axis=0) == 0)
+        train = np.delete(features, held_out(len(features), test, seed), axis=0) if test else features
+        spread = train.std(axis=0)
+        constant = np.flatnonzero(np.ptp(train, axis=0) == 0)
         if len(constant):
             raise ValueError(
                 f"standardise=true: column {columns[constant[0]]} of {data} has one value in all rows; leave it out "
                 "of the file, and give intercept = true for a column of ones."
             )
-        features = (features - features.mean(axis=0)) / spread
+        features = (features - train.mean(axis=0)) / spread
     if intercept:
         features, columns = np.column_stack([features, np.ones(len(features))]), (*columns, "intercept")
     return replace(table, features=features, columns=columns)

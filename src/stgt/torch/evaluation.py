@@ -86,11 +86,11 @@ class Evaluation:
                         tracker = self.method.algorithm.tracker(state)
                         sums[1] += self._spread(self.steps.last(bucket, part) + tracker, weight)
             total = members.sum(sums.to(self.buckets[0].x.device))
-        found = {"consensus_error": total[0].item()}
+        found = {"consensus": total[0].item()}
         if tracks:
-            found["sum_of_corrections"] = drift**0.5
+            found["sum_c"] = drift**0.5
         if compares:
-            found["tracking_error"] = total[1].item()
+            found["tracker_spread"] = total[1].item()
         return found
 
     def _state(self, bucket: Bucket, part: slice, weight: float) -> dict[str, Tensor]:

@@ -58,6 +58,7 @@ def _problem(text: str, data_dir: Path | None, stamp: tuple[int, int] | None) ->
 def _with_data(name: str, arguments: dict[str, Any], taken: Any, data_dir: Path | None) -> dict[str, Any]:
     """The arguments with features and labels in the place of `data` and its options."""
     options = {key: arguments.pop(key) for key in (*OF_FILES, *OF_DATA) if key in arguments and key not in taken}
+    options |= {key: arguments[key] for key in ("test", "seed") if key in arguments and "test" in taken}
     data = arguments.pop("data", None)
     if not isinstance(data, str):
         words = f" was left out: {name} needs" if data is None else f"={data!r}: give"
@@ -89,7 +90,14 @@ def _with_data(name: str, arguments: dict[str, Any], taken: Any, data_dir: Path 
 
 
 def _known_set(
-    data: str, rows: Any, data_dir: Path | None, standardise: bool = False, intercept: bool = False, **columns: Any
+    data: str,
+    rows: Any,
+    data_dir: Path | None,
+    standardise: bool = False,
+    intercept: bool = False,
+    test: float = 0.0,
+    seed: int = 0,
+    **columns: Any,
 ) -> DataTable:
     """One of LIBSVM's sets, or `rows` of its rows."""
     check_choice(data, "data", LIBSVM)
@@ -98,7 +106,7 @@ def _known_set(
     rows = None if rows is None else check_count(rows, "rows", 2)
     features, labels = _data(data, rows, data_dir)
     table = DataTable(features, labels, tuple(str(column + 1) for column in range(features.shape[1])))
-    return prepared(table, data, check_flag(standardise, "standardise"), check_flag(intercept, "intercept"))
+    return prepared(table, data, check_flag(standardise, "standardise"), check_flag(intercept, "intercept"), test, seed)
 
 
 @lru_cache(maxsize=4)

@@ -123,7 +123,7 @@ class NodeTraining:
                 "train_loss": loss / self.nodes,
                 "test_accuracy": correct / count,
                 "bytes_sent": sent / self.nodes,
-                "consensus_error": metrics["consensus_error"],
+                "consensus": metrics["consensus"],
                 "seconds": seconds,
             }
         )
