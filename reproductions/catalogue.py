@@ -22,6 +22,7 @@ from reproductions.relaxed import DATA as RELAXED_DATA
 from reproductions.relaxed import relaxed
 from reproductions.table1 import table1
 from reproductions.topology_study import topology
+from stgt import InputError
 from stgt.problems import find_libsvm
 
 # Those that train networks need PyTorch, so they are loaded when they are run: by module, function and first argument.
@@ -66,7 +67,7 @@ def prepared(
         given["data_dir"] = Path(data_dir)
     for option in given:
         if option not in taken:
-            raise ValueError(f"{option} means nothing to {name}: leave it out.")
+            raise InputError(option, hint=f" means nothing to {name}: leave it out.")
     if "scale" in given:
         check_choice(given["scale"], "scale", _scales(name))
     for data in NEEDS.get(name, ()):

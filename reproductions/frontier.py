@@ -13,7 +13,7 @@ from reproductions.options import check_choice
 from reproductions.outcome import Claim, Outcome, TableRow
 from reproductions.simulated import AT_ONCE, as_matrices
 from reproductions.topology_study import GRAPHS
-from stgt import NotCovered, theory
+from stgt import InputError, NotCovered, theory
 from stgt.simulator import METRICS
 from stgt.study import Progress, RunSpec, Spec, build_run, parallel_map, split_progress
 from stgt.study.report import Figure, Line, Panel
@@ -66,7 +66,7 @@ def frontier(
     """
     names = [check_choice(name, "graphs", GRAPHS) for name in graphs or GRAPHS]
     if n != NODES and "grid" in names:
-        raise ValueError(f"n={n}: the grid has 4 rows of 8; give n={NODES}, or leave the grid out of graphs.")
+        raise InputError("n", n, f"the grid has 4 rows of 8; give n={NODES}, or leave the grid out of graphs.")
     topologies = {**{name: GRAPHS[name] for name in names}, SERVER: {"name": "server", "sampled": n // 2}}
     problem = {"name": "ridge", "n": n, "p": p, "mu": 0.5, "scale": "sqrt_p", "noise": 0.1, "seed": 0}
     cases = [(graph, method) for graph in topologies for method in (FEDERATED if graph == SERVER else DECENTRALISED)]

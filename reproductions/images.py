@@ -80,7 +80,7 @@ def load_images(name: str, data_dir: Path | str | None, download: bool = False) 
         download: fetches what is missing from the set's public address into `data_dir`.
     """
     if data_dir is None:
-        raise ValueError(f"data_dir was left out: give a folder that holds {FOLDERS[name][0]}, or is it.")
+        raise stgt.InputError("data_dir", hint=f" was left out: give a folder that holds {FOLDERS[name][0]}, or is it.")
     find, fetch, read = (
         (_find_cifar10, _fetch_cifar10, _read_cifar10)
         if name == "cifar10"
@@ -91,10 +91,9 @@ def load_images(name: str, data_dir: Path | str | None, download: bool = False) 
         fetch(Path(data_dir))
         paths = find(Path(data_dir))
     if paths is None:
-        raise ValueError(
-            f"data_dir {data_dir} does not hold all files of {name} ({', '.join(_files(name))}): "
-            "bring them there, or allow the download."
-        )
+        files = ", ".join(_files(name))
+        hint = f" does not hold all files of {name} ({files}): bring them there, or allow the download."
+        raise stgt.InputError("data_dir", Path(data_dir), hint)
     from stgt.torch.train import LabelledData  # needs PyTorch, which the other experiments do without
 
     return LabelledData(*read(paths), CLASSES, *NORMALISATION[name])
@@ -153,10 +152,8 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         if (module_name, global_name) not in self.ALLOWED:
-            raise ValueError(
-                f"a file of CIFAR-10 asks for {module_name}.{global_name}, which no genuine one does: "
-                "put another copy into data_dir."
-            )
+            asks = f"a file of CIFAR-10 asks for {module_name}.{global_name}, which no genuine one does"
+            raise stgt.InputError("data_dir", hint=f"{asks}; give another copy.")
         return self.ALLOWED[module_name, global_name]
 
 
@@ -176,16 +173,17 @@ def _read_idx(path: Path) -> np.ndarray:
     header = np.array([0x800 + len(shape), *shape], ">i4").tobytes()
     size = len(header) + int(np.prod(shape))
     if len(content) != size:
-        raise ValueError(f"{path} has {len(content)} bytes where MNIST has {size}: put another copy into data_dir.")
+        raise _damaged(path, f"has {len(content)} bytes where MNIST has {size}")
     if not content.startswith(header):
-        raise ValueError(
-            f"{path} begins with {content[: len(header)].hex()} where MNIST has {header.hex()}: "
-            "put another copy into data_dir."
-        )
+        raise _damaged(path, f"begins with {content[: len(header)].hex()} where MNIST has {header.hex()}")
     array = np.frombuffer(content, np.uint8, offset=len(header)).reshape(shape).copy()
     if array.ndim == 1 and array.max() >= CLASSES:
-        raise ValueError(f"{path} holds the label {array.max()}, above 9: put another copy into data_dir.")
+        raise _damaged(path, f"holds the label {array.max()}, above 9")
     return array
+
+
+def _damaged(where: Path | str, how: str) -> stgt.InputError:
+    return stgt.InputError("data_dir", hint=f" {where} {how}: give another copy.")
 
 
 def _fetch_cifar10(data_dir: Path) -> None:
@@ -212,16 +210,16 @@ def _downloaded(address: str, checksum: str, data_dir: Path) -> Iterator[Path]:
         data_dir.mkdir(parents=True, exist_ok=True)
         temporary = tempfile.TemporaryDirectory(dir=data_dir, prefix=".download-")
     except OSError as error:
-        raise ValueError(f"data_dir {data_dir} cannot be written ({error.strerror}): give another folder.") from None
+        hint = f" cannot be written ({error.strerror}): give another folder."
+        raise stgt.InputError("data_dir", data_dir, hint) from None
     with temporary as folder:
         path = Path(folder) / address.rsplit("/", 1)[-1]
         try:
             with urllib.request.urlopen(address, timeout=PATIENCE) as answer, path.open("wb") as file:
                 shutil.copyfileobj(answer, file)
         except (OSError, http.client.HTTPException) as error:
-            raise ValueError(
-                f"{address} cannot be fetched ({error}): bring the files yourself and give their folder by data_dir."
-            ) from None
+            hint = f"{address} cannot be fetched ({error}); bring the files yourself, and give their folder."
+            raise stgt.InputError("data_dir", hint=hint) from None
         _check_sum(path.read_bytes(), checksum, address)
         yield path
 
@@ -235,6 +233,4 @@ def _put_in_place(files: list[Path], target: Path) -> None:
 def _check_sum(content: bytes, checksum: str, where: Path | str) -> None:
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != checksum:
-        raise ValueError(
-            f"{where} has md5 {found} where the published file has {checksum}: put another copy into data_dir."
-        )
+        raise _damaged(where, f"has md5 {found} where the published file has {checksum}")

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
+from stgt import InputError
+
 
 def check_choice(value: Any, name: str, allowed: Iterable[str]) -> str:
     """One of a few words; a ValueError that lists them if it is another."""
@@ -14,4 +16,4 @@ def check_choice(value: Any, name: str, allowed: Iterable[str]) -> str:
         return value
     close = get_close_matches(str(value), words, n=1)
     end = f"; did you mean {close[0]!r}?" if close else "."
-    raise ValueError(f"{name}={value!r}: choose from {', '.join(map(repr, words))}{end}")
+    raise InputError(name, value, f"choose from {', '.join(map(repr, words))}{end}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from exception_texts import tested as text_tests
 from vocabulary import defined, old_names, words
 
 ROOT = Path(__file__).parents[1]
@@ -142,3 +143,51 @@ def test_parts_of_the_trainer_take_what_they_need_and_not_the_optimiser(path):
         return
     assert not [name for name in imports(path) if name in ("stgt.torch", "stgt.torch.optimizer")]
     assert not re.findall(r"\bopt\._\w+", path.read_text())
+
+
+@pytest.mark.parametrize(
+    "path", sorted([*SOURCE.rglob("*.py"), *(ROOT / "reproductions").rglob("*.py")]), ids=lambda path: str(path)[-40:]
+)
+def test_no_code_reads_the_text_of_an_exception(path):
+    assert text_tests(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if 'a' in str(error): pass",
+        "if str(error) == 'a': pass",
+        "str(error).startswith('a')",
+        "error.args[0].split(':')",
+        "error.hint.partition(' ')",
+        "x = error.args[0]",
+        "words = str(error)\n    y = words\n    y[:3]",
+        "words = f'{error}'\n    re.match('a', words)",
+        "a, b = str(error), 1\n    a.removeprefix('x')",
+        "self.why = str(error)\n    self.why.endswith('x')",
+        "match str(error):\n        case 'a': pass",
+        "parsed(str(error))",
+        "parsed(text=f'{error}')",
+        "words = str(error) if x else ''\n    'a' in words",
+        "any(one in str(error) for one in 'ab')",
+        "traceback.format_exc().count('a')",
+    ],
+)
+def test_every_way_to_read_the_text_of_an_exception_is_seen(line):
+    assert text_tests(f"try:\n    f()\nexcept ValueError as error:\n    {line}\n"), line
+    assert text_tests(f"def f(error: ValueError | None):\n    {line}\n"), line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "raise InputError('a', hint=f' failed ({error}): mend it.') from None",
+        "raise ValueError(str(error)) from None",
+        "words = f'{x}: {error}'\n    print(words)",
+        "errors.append(str(error))",
+        "if isinstance(error, KeyError) and error.path[0] == 'a': raise",
+        "log('%s', error)",
+    ],
+)
+def test_a_text_may_be_quoted(line):
+    assert text_tests(f"try:\n    f()\nexcept ValueError as error:\n    {line}\n") == []

@@ -219,7 +219,7 @@ def test_mnist_is_downloaded_file_by_file(mnist, server, tmp_path):
 def test_a_download_that_fails_leaves_nothing_behind(cifar10, mnist, server, tmp_path, monkeypatch, name):
     folder, _ = server
     new = tmp_path / "new"
-    with pytest.raises(ValueError, match=r"cannot be fetched \(HTTP Error 404.*bring the files yourself.*data_dir"):
+    with pytest.raises(ValueError, match=r"data_dir: .* cannot be fetched \(HTTP Error 404.*bring the files yourself"):
         load_images(name, new, download=True)
     (folder / "mnist").mkdir()
     for file in ("cifar.tar.gz", "mnist/train-images-idx3-ubyte.gz"):

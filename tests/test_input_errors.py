@@ -37,7 +37,7 @@ def test_in_a_file_keys_are_written_as_toml_writes_them():
         (InputError("data_dir", hint=" was left out: give a folder."), "data_dir was left out: give a folder."),
         (InputError("data", Path("a.csv"), " is not UTF-8: save it."), "data a.csv is not UTF-8: save it."),
         (InputError("n", 3, ", but W has 4: leave it out."), "n=3, but W has 4: leave it out."),
-        (InputError("out", hint="give another, or {switch}.", switch="force"), "out: give another, or force=True."),
+        (InputError("out", hint="give another, or {other}.", other="force=True"), "out: give another, or force=True."),
         (InputError("p", 1.0 + 1e-12, "give 1."), "p=1.000000000001: give 1."),
         (InputError(("edges", 2), (0, 0), "leave it out."), "edges[2]=(0, 0): leave it out."),
     ],
@@ -47,8 +47,10 @@ def test_the_sentence_has_the_parts_that_are_given(error, text):
 
 
 def test_the_words_of_the_caller_replace_the_names():
-    error = InputError("out", Path("runs"), " is not empty: give another folder, or {switch}.", switch="force")
-    assert error.sentence("--out", "--force") == "--out runs is not empty: give another folder, or --force."
+    error = InputError("out", Path("runs"), " is not empty: give another folder, or {other}.", other="force=True")
+    assert (
+        error.text({"out": "--out", "force": "--force"}) == "--out runs is not empty: give another folder, or --force."
+    )
 
 
 def test_a_number_as_text_is_told_from_a_word():
@@ -60,7 +62,7 @@ def test_a_number_as_text_is_told_from_a_word():
 
 @pytest.mark.parametrize("value", [-1, 0.5, "word", None, Path("a"), ..., lambda: 0])
 def test_an_error_reaches_another_process_with_the_same_text(value):
-    error = InputError(("a", 1), value, " is c: give b.", switch="force")
+    error = InputError(("a", 1), value, " is c: give b.", other="force")
     found = pickle.loads(pickle.dumps(error))
     assert str(found) == str(error)
-    assert (found.path, found.hint, found.switch) == (error.path, error.hint, error.switch)
+    assert (found.path, found.hint, found.other) == (error.path, error.hint, error.other)

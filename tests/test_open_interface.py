@@ -364,7 +364,7 @@ def test_a_client_runs_only_what_its_script_registered():
     from stgt.flower.methods import from_json, to_json
 
     assert from_json(to_json(Peek(tau=3, part="end"))) == Peek(tau=3, part="end")
-    with pytest.raises(ValueError, match=r"^the server's algorithm='os\.system': choose from"):
+    with pytest.raises(ValueError, match=r"^the server's algorithm\.name='os\.system': choose from"):
         from_json('{"name": "os.system"}')
 
 

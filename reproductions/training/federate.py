@@ -20,7 +20,6 @@ from stgt.study import Progress
 from stgt.torch.train import Batches, LabelledData, Training, as_tensors, build_model, build_optimizer, evaluate
 
 TRAINING_SAMPLE = 2048  # training images on which the loss is measured
-DIVERGED = "use a smaller lr"  # in every error of the strategy about what is not finite or too large
 
 
 def federate(spec: Training, images: LabelledData, clients: int, progress: Progress) -> list[dict[str, Any]]:
@@ -77,8 +76,8 @@ def federate(spec: Training, images: LabelledData, clients: int, progress: Progr
     try:
         with _quiet():
             result = run_in_process(strategy, app, arrays, num_rounds=spec.rounds, evaluate_fn=look)
-    except ValueError as error:
-        if DIVERGED not in str(error):
+    except ValueError:
+        if not (strategy.history and any(one.diverged for one in strategy.history[-1].absent)):
             raise
         progress(spec.rounds, spec.rounds)
         return _to_the_end(rows, spec, algorithm.tau)

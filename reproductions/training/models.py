@@ -86,7 +86,7 @@ def _image(shape: Sequence[int]) -> Sequence[int]:
 
 def _count(value: int, name: str) -> int:
     if type(value) is not int or value < 1:
-        raise ValueError(f"{name}={value!r}: give a whole number of at least 1.")
+        raise stgt.InputError(name, value, "give a whole number of at least 1.")
     return value
 
 

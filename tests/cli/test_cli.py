@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import stgt
 from stgt import cli
-from stgt._internal.flags import in_flags
+from stgt._internal.checks import InputError, in_flags
 from stgt.cli import app
 from stgt.study import demo as ridge_demo
 from stgt.study.report import curves
@@ -122,22 +122,22 @@ def test_what_is_printed_keeps_its_brackets(capsys):
 
 
 @pytest.mark.parametrize(
-    ("command", "sentence", "expected"),
+    ("command", "error", "expected"),
     [
-        ("check", "data_dir was left out: give a folder.", "--data-dir was left out: give a folder."),
-        ("demo", "out a is not empty: give force=True to go on.", "--out a is not empty: give --force to go on."),
-        ("reproduce", "readings='x': choose from 'y'.", "--reading='x': choose from 'y'."),
-        ("reproduce", "name='x': choose from 'y'.", "NAME='x': choose from 'y'."),
-        ("stgt.torch.train", "spec x.toml cannot be read.", "--spec x.toml cannot be read."),
-        ("train", "/a is cut short: put another into data_dir.", "/a is cut short: put another into --data-dir."),
-        # Words of another command, of English, and of paths stay as they are.
-        ("check", "rounds=9 of tau=3 steps: give fewer.", "rounds=9 of tau=3 steps: give fewer."),
-        ("reproduce", "scale means nothing here: leave it out.", "--scale means nothing here: leave it out."),
-        ("demo", "outer is no folder, /my/out is.", "outer is no folder, /my/out is."),
+        ("check", InputError("data_dir", hint=" was left out: give it."), "--data-dir was left out: give it."),
+        ("demo", InputError("out", Path("a"), "give {other}.", other="force=True"), "--out a: give --force."),
+        ("reproduce", InputError("readings", "x", "choose from 'y'."), "--reading='x': choose from 'y'."),
+        ("reproduce", InputError("name", "x", "choose from 'y'."), "NAME='x': choose from 'y'."),
+        ("stgt.torch.train", InputError("spec", Path("x.toml"), " cannot be read."), "--spec x.toml cannot be read."),
+        ("train", InputError("data", "a", "give {other}.", other="data_dir"), "data='a': give --data-dir."),
+        # Arguments of another command, entries of a table and sentences about no argument stay as they are.
+        ("check", InputError("rounds", 9, "give fewer."), "rounds=9: give fewer."),
+        ("demo", InputError("problem.out", 9, "give fewer."), "problem.out=9: give fewer."),
+        ("demo", ValueError("out of memory."), "out of memory."),
     ],
-)  # fmt: skip
-def test_a_sentence_of_the_library_names_the_flag(command, sentence, expected):
-    assert in_flags(sentence, COMMANDS[command]) == expected
+)
+def test_a_sentence_of_the_library_names_the_flag(command, error, expected):
+    assert in_flags(error, COMMANDS[command]) == expected
 
 
 @pytest.mark.thorough

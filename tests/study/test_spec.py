@@ -87,9 +87,9 @@ def test_a_wrong_entry_is_named(change, words):
         ("rounds = ", "is not TOML"),
         ("rounds = 3", "algorithm was left out: give"),
         (TEXT.replace("rounds = 9", "seeds = [4, 2, 4]"), "seeds.*: it has 4 more than once: give each seed once"),
-        (TEXT.replace("rounds = 9", "rounds = -1"), "rounds=-1: give a number of at least 0"),
+        (TEXT.replace("rounds = 9", "rounds = -1"), "rounds=-1: give a whole number from 0"),
         (TEXT.replace("rounds = 9", "round = 9"), "round is not known: choose from .*did you mean 'rounds'"),
-        (TEXT.replace("target = 0.5", "target = 0"), "target=0: give a number above 0"),
+        (TEXT.replace("target = 0.5", "target = 0"), "target=0: give a finite number above 0"),
     ],
 )
 def test_a_wrong_file_is_one_sentence(tmp_path, text, words):

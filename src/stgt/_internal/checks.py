@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stgt._internal.hyper import short_repr
+
+if TYPE_CHECKING:
+    from click import Command
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -34,33 +37,35 @@ class InputError(ValueError):
         path: the keys that lead to the argument, such as ("algorithm", "gamma"); a caller prepends its own by `under`.
         value: what was given; ... where it is not shown.
         hint: what to give instead; where it begins with a space or a comma, it first says what is wrong with the value.
-        switch: the name of a flag that allows it; `{switch}` in the hint stands for it.
+        other: another argument that `{other}` in the hint stands for, as Python writes it, such as "force=True".
         file: the spec file whose entry it is, if one.
     """
 
-    def __init__(self, argument: Argument, value: Any = ..., hint: str = "", *, switch: str = ""):
-        super().__init__()
+    def __init__(self, argument: Argument, value: Any = ..., hint: str = "", *, other: str = ""):
+        super().__init__(argument, value, hint)
         self.path = tuple(argument.split(".")) if isinstance(argument, str) else tuple(argument)
-        self.value, self.hint, self.switch = value, hint, switch
+        self.value, self.hint, self.other = value, hint, other
         self.file: PurePath | None = None
 
     @property
     def argument(self) -> str:
         """The path in one word, such as "algorithm.gamma" or "edges[2]"; of a file's entry "edges.2"."""
         if self.file is not None:
-            return ".".join(_toml_key(str(key)) for key in self.path)
+            return toml_path(self.path)
         return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path).removeprefix(".")
 
-    def sentence(self, argument: str, switch: str) -> str:
-        """The text, with the argument and the flag that allows it in the caller's words."""
+    def text(self, flags: Mapping[str, str]) -> str:
+        """The sentence, with arguments by the flags that a command line has for them."""
+        name = str(self.path[0]) if self.path and self.file is None else ""
+        argument = flags.get(name, name) + self.argument[len(name) :]
         is_path = isinstance(self.value, PurePath)
         given = "" if self.value is ... else f" {self.value}" if is_path else f"={_plain(self.value)}"
         follows = "" if self.hint.startswith((" ", ",")) else ": "
-        return f"{argument}{given}{follows}{self.hint.replace('{switch}', switch)}"
+        hint = self.hint.replace("{other}", flags.get(self.other.removesuffix("=True"), self.other))
+        return f"{f'spec {self.file}: ' if self.file else ''}{argument}{given}{follows}{hint}"
 
     def __str__(self) -> str:
-        text = self.sentence(self.argument, f"{self.switch}=True")
-        return text if self.file is None else f"spec {self.file}: {text}"
+        return self.text({})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process goes what is plain, and the repr of any other value."""
@@ -85,16 +90,41 @@ def under(*keys: str | int) -> Iterator[None]:
         raise
 
 
-def check_count(value: Any, name: Argument, least: int = 1) -> int:
-    """A whole number of at least `least`, as an int."""
+def one_line(error: BaseException) -> str:
+    """An exception's text in one line, to be quoted."""
+    return " ".join(str(error).split())
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's text, to be quoted in a sentence."""
+    return next(iter(str(error).strip().splitlines()), "").rstrip(". ")
+
+
+def quoted(error: BaseException) -> str:
+    """An exception's type and the first line of its text, to be quoted in a sentence."""
+    return f"{type(error).__name__}: {first_line(error)}".removesuffix(": ")
+
+
+def in_flags(error: ValueError, command: Command) -> str:
+    """The text of an error, with the flags of a command in the place of arguments."""
+    flags = {
+        str(one.name): one.opts[0] if one.param_type_name == "option" else one.human_readable_name
+        for one in command.params
+    }
+    return error.text(flags) if isinstance(error, InputError) else str(error)
+
+
+def check_count(value: Any, name: Argument, least: int = 1, most: float = math.inf) -> int:
+    """A whole number of at least `least` and at most `most`, as an int."""
+    wanted = f"a whole number of at least {least}." if most == math.inf else f"a whole number from {least} to {most}."
     try:
         if _is_flag(value):
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise _no_number(name, value, f"a whole number of at least {least}.") from None
-    if number < least:
-        raise InputError(name, number, f"give a whole number of at least {least}.")
+        raise _no_number(name, value, wanted) from None
+    if not least <= number <= most:
+        raise InputError(name, number, f"give {wanted}")
     return number
 
 
@@ -209,11 +239,13 @@ def _plain(value: Any) -> str:
     return short_repr(value)
 
 
-def _toml_key(key: str) -> str:
-    """A key as TOML writes it; one that is not a plain word stands in quotes, in one line."""
-    if len(key) <= LONGEST_KEY and key and all(one.isalnum() or one in "_-" for one in key) and key.isascii():
-        return key
-    return repr(key if len(key) <= LONGEST_KEY else f"{key[: LONGEST_KEY - 1]}…")
+def toml_path(keys: Iterable[str | int]) -> str:
+    """Keys as TOML joins them; one that is not a plain word stands in quotes, in one line."""
+    found = []
+    for key in map(str, keys):
+        is_bare = len(key) <= LONGEST_KEY and key.isascii() and key.replace("-", "_").replace("_", "a").isalnum()
+        found.append(key if is_bare else repr(key if len(key) <= LONGEST_KEY else f"{key[: LONGEST_KEY - 1]}…"))
+    return ".".join(found)
 
 
 def _is_flag(value: Any) -> bool:

@@ -159,7 +159,9 @@ def output_folder(out: Path, force: bool = False) -> Path:
     if out.exists() and not out.is_dir():
         raise InputError("out", out, " is a file: give a folder.")
     if out.exists() and any(out.iterdir()) and not force:
-        raise InputError("out", out, " is not empty: give another folder, or force=True to overwrite what is there.")
+        raise InputError(
+            "out", out, " is not empty: give another folder, or {other} to overwrite what is there.", other="force=True"
+        )
     try:
         check_writable(out)
     except OSError as error:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from stgt._internal.checks import InputError
+from stgt._internal.checks import InputError, quoted
 from stgt._internal.files import check_writable, write_table
 
 Log = Callable[[dict[str, float], int], object]
@@ -41,8 +41,9 @@ class SharedLogger:
             try:
                 self._function({f"{self._prefix}{name}": float(value) for name, value in values.items()}, step)
             except Exception as error:
-                reason = f"{type(error).__name__}: {error}".rstrip(". ")
-                warnings.warn(f"logger failed ({reason}): what it was given is lost, the run goes on.", stacklevel=2)
+                warnings.warn(
+                    f"logger failed ({quoted(error)}): what it was given is lost, the run goes on.", stacklevel=2
+                )
 
     def under(self, label: str) -> SharedLogger:
         """The same one for names that begin with a label."""

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from stgt._internal.flags import in_flags
+from stgt._internal.checks import in_flags
 
 if TYPE_CHECKING:
     from click import Context
@@ -25,8 +25,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except ValueError as error:
-            called = self.commands[str(ctx.invoked_subcommand)]
-            raise ValueError(in_flags(str(error), called)) from error
+            raise ValueError(in_flags(error, self.commands[str(ctx.invoked_subcommand)])) from error
 
 
 EXIT_CODES = """Exit codes:

@@ -142,7 +142,9 @@ def report(
     if out.is_dir():
         raise InputError("out", out, " is a folder: give a file.")
     if out.exists() and not force:
-        raise InputError("out", out, " is there already: give another file, or force=True to overwrite it.")
+        raise InputError(
+            "out", out, " is there already: give another file, or {other} to overwrite it.", other="force=True"
+        )
     with writing(out, "out"):
         check_writable(out.resolve().parent)  # before what takes time
     import_scripts(scripts)
@@ -235,7 +237,9 @@ def _planned(
         )
     used, data = folder.record["scripts"], folder.record["data_dir"]
     if used and not scripts:
-        raise ValueError(f"import was left out: {resume} was run with a script of your own; give --import {used[0]}.")
+        raise InputError(
+            "scripts", hint=f" was left out: {resume} was run with a script of your own; give --import {used[0]}."
+        )
     return plan(kind, folder.longer_spec(sets), resume / SPEC, data_dir or (Path(data) if data else None)), folder
 
 

@@ -55,7 +55,7 @@ def topology(
     files = [Path(f"{stem}{ending}") for ending in (ENDINGS if changes else ENDINGS[:2])]
     there = [path for path in files if path.exists()]
     if there and not force:
-        raise InputError("out", hint=f" {there[0]} exists: give another file, or force=True to overwrite it.")
+        raise InputError("out", there[0], " exists: give another file, or {other} to overwrite it.", other="force=True")
     found = topology_stats(built, rounds)
     if not as_json:
         console.print(_table(found))
@@ -78,15 +78,13 @@ def _arguments(settings: list[str]) -> dict[str, Any]:
     for given in settings:
         key, equals, value = given.partition("=")
         if not equals or not key.strip():
-            raise InputError("settings", hint=f" {given!r}: give a name and a value, such as neighbors=3.")
+            raise InputError("settings", given, "give a name and a value, such as neighbors=3.")
         if value.strip().isidentifier() and value.strip() not in ("true", "false", "inf", "nan"):
             value = json.dumps(value.strip())
         try:
             found |= tomllib.loads(f"{key} = {value}")
         except tomllib.TOMLDecodeError:
-            raise InputError(
-                "settings", hint=f" {given!r}: {value} is no value of TOML, such as 3, 0.5 or [1, 2]."
-            ) from None
+            raise InputError("settings", given, f"{value} is no value of TOML, such as 3, 0.5 or [1, 2].") from None
     return found
 
 

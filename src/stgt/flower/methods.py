@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import InputError
+from stgt._internal.checks import InputError, under
 from stgt._internal.registry import ALGORITHMS
 from stgt.algorithms import Algorithm, RoundSpec
 from stgt.algorithms.calls import Checked
@@ -87,8 +87,5 @@ def to_json(algorithm: Algorithm) -> str:
 
 def from_json(text: str) -> Algorithm:
     """The method that `to_json` wrote, if this process has registered it: a server cannot name other code."""
-
-    def find(name: str, table: str) -> Any:
-        return ALGORITHMS.find(name, f"the server's {table}", installed=False)
-
-    return algorithm_of(json.loads(text), find)
+    with under("the server's algorithm"):
+        return algorithm_of(json.loads(text), lambda name: ALGORITHMS.find(name, "name", installed=False))

@@ -71,6 +71,10 @@ class StateLost(BadReply):
     reason = "lost"
 
 
+class Diverged(BadReply):
+    """What a client sent, or what follows from it, is not finite."""
+
+
 class PartitionChanged(BadReply):
     """The node now serves another partition."""
 
@@ -185,9 +189,9 @@ def differs(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def check_finite(array: np.ndarray, text: str) -> None:
-    """A BadReply with this text if a number is inf or NaN."""
+    """A Diverged with this text if a number is inf or NaN."""
     if not _is_finite(array).all():
-        raise BadReply(text)
+        raise Diverged(text)
 
 
 def _is_finite(array: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ from stgt.flower.protocol import (
     REMEDY,
     BadReply,
     Crashed,
+    Diverged,
     is_unavailable,
     read_examples,
     read_partition,
@@ -206,5 +207,5 @@ class RunContext:
             try:
                 found[partition] = read(message, partition)
             except BadReply as error:
-                absent.append(Absence(partition, error.reason, str(error)))
+                absent.append(Absence(partition, error.reason, str(error), isinstance(error, Diverged)))
         return found, absent

@@ -41,11 +41,19 @@ Aggregate = Callable[[list[RecordDict], str], MetricRecord]  # as in Flower's ow
 
 @dataclass(frozen=True)
 class Absence:
-    """A client that was called and left out of the round. `reason` is one of REASONS."""
+    """A client that was called and left out of the round.
+
+    Attributes:
+        client: its partition.
+        reason: one of REASONS.
+        detail: what happened, in words.
+        diverged: was it left out as its numbers are not finite, or far larger than those of others?
+    """
 
     client: int
     reason: str
     detail: str
+    diverged: bool = False
 
     def __str__(self) -> str:
         return f"client {self.client} {self.reason}: {self.detail}"

@@ -29,6 +29,7 @@ from stgt.flower.protocol import (
     NUM_EXAMPLES,
     UNTRAINED,
     BadReply,
+    Diverged,
     PartitionChanged,
     Reply,
     StateLost,
@@ -286,14 +287,15 @@ class Strategy(FlowerStrategy):
         r, outcome = self.done + server_round - 1, self.history[-1]
         good, outcome.absent = run.read_replies(replies, lambda message, i: self._read_reply(message, i, r))
 
-        def refuse(errors: Mapping[int, str]) -> None:
+        def refuse(errors: Mapping[int, str], diverged: bool = False) -> None:
             for partition, error in errors.items():
-                outcome.absent.append(Absence(partition, "refused", error))
+                outcome.absent.append(Absence(partition, "refused", error, diverged))
                 del good[partition]
 
         refuse(state.mismatches(good))
         sizes = state.measure(good, {partition: self._scale(partition) for partition in good})
-        refuse(find_outliers(sizes, state.usual))
+        refuse(find_outliers(sizes, state.usual), diverged=True)
+        diverged = False
         outcome.up = sum(reply.size for reply in good.values())
         if len(good) < self.min_replies:
             outcome.problem = f"{len(good)} of at least {self.min_replies} replies"
@@ -303,10 +305,10 @@ class Strategy(FlowerStrategy):
                 state.aggregate(r, good)
                 state.usual = typical_sizes((sizes[partition] for partition in good), state.usual)
             except BadReply as error:  # another exception is an error of the method, and ends the run
-                outcome.problem = str(error)
+                outcome.problem, diverged = str(error), isinstance(error, Diverged)
         if outcome.problem:
             detail = f"its reply is usable, and the round does not count: {outcome.problem}"
-            outcome.absent += [Absence(partition, "refused", detail) for partition in good]
+            outcome.absent += [Absence(partition, "refused", detail, diverged) for partition in good]
         else:
             outcome.taken = sorted(good)
             rows = [reply.metrics for reply in good.values()]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import InputError, check_count, check_number
+from stgt._internal.checks import InputError, check_count, check_number, quoted
 from stgt._internal.hyper import ShortRepr
 from stgt._internal.ops import Array
 from stgt._internal.registry import register
@@ -210,7 +210,6 @@ def _tried(loss: Any, unravel: Any, treedef: Any, p: int, data: dict[str, np.nda
         object.__setattr__(model, "computes", model.traced())
         return model
     except Exception as error:
-        reason = str(error).splitlines()[0].rstrip(".")
         untraceable = (
             jax.errors.ConcretizationTypeError,
             jax.errors.TracerArrayConversionError,
@@ -220,10 +219,8 @@ def _tried(loss: Any, unravel: Any, treedef: Any, p: int, data: dict[str, np.nda
         advice = "loss(params, sample) must return a scalar, for one sample"
         if isinstance(error, untraceable):
             advice = "use jax.numpy in the place of numpy, no float() or int(), and jnp.where in the place of an if"
-        raise InputError(
-            "loss",
-            hint=f" cannot be differentiated with these params and data ({type(error).__name__}: {reason}): {advice}.",
-        ) from error
+        hint = f" cannot be differentiated with these params and data ({quoted(error)}): {advice}."
+        raise InputError("loss", hint=hint) from error
 
 
 def _unstack(data: Any) -> list[Any]:

@@ -33,14 +33,13 @@ def load_libsvm(name: str, data_dir: Path | str | None) -> tuple[np.ndarray, np.
     try:
         sparse, labels = load_svmlight_file(str(path), n_features=columns)
     except (OSError, EOFError, ValueError) as error:
-        raise ValueError(
-            f"{path} is not a whole file in LIBSVM's format ({error}): put another copy into data_dir."
-        ) from None
+        hint = f" is not a whole file in LIBSVM's format ({error}): give another copy."
+        raise InputError("data_dir", path, hint) from None
     if len(labels) != rows:
-        raise ValueError(f"{path} has {len(labels)} rows where {name} has {rows}: put another copy into data_dir.")
+        raise InputError("data_dir", path, f" has {len(labels)} rows where {name} has {rows}: give another copy.")
     features = np.asarray(sparse.todense())
     if not np.isfinite(features).all():
-        raise ValueError(f"{path} holds entries that are not finite: put another copy into data_dir.")
+        raise InputError("data_dir", path, " holds entries that are not finite: give another copy.")
     return features, labels
 
 
@@ -52,4 +51,6 @@ def find_libsvm(name: str, data_dir: Path | str | None) -> Path:
     for path in (folder / file for folder in folders for file in (name, f"{name}.bz2")):
         if path.is_file():
             return path
-    raise InputError("data_dir", data_dir, f" holds no {name} or {name}.bz2: download it from LIBSVM's page into it.")
+    raise InputError(
+        "data_dir", Path(data_dir), f" holds no {name} or {name}.bz2: download it from LIBSVM's page into it."
+    )

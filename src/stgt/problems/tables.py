@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import InputError, check_flag, did_you_mean
+from stgt._internal.checks import InputError, check_flag, did_you_mean, first_line
 from stgt._internal.files import is_number, read_rows, readable
 from stgt.problems.partition import held_out
 
@@ -201,13 +201,12 @@ def _npz(path: Path, node: Any) -> DataTable:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as found:
             for name in ("features", "labels", *([] if node is None else [node])):
                 if name not in found.files:
-                    what = "node" if name == node else "data"
                     have = ", ".join(map(repr, found.files)) or "none"
-                    raise ValueError(f"{what}={name!r}: no array of {path}, which has {have}.")
+                    raise InputError("node" if name == node else "data", name, f"no array of {path}, which has {have}.")
                 arrays[name] = found[name]
+    except InputError:
+        raise
     except ValueError as error:
-        if str(error).startswith(("node=", "data=")):
-            raise
         raise InputError("data", path, f" is no npz file of plain arrays ({error}): write it with np.savez.") from None
     features, labels = arrays["features"], arrays["labels"]
     if features.ndim != 2 or 0 in features.shape or features.dtype.kind not in "biuf":
@@ -231,9 +230,8 @@ def _libsvm(path: Path) -> DataTable:
     try:
         sparse, labels = load_svmlight_file(str(path))[:2]
     except (ValueError, OverflowError) as error:
-        words = " ".join(str(error).split())
         raise InputError(
-            "data", path, f" is not in LIBSVM's format ({words}): give `label index:value` lines."
+            "data", path, f" is not in LIBSVM's format ({first_line(error)}): give `label index:value` lines."
         ) from None
     rows, p = sparse.shape
     if rows == 0 or p == 0:

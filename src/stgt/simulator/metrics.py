@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stgt._internal.checks import InputError
+from stgt._internal.checks import InputError, quoted
 from stgt._internal.hyper import ShortRepr
 from stgt._internal.registry import METRICS, register
 from stgt._internal.statistics import Interval, error_interval, mean_interval
@@ -322,10 +322,9 @@ def own_value(metric: Metric, at: Snapshot) -> Array:
         else:
             value = at.xp.asarray(metric.compute(at))
     except Exception as error:
-        reason = (str(error).splitlines() or [""])[0].rstrip(".")
         raise InputError(
             ("metrics", metric.name),
-            hint=f" failed ({type(error).__name__}: {reason}): the simulator compiles it, so write it with jax.numpy, "
+            hint=f" failed ({quoted(error)}): the simulator compiles it, so write it with jax.numpy, "
             "or use engine='numpy'.",
         ) from error
     if value.shape != () or value.dtype.kind not in "biuf":

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import InputError, check_choice, check_count, spelt
+from stgt._internal.checks import InputError, check_choice, check_count, spelt, under
 from stgt._internal.hyper import other_fields, real_fields
 from stgt._internal.loggers import as_logger
 from stgt._internal.progress import Progress, as_progress, split_progress
@@ -293,9 +293,10 @@ def combinations(algorithm: Algorithm, grid: Mapping[str, Iterable[Any]]) -> lis
         chosen[name] = list(values)
         if not chosen[name]:
             raise InputError(("grid", name), hint=" is empty: give at least one value.")
-    made = [
-        replace(algorithm, **dict(zip(chosen, values, strict=True))) for values in itertools.product(*chosen.values())
-    ]
+    with under("grid"):
+        made = [
+            replace(algorithm, **dict(zip(chosen, one, strict=True))) for one in itertools.product(*chosen.values())
+        ]
     for name in chosen:
         if name in real_fields(type(algorithm)) and len({np.shape(getattr(one, name)) for one in made}) > 1:
             raise InputError(("grid", name), hint=" mixes one value and one for each node: give all in one form.")

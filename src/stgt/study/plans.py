@@ -98,9 +98,11 @@ def plan(kind: str, spec: Spec, path: Path, data_dir: Path | None = None) -> Pla
     """
     try:
         return _plan(kind, spec, path, data_dir)
+    except InputError as error:
+        error.file = error.file or path
+        raise
     except ValueError as error:
-        words = str(error)
-        raise ValueError(words if words.startswith(f"spec {path}") else f"spec {path}: {words}") from None
+        raise ValueError(f"spec {path}: {error}") from None
 
 
 def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
@@ -139,10 +141,8 @@ def _check_comparable(spec: Spec) -> None:
     for run in spec.runs[1:]:
         for name in SHARED:
             if getattr(run, name) != getattr(first, name):
-                raise ValueError(
-                    f"{name} differs between the runs: methods that are compared share it; use `stgt run`, or give one "
-                    f"{name} for all."
-                )
+                hint = f"methods that are compared share it; use `stgt run`, or give one {name} for all."
+                raise InputError(name, hint=f" differs between the runs: {hint}")
 
 
 def _rule(spec: Spec, built: list[BuiltRun]) -> Rule:
@@ -157,10 +157,7 @@ def _rule(spec: Spec, built: list[BuiltRun]) -> Rule:
 
 def _batches(run: RunSpec, built: BuiltRun, name: str, which: int) -> Iterator[Batch]:
     folder = f"{which + 1:02d}-{_slug(name)}"
-    try:
-        algorithms = combinations(built.algorithm, built.grid)
-    except ValueError as error:
-        raise InputError("grid", hint=f"{error}") from None
+    algorithms = combinations(built.algorithm, built.grid)
     groups = [[algorithms[i] for i in group] for group in by_program(algorithms)]
     for one in algorithms:
         validate(one, built.problem, built.topology, built.oracle)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stgt._internal.checks import InputError
+from stgt._internal.checks import InputError, quoted
 from stgt._internal.files import write_atomically
 from stgt._internal.progress import Bar, Progress
 from stgt._internal.registry import import_script
@@ -112,7 +112,7 @@ def _connected(address: str) -> Any:
     except queue.Empty:
         error = TimeoutError(f"no answer within {WAIT} s")
     if error is not None:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
+        reason = quoted(error)
         raise InputError(
             "ray",
             address,

@@ -139,11 +139,11 @@ class Folder:
         for entry in sets:
             key, _, value = entry.partition("=")
             if key.strip() != "rounds" or not value.strip().isdecimal():
-                raise ValueError(f"set {entry}: a resumed run keeps its spec; only rounds=… may be given, for more.")
+                raise InputError("sets", entry, "a resumed run keeps its spec; only rounds=… may be given, for more.")
             rounds = int(value)
             most = max(run.rounds for run in spec.runs)
             if rounds < most:
-                raise ValueError(f"set rounds={rounds}: the run is of {most} rounds already; give more.")
+                raise InputError("sets", entry, f"the run is of {most} rounds already; give more.")
             spec = spec.model_copy(
                 update={"runs": tuple(run.model_copy(update={"rounds": rounds}) for run in spec.runs)}
             )
@@ -254,9 +254,8 @@ def _make_room(path: Path, force: bool) -> None:
     if not force:
         state = "finished" if old.finished else "unfinished"
         go_on = "" if old.finished else f", resume={path} to continue it"
-        raise InputError(
-            "out", path, f" holds a run that is {state}: give another folder{go_on}, or force=True for a new one."
-        )
+        hint = f" holds a run that is {state}: give another folder{go_on}, or {{other}} for a new one."
+        raise InputError("out", path, hint, other="force=True")
     with old.alone():
         for entry in old.record["batches"]:
             shutil.rmtree(old.batch(entry["folder"]), ignore_errors=True)

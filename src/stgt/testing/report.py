@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from stgt._internal.checks import one_line
+
 MARKS = {True: "ok    ", False: "FAILED", None: "-     "}
 
 
@@ -43,8 +45,7 @@ class Report:
         except SkipError as why:
             self.checks.append(Check(name, None, str(why)))
         except (AssertionError, ValueError, TypeError, NotImplementedError) as fault:
-            words = " ".join(str(fault).split()) or type(fault).__name__
-            self.checks.append(Check(name, False, words))
+            self.checks.append(Check(name, False, one_line(fault) or type(fault).__name__))
 
     @property
     def passed(self) -> bool:

@@ -33,6 +33,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # pyright: ignore[reportPrivateImportUsage]
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
+from stgt._internal.checks import quoted
 from stgt.torch.node_status import (
     UNEQUAL_LOADERS,
     UNREACHABLE,
@@ -138,7 +139,9 @@ class FailureDetector:
         try:
             yield wait
         except RuntimeError as error:
-            if isinstance(error, LostNodeError) or not _from_backend(error) or self.nodes == 1:
+            # The backend's and the store's calls raise a DistError or, as gloo does, a RuntimeError itself; what is
+            # derived from that is about this process, such as torch.OutOfMemoryError.
+            if self.nodes == 1 or not (type(error) is RuntimeError or isinstance(error, dist.DistError)):
                 raise
             raise self._diagnose(wait) from error
         finally:
@@ -179,10 +182,8 @@ class FailureDetector:
         """Reports to the others why this process cannot go on."""
         if not self._is_running() or self.report is not None or isinstance(error, LostNodeError):
             return
-        first = (str(error).strip().splitlines() or [""])[0]
-        why = f"{type(error).__name__}: {first}" if first else type(error).__name__
         with suppress(Exception):
-            self._on_store_thread(lambda: self._publish_report("failed", self.rank, why), EXIT_GRACE)
+            self._on_store_thread(lambda: self._publish_report("failed", self.rank, quoted(error)), EXIT_GRACE)
 
     def leave(self) -> None:
         """Announces the end of this process, and ends the threads."""
@@ -433,16 +434,6 @@ class FailureDetector:
 
     def _heartbeats(self) -> dict[int, int]:
         return {rank: status.heartbeat for rank, status in self._statuses().items()}
-
-
-def _from_backend(error: RuntimeError) -> bool:
-    """Is the error about a connection, and not one of this process alone, such as one of memory?"""
-    if isinstance(error, dist.DistError):
-        return True
-    words = str(error)
-    return type(error) is RuntimeError and any(
-        sign in words for sign in ("gloo", "Gloo", "NCCL", "onnection", "closure", "Timed out", "timed out", "Socket")
-    )
 
 
 def _abort(group: Any, others: Sequence[int]) -> None:

@@ -20,7 +20,7 @@ from torch.distributed import (
     TCPStore,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from stgt._internal.checks import check_number
+from stgt._internal.checks import check_number, first_line
 from stgt.torch.failure_detector import PREFIX, FailureDetector, LostNodeError
 from stgt.torch.node_status import Wait
 
@@ -167,7 +167,7 @@ def _open_store(rank: int, nodes: int, wait: timedelta) -> tuple[Store, bool]:
             )
         except DistError as error:
             if hosts:
-                raise ValueError(f"MASTER_PORT={port} cannot be used ({str(error).splitlines()[0]})") from None
+                raise ValueError(f"MASTER_PORT={port} cannot be used ({first_line(error)})") from None
             raise
         return PrefixStore(f"stgt/{_restarts()}", store), hosts
     if not launcher:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import NotCovered, check_count
+from stgt._internal.checks import NotCovered, check_count, first_line
 from stgt.topology import Rho, Topology, contraction
 from stgt.topology.base import check_repeats
 from stgt.topology.circulant import Average, Rolls
@@ -84,7 +84,7 @@ def topology_stats(topology: Topology, rounds: int | None = None) -> TopologySta
         try:
             return compute()
         except NotCovered as reason:
-            unknown[name] = str(reason).rstrip(".")
+            unknown[name] = first_line(reason)
             return None
 
     def whole_period() -> float:

@@ -5,21 +5,89 @@ from __future__ import annotations
 import datetime
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import tomli_w
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import core_schema
 
-from stgt._internal.checks import did_you_mean
+from stgt._internal.checks import (
+    InputError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_number,
+    did_you_mean,
+    first_line,
+    toml_path,
+)
 from stgt._internal.hyper import short_repr
-from stgt.study.spec.error_format import EntryError, as_entry_error, dotted, of_run
 
-Model = TypeVar("Model", bound=BaseModel)
 DEEPEST = 20  # tables and lists within each other
 WHOLE = 2**63  # TOML's whole numbers are below it
+MOST = 10**9  # of rounds and the like
+WANTED = {"dict": "a table", "list": "a list", "model": "a table", "string": "a text in quotes", "tuple": "a list"}
+
+# What an entry may be: an editor reads the limits, and the check writes the sentence about a value beyond them.
+Flag = Annotated[bool, BeforeValidator(partial(check_flag, name=()))]
+Count = Annotated[int, Field(ge=1, le=MOST), BeforeValidator(partial(check_count, name=(), most=MOST))]
+CountOrNone = Annotated[int, Field(ge=0, le=MOST), BeforeValidator(partial(check_count, name=(), least=0, most=MOST))]
+Positive = Annotated[float, Field(gt=0), BeforeValidator(partial(check_number, name=(), above=0))]
+NonNegative = Annotated[float, Field(ge=0), BeforeValidator(partial(check_number, name=(), least=0))]
+
+
+class OneOf:
+    """What an entry may be: one of a few words."""
+
+    def __init__(self, *words: str):
+        self.words = words
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(partial(check_choice, name=(), allowed=self.words))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"enum": list(self.words)}
+
+
+class Table(BaseModel):
+    """A table of a spec; an InputError names an entry that is unknown or left out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        fields = cls.model_fields
+        for key in given if cls.model_config.get("extra") == "forbid" else ():
+            if key not in fields:
+                raise unknown_key(key, list(fields))
+        for name, field in fields.items():
+            if field.is_required() and name not in given:
+                holds_table = isinstance(field.annotation, type) and issubclass(field.annotation, Table)
+                example = "the name" if name == "name" else f"{name} = …{f', or a table [{name}]' * holds_table}"
+                raise InputError((name,), hint=f" was left out: give {example}.")
+        return given
+
+
+class Named(Table):
+    """A name and the arguments that go with it, such as {name = "exponential", neighbors = 3}."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_spec(path: Path, kind: type[Model], sets: Iterable[str] = ()) -> Model:
@@ -37,15 +105,51 @@ def read_spec(path: Path, kind: type[Model], sets: Iterable[str] = ()) -> Model:
     Returns:
         The spec; a ValueError names the file and the entry.
     """
-    given = _document(path)
-    try:
-        given = _with_runs(given, kind)
-        for one in sets:
-            _put(given, one, kind)
+    document = _document(path)
+    with in_spec(path):
+        given = _with_runs(document, kind)
+    for one in sets:
+        _put(given, one, kind)
+    with in_spec(path, given["runs"]):
         _check_values(given)
-        return _validated(kind, given)
-    except EntryError as error:
-        raise ValueError(f"spec {path}: {_placed(error, given)}") from None
+        try:
+            return kind.model_validate(given)
+        except ValidationError as error:
+            raise _input_error(error.errors()[0]) from None
+
+
+@contextmanager
+def in_spec(path: Path, runs: Sequence[Any] = ()) -> Iterator[None]:
+    """Has an InputError name the file; and the run, as `runs.1.`, only where others have another value at the entry."""
+    try:
+        yield
+    except InputError as error:
+        match error.path:
+            case "runs", int(), *entry if entry and len({repr(_at(run, entry)) for run in runs}) == 1:
+                error.path = tuple(entry)
+        error.file = error.file or path
+        raise
+
+
+def _at(value: Any, keys: Sequence[Any]) -> Any:
+    for key in keys:
+        if isinstance(value, BaseModel):
+            value = value.model_dump()
+        if isinstance(value, list | tuple) and isinstance(key, int) and key < len(value):
+            value = value[key]
+        else:
+            value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _input_error(found: Mapping[str, Any]) -> InputError:
+    """One of the `errors()` of a ValidationError."""
+    cause = found.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        cause.path = (*found["loc"], *cause.path)
+        return cause
+    wanted = "at least one" if found["type"] == "too_short" else WANTED.get(found["type"].removesuffix("_type"))
+    return InputError(found["loc"], found["input"], f"give {wanted}." if wanted else f"{found['msg']}.")
 
 
 def spec_text(spec: BaseModel, with_defaults: bool = False) -> str:
@@ -68,25 +172,21 @@ def run_model(kind: type[BaseModel]) -> type[BaseModel]:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        document = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
-        raise ValueError(f"spec {path} cannot be read ({error.strerror}): give the path of a TOML file.") from None
+        raise InputError("spec", path, f" cannot be read ({error.strerror}): give the path of a TOML file.") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"spec {path} is not UTF-8 (byte {error.start}): save it as UTF-8 text.") from None
-    except ValueError as error:  # a path that no system has
-        raise ValueError(f"spec {str(path)!r} cannot be read ({error}): give the path of a TOML file.") from None
-    try:
-        document = tomllib.loads(text)
+        raise InputError("spec", path, f" is not UTF-8 (byte {error.start}): save it as UTF-8 text.") from None
     except RecursionError:
-        raise ValueError(
-            f"spec {path} has more tables or lists within each other than {DEEPEST}: nest fewer."
-        ) from None
+        raise _too_deep("spec", path) from None
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"spec {path} is not TOML: {' '.join(str(error).split())}.") from None
-    except ValueError:  # Python's own limit
-        raise ValueError(f"spec {path} has a number of thousands of digits: give fewer.") from None
+        raise InputError("spec", path, f" is not TOML: {first_line(error)}.") from None
+    except ValueError as error:  # a path that no system has, or a number of thousands of digits
+        raise InputError(
+            "spec", path, f" cannot be read ({first_line(error)}): give the path of a TOML file."
+        ) from None
     if not document:
-        raise ValueError(f"spec {path} is empty: give the tables of a run, such as [algorithm].")
+        raise InputError("spec", path, " is empty: give the tables of a run, such as [algorithm].")
     return document
 
 
@@ -95,11 +195,11 @@ def _with_runs(document: Mapping[str, Any], kind: type[BaseModel]) -> dict[str, 
     own, of_run = _fields(kind)
     for key in document:
         if key not in ("runs", *own, *of_run):
-            raise _unknown((key,), [*of_run, *own, "runs"])
+            raise unknown_key(key, [*of_run, *own, "runs"])
     shared = {key: value for key, value in document.items() if key in of_run}
     runs = document.get("runs", [{}])
     if not isinstance(runs, list) or not runs or not all(isinstance(run, dict) for run in runs):
-        raise EntryError(["runs"], f"={short_repr(runs)}: give a table [[runs]] for each run.")
+        raise InputError("runs", runs, "give a table [[runs]] for each run.")
     kept = {key: value for key, value in document.items() if key in own}
     return {**deepcopy(kept), "runs": [_merged(shared, run) for run in runs]}
 
@@ -133,24 +233,24 @@ def _put(given: dict[str, Any], one: str, kind: type[BaseModel]) -> None:
     except ValueError:
         keys = []
     if not equals or not keys:
-        raise ValueError(f"sets {one!r}: give key=value, such as algorithm.gamma=0.1.")
+        raise InputError("sets", one, "give key=value, such as algorithm.gamma=0.1.")
     value, (own, of_run) = _value(text), _fields(kind)
     count = len(given["runs"])
     if keys[0] == "runs":
         if len(keys) < 3 or not keys[1].isdecimal() or int(keys[1]) >= count:
-            raise ValueError(f"sets {one!r}: runs go from runs.0 to runs.{count - 1}, such as runs.0.rounds=100.")
+            raise InputError("sets", one, f"runs go from runs.0 to runs.{count - 1}, such as runs.0.rounds=100.")
         places, keys = [given["runs"][int(keys[1])]], keys[2:]
         known = of_run
     else:
         places, known = ([given] if keys[0] in own else given["runs"]), [*of_run, *own, "runs"]
     if keys[0] not in known:
-        choices = f"{', '.join(known)}{did_you_mean(keys[0], known)}"
-        raise ValueError(f"sets {one!r}: {dotted(keys[:1])} is not known: choose from {choices}")
+        raise InputError("sets", one, toml_path(keys[:1]) + unknown_key(keys[0], known).hint)
     for place in places:
         for depth, step in enumerate(keys[:-1]):
             place = place.setdefault(step, {})
             if not isinstance(place, dict):
-                raise ValueError(f"sets {one!r}: {dotted(keys[: depth + 1])} is not a table, but {short_repr(place)}.")
+                where = toml_path(keys[: depth + 1])
+                raise InputError("sets", one, f"{where} is not a table, but {short_repr(place)}.")
         place[keys[-1]] = deepcopy(value)
 
 
@@ -175,34 +275,23 @@ def _value(text: str) -> Any:
 
 
 def _check_values(value: Any, entry: tuple[Any, ...] = ()) -> None:
-    """An EntryError at what no entry can be: a date, what is not finite, a number or a nesting too large."""
+    """An InputError at what no entry can be: a date, what is not finite, a number or a nesting too large."""
     if isinstance(value, dict | list):
         if len(entry) > DEEPEST:
-            raise EntryError(entry[:4], f" has more tables or lists within each other than {DEEPEST}: nest fewer.")
+            raise _too_deep(entry[:4])
         for key, one in value.items() if isinstance(value, dict) else enumerate(value):
             _check_values(one, (*entry, key))
     elif isinstance(value, datetime.date | datetime.time):
-        raise EntryError(entry, f"={value}: no entry is a date or a time; give a text in quotes or a number.")
+        raise InputError(entry, str(value), "no entry is a date or a time; give a text in quotes or a number.")
     elif isinstance(value, float) and not math.isfinite(value):
-        raise EntryError(entry, f"={value}: give a finite number.")
+        raise InputError(entry, value, "give a finite number.")
     elif isinstance(value, int) and not -WHOLE <= value < WHOLE:
-        raise EntryError(entry, f"={short_repr(value)}: give a whole number below 2**63.")
+        raise InputError(entry, value, "give a whole number below 2**63.")
 
 
-def _validated(kind: type[Model], given: dict[str, Any]) -> Model:
-    try:
-        return kind.model_validate(given)
-    except ValidationError as error:
-        raise as_entry_error(error.errors()[0], kind) from None
+def _too_deep(argument: Any, value: Any = ...) -> InputError:
+    return InputError(argument, value, f" has more tables or lists within each other than {DEEPEST}: nest fewer.")
 
 
-def _placed(error: EntryError, given: Mapping[str, Any]) -> EntryError:
-    """The error by its entry's place in the file."""
-    match error.entry:
-        case "runs", int(index), *entry if entry:
-            return EntryError(of_run(entry, given["runs"], index), error.words)
-    return error
-
-
-def _unknown(entry: Sequence[Any], known: Sequence[str]) -> EntryError:
-    return EntryError(entry, f" is not known: choose from {', '.join(known)}{did_you_mean(entry[-1], known)}")
+def unknown_key(key: str, known: Sequence[str]) -> InputError:
+    return InputError((key,), hint=f" is not known: choose from {', '.join(known)}{did_you_mean(key, known)}")

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from stgt import problems
-from stgt._internal.checks import check_choice, check_count, check_flag
+from stgt._internal.checks import InputError, check_choice, check_count, check_flag, under
 from stgt.problems.base import Problem
 from stgt.problems.datasets import LIBSVM
 from stgt.problems.tables import DataTable, is_file, load_table, prepared
-from stgt.study.spec import EntryError, Named, build_problem
-from stgt.study.spec.build import about_argument, find_problem, unknown_argument
+from stgt.study.spec.build import call, find_problem, unknown_argument
+from stgt.study.spec.load import Named
 
 OF_FILES = ("label", "node")
 OF_DATA = ("standardise", "intercept")
@@ -44,47 +44,43 @@ def _stamp(data: Any) -> tuple[int, int] | None:
 def _problem(text: str, data_dir: Path | None, stamp: tuple[int, int] | None) -> Problem:
     arguments = json.loads(text)
     name = arguments.pop("name")
-    taken = inspect.signature(find_problem(name)).parameters
-    if {"features", "labels"} <= set(taken) and "data" not in taken and "features" not in arguments:
-        arguments = _with_data(name, arguments, taken, data_dir)
-    try:
-        return build_problem(name, arguments)
-    except EntryError as error:
-        if error.entry[-1] not in ("features", "labels") or "data" not in json.loads(text):
-            raise
-        raise EntryError(("problem", "data"), f": {error.entry[-1]}{error.words}") from None
+    with under("problem"):
+        function = find_problem(name)
+        taken = inspect.signature(function).parameters
+        if not {"features", "labels"} <= set(taken) or "data" in taken or "features" in arguments:
+            return call(function, arguments, name)
+        given = _with_data(name, arguments, taken, data_dir)
+        try:
+            return call(function, given, name)
+        except InputError as error:
+            if error.path[:1] not in (("features",), ("labels",)):
+                raise
+            raise InputError("data", hint=f"{error}") from None
 
 
 def _with_data(name: str, arguments: dict[str, Any], taken: Any, data_dir: Path | None) -> dict[str, Any]:
     """The arguments with features and labels in the place of `data` and its options."""
     options = {key: arguments.pop(key) for key in (*OF_FILES, *OF_DATA) if key in arguments and key not in taken}
     options |= {key: arguments[key] for key in ("test", "seed") if key in arguments and "test" in taken}
-    data = arguments.pop("data", None)
+    data = arguments.pop("data", ...)
     if not isinstance(data, str):
-        words = f" was left out: {name} needs" if data is None else f"={data!r}: give"
-        raise EntryError(("problem", "data"), f"{words} a file, such as data = 'own.csv', or a set, data = 'a9a'.")
+        wanted = "a file, such as data = 'own.csv', or a set, data = 'a9a'."
+        raise InputError("data", data, f" was left out: {name} needs {wanted}" if data is ... else f"give {wanted}")
     for key in arguments:
         if key not in (*taken, "rows"):
             known = ["data", *OF_FILES, *OF_DATA, "rows", *(one for one in taken if one not in ("features", "labels"))]
-            raise unknown_argument(("problem",), key, name, known)
-    try:
-        if is_file(data):
-            if "rows" in arguments:
-                raise ValueError("rows: it is for LIBSVM's sets; leave it out.")
-            table = load_table(data, **options)
-        else:
-            table = _known_set(data, arguments.pop("rows", None), data_dir, **options)
-    except ValueError as error:
-        raise about_argument(error, ("problem",), ("data", "rows", *OF_FILES, *OF_DATA)) or error from None
+            raise unknown_argument(key, name, known)
+    if is_file(data):
+        if "rows" in arguments:
+            raise InputError("rows", hint="it is for LIBSVM's sets; leave it out.")
+        table = load_table(data, **options)
+    else:
+        table = _known_set(data, arguments.pop("rows", None), data_dir, **options)
     if table.parts is not None:
         if "partition" in arguments or "partition" not in taken:
-            raise EntryError(
-                ("problem", "partition"), f": node = {options['node']!r} is the partition already; leave it out."
-            )
+            raise InputError("partition", hint=f"node = {options['node']!r} is the partition already; leave it out.")
         if arguments.pop("n", len(table.parts)) != len(table.parts):
-            raise EntryError(
-                ("problem", "n"), f": node = {options['node']!r} names {len(table.parts)} nodes; leave n out."
-            )
+            raise InputError("n", hint=f"node = {options['node']!r} names {len(table.parts)} nodes; leave n out.")
         arguments["partition"] = table.parts
     return {"features": table.features, "labels": table.labels, **arguments}
 
@@ -102,9 +98,14 @@ def _known_set(
     """One of LIBSVM's sets, or `rows` of its rows."""
     check_choice(data, "data", LIBSVM)
     for key in columns:
-        raise ValueError(f"{key}: only a file of your own has columns to choose from; leave it out.")
+        raise InputError((key,), hint="only a file of your own has columns to choose from; leave it out.")
     rows = None if rows is None else check_count(rows, "rows", 2)
-    features, labels = _data(data, rows, data_dir)
+    try:
+        features, labels = _data(data, rows, data_dir)
+    except InputError as error:
+        if error.path != ("data_dir",):
+            raise
+        raise InputError("data", data, error.text({"data_dir": "{other}"}), other="data_dir") from None
     table = DataTable(features, labels, tuple(str(column + 1) for column in range(features.shape[1])))
     return prepared(table, data, check_flag(standardise, "standardise"), check_flag(intercept, "intercept"), test, seed)
 
@@ -119,6 +120,6 @@ def _data(name: str, rows: int | None, data_dir: Path | None) -> tuple[np.ndarra
     members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     fewest = min(len(member) for member in members)
     if half > fewest:
-        raise ValueError(f"rows={rows}: {name} has {fewest} rows of its rarer label; give at most {2 * fewest}.")
+        raise InputError("rows", rows, f"{name} has {fewest} rows of its rarer label; give at most {2 * fewest}.")
     chosen = np.sort(np.concatenate([rng.choice(member, half, replace=False) for member in members]))
     return features[chosen], labels[chosen]

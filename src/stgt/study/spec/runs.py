@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
-from stgt._internal.checks import InputError, did_you_mean, first_repeated
+from stgt._internal.checks import InputError, did_you_mean, first_repeated, under
 from stgt._internal.registry import METRICS
 from stgt.algorithms import Algorithm
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
 from stgt.problems.tables import is_file
+from stgt.simulator.choice import COSTS
 from stgt.simulator.instance import validate
 from stgt.simulator.metrics import choose_metrics
-from stgt.simulator.run import combinations
-from stgt.study.spec import (
-    EntryError,
+from stgt.simulator.run import ENGINES, combinations
+from stgt.study.spec.build import build_algorithm, build_oracle, build_topology, with_schedule
+from stgt.study.spec.load import (
+    Count,
+    CountOrNone,
+    Flag,
     Named,
-    build_algorithm,
-    build_oracle,
-    build_topology,
-    in_file,
+    NonNegative,
+    OneOf,
+    Positive,
+    Table,
+    in_spec,
     read_spec,
+    unknown_key,
 )
-from stgt.study.spec.build import about_argument, with_schedule
 from stgt.study.spec.problem_data import problem_of
 from stgt.topology import Topology
 
-MOST_ROUNDS, MOST_SEEDS = 10**9, 10**6
-Whole = Annotated[int, Field(strict=True)]
-Real = Annotated[float, Field(strict=True)]
+MOST_SEEDS = 10**6
 
 
-def _metric(name: str) -> str:
-    try:
-        METRICS.find(name, "metrics")
-    except InputError as error:
-        raise ValueError(error.hint) from None
+def _metric(name: Any) -> str:
+    METRICS.find(name, ())
     return name
 
 
@@ -49,33 +50,32 @@ def _metric_names(schema: dict[str, Any]) -> None:
     schema["enum"] = METRICS.names()
 
 
-Metric = Annotated[str, AfterValidator(_metric), Field(json_schema_extra=_metric_names)]
+Metric = Annotated[str, Field(json_schema_extra=_metric_names), BeforeValidator(_metric)]
 
 
-class RunSpec(BaseModel):
+class RunSpec(Table):
     """One algorithm on one problem over one topology."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     label: str = Field(default="", description="What the run is called in tables and legends.")
     reading: str = Field(default="", description="Which reading of the paper it belongs to.")
     algorithm: Named = Field(description="The method and its hyper-parameters.")
     problem: Named = Field(description="What is minimised.")
     topology: Named = Field(description="Which nodes exchange messages, with which weights.")
     oracle: Named | None = Field(default=None, description="Where gradients come from; the problem's own if left out.")
-    rounds: Whole = Field(default=700, ge=0, le=MOST_ROUNDS, description="Communication rounds.")
+    rounds: CountOrNone = Field(default=700, description="Communication rounds.")
     seeds: int | tuple[int, ...] = Field(default=20, description="How many seeds, 0, 1, …, or a list of them.")
     metrics: tuple[Metric, ...] | None = Field(
         default=None, min_length=1, description="What to measure; all if left out."
     )
-    engine: Literal["jax", "numpy", "simulator", "reference"] | None = Field(
+    engine: Annotated[str, OneOf(*ENGINES)] | None = Field(
         default=None, description="jax (or simulator), compiled, if left out; numpy (or reference), plain."
     )
-    dtype: Literal["float32", "float64"] | None = Field(
+    dtype: Annotated[str, OneOf("float32", "float64")] | None = Field(
         default=None, description="Precision; the engine's own if left out."
     )
-    every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="Rounds between two rows of metrics.csv.")
-    x0: Literal["zero", "optimum"] = Field(default="zero", description="The initial point.")
-    target: Real | None = Field(default=None, gt=0, description="An error to reach.")
+    every: Count = Field(default=1, description="Rounds between two rows of metrics.csv.")
+    x0: Annotated[str, OneOf("zero", "optimum")] = Field(default="zero", description="The initial point.")
+    target: Positive | None = Field(default=None, description="An error to reach.")
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         default={}, description="Values to try, by hyper-parameter."
     )
@@ -84,15 +84,17 @@ class RunSpec(BaseModel):
     @classmethod
     def _seeds(cls, given: Any) -> Any:
         one = [given] if isinstance(given, int) else given
+        hint, again = "", None
         if not isinstance(one, list | tuple) or not one or any(type(seed) is not int for seed in one):
-            raise ValueError("give a whole number of at least 1, or a list of seeds.")
-        if one is given and not all(0 <= seed < 2**32 for seed in one):
-            raise ValueError("give seeds from 0 to 2**32 - 1.")
-        again = first_repeated(one)
-        if again is not None:
-            raise ValueError(f"it has {again} more than once: give each seed once.")
-        if one is not given and not 1 <= given <= MOST_SEEDS:
-            raise ValueError(f"give a whole number from 1 to {MOST_SEEDS}, or a list of seeds.")
+            hint = "give a whole number of at least 1, or a list of seeds."
+        elif one is not given and not 1 <= given <= MOST_SEEDS:
+            hint = f"give a whole number from 1 to {MOST_SEEDS}, or a list of seeds."
+        elif one is given and not all(0 <= seed < 2**32 for seed in one):
+            hint = "give seeds from 0 to 2**32 - 1."
+        elif (again := first_repeated(one)) is not None:
+            hint = f"it has {again} more than once: give each seed once."
+        if hint:
+            raise InputError((), given, hint)
         return given
 
     @property
@@ -101,19 +103,17 @@ class RunSpec(BaseModel):
         return self.seeds if isinstance(self.seeds, int) else len(self.seeds)
 
 
-class NetworkSpec(BaseModel):
+class NetworkSpec(Table):
     """The speeds behind modelled time."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    gradient: Real | None = Field(default=None, ge=0, description="Seconds that a node computes a gradient.")
-    latency: Real | None = Field(default=None, ge=0, description="Seconds of latency a round.")
-    bandwidth: Real | None = Field(default=None, gt=0, description="Bits a second of a node's link.")
+    gradient: NonNegative | None = Field(default=None, description="Seconds that a node computes a gradient.")
+    latency: NonNegative | None = Field(default=None, description="Seconds of latency a round.")
+    bandwidth: Positive | None = Field(default=None, description="Bits a second of a node's link.")
 
 
-class Spec(BaseModel):
+class Spec(Table):
     """What an experiment ran: its options and its runs."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     name: str = Field(default="", description="What it is called, on pages.")
     experiment: str = Field(default="", description="Which of the library's experiments wrote it.")
     options: dict[str, Any] = Field(default={}, description="The options of that experiment.")
@@ -121,14 +121,12 @@ class Spec(BaseModel):
         default=None,
         description="compare: the measurement that ranks the methods; residual, or loss where x* is not known.",
     )
-    cost: Literal["rounds", "gradients", "messages", "floats", "seconds"] = Field(
+    cost: Annotated[str, OneOf(*COSTS)] = Field(
         default="rounds", description="compare: what reaching the target is to cost as little of as possible."
     )
-    largest: Annotated[bool, Field(strict=True)] = Field(
-        default=False, description="compare: is a larger value better?"
-    )
+    largest: Flag = Field(default=False, description="compare: is a larger value better?")
     network: NetworkSpec | None = Field(default=None, description="For modelled time.")
-    outputs: tuple[Literal["summary", "curves", "report"], ...] = Field(
+    outputs: tuple[Annotated[str, OneOf("summary", "curves", "report")], ...] = Field(
         default=("summary", "curves"), description="What a finished study writes: summary.csv, curves.png, report.html."
     )
     runs: tuple[RunSpec, ...] = Field(min_length=1, description="The runs.")
@@ -173,16 +171,16 @@ def build_all(spec: Spec, path: Path, data_dir: Path | None = None) -> list[Buil
         data_dir: folder with LIBSVM's files.
     """
     found = []
-    for index, run in enumerate(spec.runs):
-        with in_file(path, spec.runs, index):
-            found.append(_validated(build_run(run, data_dir), run, spec.by))
-    names = sorted({field.name for built in found for field in fields(built.algorithm)})
-    for index, run in enumerate(spec.runs):
-        for name in run.grid:
-            if name not in names:
-                with in_file(path, spec.runs, index):
-                    known = ", ".join(names)
-                    raise EntryError(("grid", name), f" is not known: choose from {known}{did_you_mean(name, names)}")
+    with in_spec(path, spec.runs):
+        for index, run in enumerate(spec.runs):
+            with under("runs", index):
+                found.append(_validated(build_run(run, data_dir), run, spec.by))
+        names = sorted({field.name for built in found for field in fields(built.algorithm)})
+        for index, run in enumerate(spec.runs):
+            for name in run.grid:
+                if name not in names:
+                    with under("runs", index, "grid"):
+                        raise unknown_key(name, names)
     return found
 
 
@@ -195,7 +193,8 @@ def load_spec(path: Path, sets: Iterable[str] = ()) -> Spec:
     """
     spec = read_spec(path, Spec, sets)
     if spec.cost != "rounds" and any(run.target is None for run in spec.runs):
-        raise ValueError(f"spec {path}: cost={spec.cost!r} without a target: give target = …, an error to reach.")
+        with in_spec(path):
+            raise InputError("cost", spec.cost, " without a target: give target = …, an error to reach.")
     folder = path.resolve().parent
     return spec.model_copy(update={"runs": tuple(_absolute(run, folder) for run in spec.runs)})
 
@@ -223,55 +222,59 @@ def _with_absolute_files(value: Any, folder: Path) -> Any:
 
 
 def _grid(run: RunSpec, algorithm: Algorithm) -> dict[str, list[Any]]:
-    """The values to try of what the algorithm has; an EntryError if one of them cannot be."""
+    """The values to try of what the algorithm has; an InputError if one of them cannot be."""
     names = [field.name for field in fields(algorithm)]
-    grid = {
-        name: [with_schedule(value, f"grid.{name}") for value in values]
-        for name, values in run.grid.items()
-        if name in names
-    }
+    grid = {}
+    for name, values in run.grid.items():
+        if name in names:
+            with under("grid", name):
+                grid[name] = [with_schedule(value) for value in values]
+            try:
+                combinations(algorithm, {name: grid[name]})
+            except TypeError as error:
+                raise InputError(("grid", name), hint=f"{error}") from None
     if run.grid and not grid:
         first = next(iter(run.grid))
-        words = f": {algorithm.label} has {', '.join(names)}{did_you_mean(first, names)}"
-        raise EntryError(("grid", first), words)
-    for name, values in grid.items():
-        try:
-            combinations(algorithm, {name: values})
-        except (TypeError, ValueError) as error:
-            raise EntryError(("grid", name), f": {error}") from None
+        hint = f"{algorithm.label} has {', '.join(names)}{did_you_mean(first, names)}"
+        raise InputError(("grid", first), hint=hint)
     return grid
 
 
 def _validated(built: BuiltRun, run: RunSpec, by: str | None) -> BuiltRun:
-    """The parts, if they fit together; an EntryError names what does not."""
-    algorithm = built.algorithm
+    """The parts, if they fit together; an InputError names what does not."""
+    algorithm, topology, problem = built.algorithm, built.topology, built.problem
     if algorithm.gamma is None:
         if "gamma" not in built.grid:
-            raise EntryError(("algorithm", "gamma"), " was left out: give it, or a list of values in [grid].")
+            raise InputError("algorithm.gamma", hint=" was left out: give it, or a list of values in [grid].")
         algorithm = combinations(algorithm, {"gamma": built.grid["gamma"][:1]})[0]
-    if built.problem.n != built.topology.n:
-        raise EntryError(
-            ("topology",), f" has {built.topology.n} nodes, but the problem has {built.problem.n}: make them equal."
-        )
+    if problem.n != topology.n:
+        raise InputError("topology", hint=f" has {topology.n} nodes, but the problem has {problem.n}: make them equal.")
     if built.oracle is not None:
-        try:
-            built.oracle.check(built.problem)
-        except ValueError as error:
-            raise about_argument(error, (), ("oracle",)) or EntryError(("oracle",), f": {error}") from None
-    try:
-        validate(algorithm, built.problem, built.topology, built.oracle)
-    except ValueError as error:
-        gamma = about_argument(error, ("algorithm",), ("gamma",))
-        raise gamma or about_argument(error, (), ("oracle",)) or EntryError(("algorithm",), f": {error}") from None
-    if run.x0 == "optimum" and built.problem.solve is None:
-        raise EntryError(("x0",), f"='optimum', but {built.problem.name} has no known optimum: give 'zero'.")
-    try:
-        _, absent = choose_metrics(run.metrics, algorithm, built.problem, built.topology)
-    except ValueError as error:
-        raise about_argument(error, (), ("metrics",)) or error from None
+        with _about("oracle"):
+            built.oracle.check(problem)
+    with _about("algorithm"):
+        validate(algorithm, problem, topology, built.oracle)
+    if run.x0 == "optimum" and problem.solve is None:
+        raise InputError("x0", run.x0, f", but {problem.name} has no known optimum: give 'zero'.")
+    _, absent = choose_metrics(run.metrics, algorithm, problem, topology)
     if by in absent:
-        raise EntryError(("by",), f"={by!r}, but {absent[by]}: judge by something else.")
+        raise InputError("by", by, f", but {absent[by]}: judge by something else.")
     return built
+
+
+@contextmanager
+def _about(table: str) -> Iterator[None]:
+    """Has an error be about an entry of a run: the table, unless it names the oracle or the stepsize."""
+    try:
+        yield
+    except InputError as error:
+        if error.path == ("gamma",):
+            error.path = ("algorithm", "gamma")
+        elif error.path != ("oracle",):
+            raise InputError(table, hint=f"{error}") from None
+        raise
+    except ValueError as error:
+        raise InputError(table, hint=f"{error}") from None
 
 
 def initial_point(run: RunSpec, built: BuiltRun) -> dict[str, Any]:
@@ -279,7 +282,7 @@ def initial_point(run: RunSpec, built: BuiltRun) -> dict[str, Any]:
     if run.x0 == "zero":
         return {}
     if built.problem.optimum is None:
-        raise ValueError(f"x0 = 'optimum', but {built.problem.name} has no known optimum: use 'zero'.")
+        raise InputError("x0", run.x0, f", but {built.problem.name} has no known optimum: use 'zero'.")
     return {"x0": built.problem.optimum, "state0": _at_optimum(built, built.problem.optimum)}
 
 

@@ -6,14 +6,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from stgt._internal.checks import InputError
 from stgt.algorithms import Algorithm
 from stgt.problems import partition
-from stgt.study.spec import Named, build_algorithm, build_topology, read_spec
+from stgt.study.spec.build import build_algorithm, build_topology
+from stgt.study.spec.load import Count, CountOrNone, Flag, Named, OneOf, Positive, Table, in_spec, read_spec
 from stgt.topology import Topology
 
 
@@ -39,15 +41,14 @@ class LabelledData:
     def __post_init__(self) -> None:
         for part, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
             if x.ndim < 2 or x.shape[1:] != self.x_train.shape[1:] or y.shape != x.shape[:1] or len(y) == 0:
-                raise ValueError(
-                    f"x_{part} has shape {x.shape} and y_{part} has {y.shape}: give samples (samples, …), alike for "
-                    "training and testing, and a label for each."
+                raise InputError(
+                    f"x_{part}",
+                    hint=f" has shape {x.shape} and y_{part} has {y.shape}: give samples (samples, …), alike for "
+                    "training and testing, and a label for each.",
                 )
             if not np.issubdtype(y.dtype, np.integer) or y.min() < 0 or y.max() >= self.classes:
-                raise ValueError(
-                    f"y_{part} holds labels from {y.min()} to {y.max()} of type {y.dtype}: give whole numbers in "
-                    f"[0, {self.classes})."
-                )
+                labels = f" holds labels from {y.min()} to {y.max()} of type {y.dtype}"
+                raise InputError(f"y_{part}", hint=f"{labels}: give whole numbers in [0, {self.classes}).")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,17 +64,16 @@ class LabelledData:
         return found
 
 
-class Data(BaseModel):
+class Data(Table):
     """The name of a registered data set, and which node holds which part of it; see `stgt.problems.partition`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     name: str
-    partition: Literal["iid", "label", "dirichlet"] = "iid"
-    classes: int = Field(default=1, ge=1)
-    concentration: float | None = Field(default=None, gt=0)
-    alpha: float = Field(default=0.5, gt=0)
-    augment: bool = False
-    seed: int = Field(default=0, ge=0)
+    partition: Annotated[str, OneOf("iid", "label", "dirichlet")] = "iid"
+    classes: Count = 1
+    concentration: Positive | None = None
+    alpha: Positive = 0.5
+    augment: Flag = False
+    seed: CountOrNone = 0
 
     @property
     def words(self) -> str:
@@ -95,25 +95,24 @@ class Data(BaseModel):
         )
 
 
-class Training(BaseModel):
+class Training(Table):
     """One run. `optimizer` names a class of torch.optim, and its lr is the algorithm's gamma."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     label: str = ""
     data: Data
     model: Named
     optimizer: Named
     algorithm: Named
     topology: Named
-    batch: int = Field(default=32, ge=1)
-    rounds: int = Field(ge=1)
-    evaluate_every: int = Field(default=5, ge=1)
-    checkpoint_every: int = Field(default=0, ge=0)  # rounds between two checkpoints; 0 for none
-    buffers: Literal["average", "local", "none"] = "average"
-    message_dtype: Literal["float16", "bfloat16"] | None = None
-    early: bool = False
-    on_nonfinite: Literal["stop", "skip"] = "stop"
-    seed: int = Field(default=0, ge=0)
+    batch: Count = 32
+    rounds: Count
+    evaluate_every: Count = 5
+    checkpoint_every: CountOrNone = 0  # rounds between two checkpoints; 0 for none
+    buffers: Annotated[str, OneOf("average", "local", "none")] = "average"
+    message_dtype: Annotated[str, OneOf("float16", "bfloat16")] | None = None
+    early: Flag = False
+    on_nonfinite: Annotated[str, OneOf("stop", "skip")] = "stop"
+    seed: CountOrNone = 0
 
     @property
     def name(self) -> str:
@@ -134,10 +133,9 @@ class Training(BaseModel):
         return build_topology(self.topology.model_dump(), nodes)
 
 
-class TrainingSpec(BaseModel):
+class TrainingSpec(Table):
     """Runs that one world of processes makes one after the other."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     runs: tuple[Training, ...] = Field(min_length=1)
 
 
@@ -147,5 +145,6 @@ def load_training(path: Path, sets: Iterable[str] = ()) -> TrainingSpec:
     folders = [run.folder for run in spec.runs]
     for run in spec.runs:
         if folders.count(run.folder) > 1:
-            raise ValueError(f"spec {path}: two runs are called {run.name!r}; give each a label of its own.")
+            with in_spec(path):
+                raise InputError("runs", hint=f" has two that are called {run.name!r}: give each a label of its own.")
     return spec

@@ -16,8 +16,8 @@ from rich.markup import escape
 from torch.distributed.elastic.multiprocessing.errors import record
 from typer.main import get_command
 
+from stgt._internal.checks import in_flags
 from stgt._internal.files import write_text
-from stgt._internal.flags import in_flags
 from stgt._internal.registry import import_script
 from stgt.study.spec.training import LabelledData, TrainingSpec, load_training
 from stgt.torch import LostNodeError, NonFiniteError, init
@@ -134,7 +134,7 @@ def main() -> None:
         report_failure(error)
         # All processes of a host find the same fault before they have joined: one of them prints it.
         if dist.is_initialized() or os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"stgt: {in_flags(str(error), get_command(app))}", file=sys.stderr, flush=True)
+            print(f"stgt: {in_flags(error, get_command(app))}", file=sys.stderr, flush=True)
         sys.exit(BAD_INPUT)
     except NonFiniteError as error:
         report_failure(error)

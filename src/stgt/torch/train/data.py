@@ -32,9 +32,8 @@ def _load(name: str, data_dir: Path | None, download: bool) -> LabelledData:
     given = {"data_dir": data_dir, "download": download}
     found = function(**{key: value for key, value in given.items() if key in taken})
     if not isinstance(found, LabelledData):
-        raise ValueError(
-            f"data.name={name!r} returned a {type(found).__name__}: return a stgt.torch.train.LabelledData."
-        )
+        hint = f" returned a {type(found).__name__}: return a stgt.torch.train.LabelledData."
+        raise InputError("data.name", name, hint)
     return found
 
 

@@ -15,9 +15,10 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 
+from stgt._internal.checks import InputError, under
 from stgt._internal.files import write_atomically
 from stgt._internal.registry import MODELS
-from stgt.study.spec import EntryError, Named, call
+from stgt.study.spec import Named, call
 from stgt.study.spec.training import LabelledData, Training
 from stgt.torch import DistributedOptimizer, NonFiniteError
 from stgt.torch.train.data import Batches
@@ -176,12 +177,13 @@ def build_model(named: Named, data: LabelledData) -> torch.nn.Module:
     known = {"shape": data.shape, "classes": data.classes}
     for argument in known:
         if argument in named.arguments:
-            raise EntryError(["model", argument], " is that of the data set: leave it out.")
+            raise InputError(("model", argument), hint=" is that of the data set: leave it out.")
     taken = inspect.signature(function).parameters
     given = {argument: value for argument, value in known.items() if argument in taken}
-    model = call(function, named.arguments | given, "model", named.name)
+    with under("model"):
+        model = call(function, named.arguments | given, named.name)
     if not isinstance(model, torch.nn.Module):
-        raise EntryError(["model", "name"], f"={named.name!r} returned a {type(model).__name__}: return a module.")
+        raise InputError("model.name", named.name, f" returned a {type(model).__name__}: return a module.")
     return model
 
 
@@ -190,7 +192,8 @@ def build_optimizer(spec: Training, model: torch.nn.Module) -> torch.optim.Optim
     name = spec.optimizer.name
     kind = getattr(torch.optim, name, None)
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:
-        raise ValueError(f"optimizer.name={name!r}: give a class of torch.optim, such as 'SGD' or 'AdamW'.")
+        raise InputError("optimizer.name", name, "give a class of torch.optim, such as 'SGD' or 'AdamW'.")
     if "lr" not in spec.optimizer.arguments:
-        raise ValueError("optimizer.lr was left out: give the stepsize, such as lr = 0.05.")
-    return call(kind, {"params": model.parameters(), **spec.optimizer.arguments}, "optimizer", name)
+        raise InputError("optimizer.lr", hint=" was left out: give the stepsize, such as lr = 0.05.")
+    with under("optimizer"):
+        return call(kind, {"params": model.parameters(), **spec.optimizer.arguments}, name)

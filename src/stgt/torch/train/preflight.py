@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from stgt._internal.checks import InputError, first_line
 from stgt.algorithms import OuterStep
 from stgt.simulator.instance import check_runs
 from stgt.study.spec.training import LabelledData, Training, TrainingSpec
@@ -25,7 +26,7 @@ def check_ready(runs: TrainingSpec, nodes: int, data: Mapping[str, LabelledData]
         try:
             _check(run, nodes, data[run.data.name])
         except (ValueError, RuntimeError) as error:  # torch's own refusals are RuntimeErrors
-            words = str(error).splitlines()[0] if isinstance(error, RuntimeError) else str(error)
+            words = first_line(error) if isinstance(error, RuntimeError) else str(error)
             whose = f"run {run.name!r}: " if len(runs.runs) > 1 else ""
             raise ValueError(f"{whose}{words}") from None
 
@@ -37,9 +38,8 @@ def _check(run: Training, nodes: int, data: LabelledData) -> None:
     run.data.parts(data.y_train, nodes)
     check_augment(data, run.data.augment)
     if len(data.y_test) < nodes:
-        raise ValueError(
-            f"data.name={run.data.name!r} has {len(data.y_test)} samples to test {nodes} nodes: give more."
-        )
+        hint = f" has {len(data.y_test)} samples to test {nodes} nodes: give more."
+        raise InputError("data.name", run.data.name, hint)
     optimizer = build_optimizer(run, build_model(run.model, data))
     validate.check_optimizer(optimizer)
     validate.check_divided(algorithm, optimizer)
