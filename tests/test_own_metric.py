@@ -1,7 +1,9 @@
 """A user's metric and oracle, registered in a script: by name in Python, spec files, the command line and files."""
 
 import json
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -149,6 +151,13 @@ def test_every_metric_says_what_it_is():
         assert metric.formula
         assert set(metric.needs) <= (set(stgt.list_metrics()) if metric.of_trace else needs)
         assert metric.built_in
+
+
+def test_the_page_has_their_formulas():
+    """docs/metrics.md has a row for each of the library's, in their order."""
+    page = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", page, flags=re.M)
+    assert rows == [(name, one.formula) for name, one in METRICS.items() if one.built_in]
 
 
 def test_a_class_that_is_no_dataclass_of_the_library():
