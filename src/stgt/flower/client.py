@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from stgt._internal.checks import InputError, check_count
+from stgt._internal.checks import check_count
 from stgt.flower.client_state import ClientState, UntrainedArrays
 from stgt.flower.methods import from_json
 from stgt.flower.protocol import (
@@ -64,58 +65,81 @@ def client_app(
     """
     app, mods = ClientApp(), tuple(mods)
 
-    def folder(context: Context) -> Folder:
-        return state_dir(context) if callable(state_dir) else state_dir
+    def answering(handle: Callable[[_Call], Message]) -> ClientAppCallable:
+        def answer(message: Message, context: Context) -> Message:
+            header = read_header(message, SERVER)
+            try:
+                folder = state_dir(context) if callable(state_dir) else state_dir
+                return handle(_Call(message, context, header, setup, folder, mods))
+            except ValueError as error:  # an error that the user can correct is sent to the server as text
+                return _reply(message, fault=str(error), crashed=isinstance(error, Crashed))
 
-    def answer(message: Message, context: Context, handle: Callable[..., Message]) -> Message:
-        read_header(message, SERVER)
-        try:
-            return handle(message, context)
-        except ValueError as error:  # an error that the user can correct is sent to the server as text
-            return _reply(message, fault=str(error), crashed=isinstance(error, Crashed))
+        return answer
 
-    @app.query()
-    def query(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda m, c: _query(m, c, setup))
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda m, c: _train(m, c, setup, folder(c), mods))
-
-    @app.evaluate()
-    def evaluate(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda m, c: _evaluate(m, c, setup, folder(c)))
-
+    app.query()(answering(_query))
+    app.train()(answering(_train))
+    app.evaluate()(answering(_evaluate))
     return app
 
 
-def _query(message: Message, context: Context, setup: Setup) -> Message:
-    header: dict[str, Any] = {"partition": _partition(context)}
-    if read_header(message, SERVER).get("count"):
-        examples = _task(setup, context, _config(message, "count")).metrics.get(NUM_EXAMPLES)
+@dataclass(frozen=True)
+class _Call:
+    """A message of the server, and what the client app was made with."""
+
+    message: Message
+    context: Context
+    header: dict[str, Any]
+    setup: Setup
+    state_dir: Folder
+    mods: tuple[Mod, ...]
+
+    @cached_property
+    def partition(self) -> int:
+        found = self.context.node_config.get("partition-id")
+        if found is None:
+            raise ValueError("the client has no partition: start its SuperNode with --node-config 'partition-id=0'.")
+        return check_count(found, "partition-id", 0)
+
+    def config(self, stage: str) -> dict[str, Any]:
+        return {**self.message.content.config_records.get(CONFIG, ConfigRecord()), "stage": stage}
+
+    def task(self, stage: str) -> Task:
+        with users_code("the client's setup"):
+            task = self.setup(self.context, self.config(stage))
+        if not isinstance(task, Task):
+            raise ValueError(f"setup returned a {type(task).__name__}: return a stgt.flower.Task.")
+        return task
+
+    def reply(self, records: dict[str, Any] | None = None, **header: Any) -> Message:
+        return _reply(self.message, records, partition=self.partition, round=self.header["round"], **header)
+
+
+def _query(call: _Call) -> Message:
+    header: dict[str, Any] = {"partition": call.partition}
+    if call.header.get("count"):
+        examples = call.task("count").metrics.get(NUM_EXAMPLES)
         if examples is None:
             raise ValueError(
                 f'weights="num_examples" needs each client\'s number: give Task metrics={{"{NUM_EXAMPLES}": …}}.'
             )
         header["examples"] = check_count(examples, NUM_EXAMPLES)
-    return _reply(message, **header)
+    return _reply(call.message, **header)
 
 
-def _train(message: Message, context: Context, setup: Setup, state_dir: Folder, mods: tuple[Mod, ...]) -> Message:
-    header, partition = read_header(message, SERVER), _partition(context)
-    algorithm, r, view = from_json(header["algorithm"]), int(header["round"]), view_from_records(message.content)
-    state = ClientState(context.state, algorithm, view, str(header["model"]), partition, state_dir)
-    stored = UntrainedArrays(context.state, partition, state_dir)
-    untrained = stored.complete(message.content, str(header[UNTRAINED]))
-    server_copy = view_from_records(message.content, CLIENT_STATE)
+def _train(call: _Call) -> Message:
+    header, partition, content, records = call.header, call.partition, call.message.content, call.context.state
+    algorithm, r, view = from_json(header["algorithm"]), int(header["round"]), view_from_records(content)
+    state = ClientState(records, algorithm, view, str(header["model"]), partition, call.state_dir)
+    stored = UntrainedArrays(records, partition, call.state_dir)
+    untrained = stored.complete(content, str(header[UNTRAINED]))
+    server_copy = view_from_records(content, CLIENT_STATE)
     if not state.restore(str(header["accepted"]), server_copy) or untrained is None:
-        return _reply(message, lost=True, partition=partition, round=r)
+        return call.reply(lost=True)
     torch.manual_seed(int(np.random.SeedSequence([header["seed"], partition, r]).generate_state(1)[0]))
-    config = _config(message, "train")
     received = {**untrained, **view["x"]}
-    training = LocalTraining(_task(setup, context, config), algorithm, received, header.get("scale"))
+    training = LocalTraining(call.task("train"), algorithm, received, header.get("scale"))
     training.set_state(state)
-    found = _train_with_mods(message, context, training, config, mods)
+    found = _train_with_mods(call, training)
     if isinstance(found, Message):
         return found
     reply, metrics = found
@@ -123,20 +147,18 @@ def _train(message: Message, context: Context, setup: Setup, state_dir: Folder, 
     state.store(reply, r, float(header["participation"]))
     tied = [f"{other}={name}" for other, name in reply.tied.items()]
     untrained_digest = stored.store(training.untrained, str(header[UNTRAINED]))
-    records: dict[str, Any] = {END: to_record(reply.end), BUFFERS: to_record(reply.buffers), METRICS: metrics}
-    records[LR_SUM] = MetricRecord(dict(reply.lr_sum))
+    sent: dict[str, Any] = {END: to_record(reply.end), BUFFERS: to_record(reply.buffers), METRICS: metrics}
+    sent[LR_SUM] = MetricRecord(dict(reply.lr_sum))
     if reply.direction is not None:
-        records[DIRECTION] = to_record(reply.direction)
-    return _reply(message, records, partition=partition, round=r, tied=tied, **{UNTRAINED: untrained_digest})
+        sent[DIRECTION] = to_record(reply.direction)
+    return call.reply(sent, tied=tied, **{UNTRAINED: untrained_digest})
 
 
-def _train_with_mods(
-    message: Message, context: Context, training: LocalTraining, config: dict[str, Any], mods: tuple[Mod, ...]
-) -> tuple[Reply, MetricRecord] | Message:
+def _train_with_mods(call: _Call, training: LocalTraining) -> tuple[Reply, MetricRecord] | Message:
     """The local steps with the mods around them: the reply and its metrics, or a mod's error message."""
     made: list[Reply] = []
     trained = to_record({name: training.received[name] for name in training.trained})
-    request = {ARRAYS: trained, CONFIG: ConfigRecord(config)}
+    request = {ARRAYS: trained, CONFIG: ConfigRecord(call.config("train"))}
 
     def train(plain: Message, context: Context) -> Message:
         if any(plain.content.get(name) != record for name, record in request.items()):
@@ -152,11 +174,11 @@ def _train_with_mods(
     def wrap(inner: ClientAppCallable, mod: Mod) -> ClientAppCallable:
         return lambda message, context: mod(message, context, inner)
 
-    call: ClientAppCallable = train
-    for mod in reversed(mods):
-        call = wrap(call, mod)
-    plain: Any = Message(content=RecordDict(request), metadata=message.metadata)  # pyright: ignore[reportCallIssue]
-    out = call(plain, context)
+    wrapped: ClientAppCallable = train
+    for mod in reversed(call.mods):
+        wrapped = wrap(wrapped, mod)
+    message: Any = Message  # whose stub lacks the arguments of a message that is not sent
+    out = wrapped(message(content=RecordDict(request), metadata=call.message.metadata), call.context)
     if out.has_error():
         return out
     (reply,), arrays, metrics = made, out.content.get(ARRAYS), out.content.get(METRICS)
@@ -176,37 +198,16 @@ def _train_with_mods(
     return replace(reply, end={name: end[name] for name in reply.end}), metrics
 
 
-def _evaluate(message: Message, context: Context, setup: Setup, state_dir: Folder) -> Message:
-    header, partition = read_header(message, SERVER), _partition(context)
-    stored = UntrainedArrays(context.state, partition, state_dir)
-    untrained = stored.complete(message.content, str(header[UNTRAINED]))
-    reply_header: dict[str, Any] = {"partition": partition, "round": header["round"]}
+def _evaluate(call: _Call) -> Message:
+    stored = UntrainedArrays(call.context.state, call.partition, call.state_dir)
+    untrained = stored.complete(call.message.content, str(call.header[UNTRAINED]))
     if untrained is None:
-        return _reply(message, lost=True, **reply_header)
-    task = _task(setup, context, _config(message, "evaluate"))
-    found = evaluate(task, {**untrained, **view_from_records(message.content)["x"]})
-    reply_header[UNTRAINED] = stored.store(untrained, str(header[UNTRAINED]))
-    return _reply(message, {METRICS: MetricRecord({**task.metrics, **found})}, **reply_header)
+        return call.reply(lost=True)
+    task = call.task("evaluate")
+    found = evaluate(task, {**untrained, **view_from_records(call.message.content)["x"]})
+    untrained_digest = stored.store(untrained, str(call.header[UNTRAINED]))
+    return call.reply({METRICS: MetricRecord({**task.metrics, **found})}, **{UNTRAINED: untrained_digest})
 
 
 def _reply(message: Message, records: dict[str, Any] | None = None, **header: Any) -> Message:
     return Message(RecordDict({**(records or {}), HEADER: ConfigRecord(header)}), reply_to=message)
-
-
-def _task(setup: Setup, context: Context, config: dict[str, Any]) -> Task:
-    with users_code("the client's setup"):
-        task = setup(context, config)
-    if not isinstance(task, Task):
-        raise InputError("setup", hint=f" returned a {type(task).__name__}: return a stgt.flower.Task.")
-    return task
-
-
-def _partition(context: Context) -> int:
-    found = context.node_config.get("partition-id")
-    if found is None:
-        raise ValueError("the client has no partition: start its SuperNode with --node-config 'partition-id=0'.")
-    return check_count(found, "partition-id", 0)
-
-
-def _config(message: Message, stage: str) -> dict[str, Any]:
-    return {**message.content.config_records.get(CONFIG, ConfigRecord()), "stage": stage}

@@ -70,21 +70,14 @@ class InProcessGrid(Grid):
 
     # -- abstract methods of Flower's Grid that no strategy calls ----------------------------------------------------
 
-    def set_run(self, run: Any) -> None:
+    def _never_called(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 
-    @property
-    def run(self) -> Any:
-        raise NotImplementedError
-
-    def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        raise NotImplementedError
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError
+    set_run: Any = _never_called
+    run: Any = property(_never_called)
+    create_message: Any = _never_called
+    push_messages: Any = _never_called
+    pull_messages: Any = _never_called
 
 
 class _TaskThread:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any, TypeVar
 
@@ -22,11 +23,14 @@ from stgt.flower.protocol import (
     BadReply,
     Crashed,
     Diverged,
+    PartitionChanged,
+    StateLost,
     is_unavailable,
     read_examples,
     read_partition,
 )
 from stgt.flower.result import Absence
+from stgt.flower.server_state import ServerState
 
 Config = Callable[[int, int], Mapping[str, Any]]  # of a round and a partition
 Value = TypeVar("Value")
@@ -106,87 +110,76 @@ class ClientRegistry:
         """Asks new nodes for their partition and, if needed, for their number of examples. Returns the errors.
 
         A partition belongs to the node that came first for as long as Flower counts that as connected, which is a
-        minute after its death at most. A second node that claims it is refused.
+        minute after its death at most. A second node that claims it is refused. A node without its number of examples
+        is forgotten.
         """
-        errors: list[str] = []
-        for message in self._query(grid, {node: RecordDict({HEADER: ConfigRecord()}) for node in nodes}):
-            node = message.metadata.src_node_id
-            try:
-                partition = read_partition(message, self.partitions)
-                holder = next((other for other, one in self._partition_of.items() if one == partition), None)
-                if holder is not None:
-                    raise BadReply(
-                        f"node {node} claims partition-id={partition}, which node {holder} has: it is refused while "
-                        "that one is connected; give each SuperNode a partition-id of its own."
-                    )
-                self._partition_of[node] = partition
-            except BadReply as error:
-                errors.append(_warn(error))
+
+        def claim(message: Message, node: int) -> None:
+            partition = read_partition(message, self.partitions)
+            holder = next((other for other, one in self._partition_of.items() if one == partition), None)
+            if holder is not None:
+                raise BadReply(
+                    f"node {node} claims partition-id={partition}, which node {holder} has: it is refused while "
+                    "that one is connected; give each SuperNode a partition-id of its own."
+                )
+            self._partition_of[node] = partition
+
+        def count(message: Message, node: int) -> None:
+            partition = self._partition_of[node]
+            self.examples[partition] = read_examples(message, partition)
+            counted.add(node)
+
+        errors = self._query(grid, {node: RecordDict({HEADER: ConfigRecord()}) for node in nodes}, claim)
         if self.count_config is not None:
-            identified = {node: self._partition_of[node] for node in nodes & self._partition_of.keys()}
-            errors += self._ask_examples(grid, identified, self.count_config, r)
+            counted: set[int] = set()
+            header, identified = ConfigRecord({"count": True}), nodes & self._partition_of.keys()
+            configs = {node: dict(self.count_config(r, self._partition_of[node])) for node in identified}
+            contents = {node: RecordDict({HEADER: header, CONFIG: ConfigRecord(one)}) for node, one in configs.items()}
+            errors += self._query(grid, contents, count)
+            for node in identified - counted:
+                self.forget(node)
         self._failures |= {node: self._failures.get(node, 0) + 1 for node in nodes - set(self._partition_of)}
         return errors
 
-    def _ask_examples(self, grid: Grid, nodes: dict[int, int], config: Config, r: int) -> list[str]:
-        """Asks nodes, whose partitions are given, for their numbers of examples; a node without one is forgotten."""
-        contents = {
-            node: RecordDict({HEADER: ConfigRecord({"count": True}), CONFIG: ConfigRecord(dict(config(r, partition)))})
-            for node, partition in nodes.items()
-        }
-        errors: list[str] = []
-        counted = set()
-        for message in self._query(grid, contents):
-            node = message.metadata.src_node_id
-            try:
-                self.examples[nodes[node]] = read_examples(message, nodes[node])
-                counted.add(node)
-            except BadReply as error:
-                errors.append(_warn(error))
-        for node in nodes.keys() - counted:
-            self.forget(node)
-        return errors
-
-    def _query(self, grid: Grid, contents: Mapping[int, RecordDict]) -> Iterable[Message]:
-        timeout = self.query_timeout
+    def _query(self, grid: Grid, contents: Mapping[int, RecordDict], read: Callable[[Message, int], None]) -> list[str]:
+        """Asks nodes, and reads what each replies; returns the errors."""
+        timeout, errors = self.query_timeout, list[str]()
         messages = [
             Message(content=contents[node], message_type=MessageType.QUERY, dst_node_id=node, ttl=timeout)
             for node in sorted(contents)
         ]
-        return grid.send_and_receive(messages, timeout=timeout) if messages else []
+        for message in grid.send_and_receive(messages, timeout=timeout) if messages else []:
+            try:
+                read(message, message.metadata.src_node_id)
+            except BadReply as error:
+                errors.append(f"{error}; {REMEDY}." if isinstance(error, Crashed) else str(error))
+                log(WARNING, "%s", errors[-1])
+        return errors
 
 
-def _warn(error: BadReply) -> str:
-    text = f"{error}; {REMEDY}." if isinstance(error, Crashed) else str(error)
-    log(WARNING, "%s", text)
-    return text
-
-
+@dataclass
 class RunContext:
-    """What the server needs from `start` to the end of a run and does not save.
+    """What the server needs from `start` to the end of a run and does not save, and its state, which it does."""
 
-    Args:
-        grid: Flower's.
-        registry: the connected clients.
-        rounds: how many there are in all.
-        timeout: seconds that a client has for its reply.
-        mean_examples: the mean number of examples of all clients, which has the weight 1; 0 if it is not known yet.
-    """
-
-    def __init__(self, grid: Grid, registry: ClientRegistry, rounds: int, timeout: float, mean_examples: float):
-        self.grid, self.registry, self.rounds, self.timeout = grid, registry, rounds, timeout
-        self.mean_examples = mean_examples
-        self.config: Mapping[str, Any] = {}  # the train_config
-        self.called: dict[int, int] = {}  # the partition of each node that was sent a message
-        self.failed_rounds = 0  # rounds in a row that do not count
-        self.unevaluated_rounds = 0  # rounds in a row in which no client evaluated
-        self.round_began = 0.0  # by the clock
-        self.largest_message = 0  # bytes, of the round's messages to a client
+    grid: Grid
+    state: ServerState
+    registry: ClientRegistry
+    rounds: int  # in all
+    timeout: float  # seconds that a client has for its reply
+    mean_examples: float  # of all clients, which has the weight 1; 0 if it is not known yet
+    config: Mapping[str, Any] = field(default_factory=dict)  # the train_config
+    called: dict[int, int] = field(default_factory=dict)  # the partition of each node that was sent a message
+    failed_rounds: int = 0  # rounds in a row that do not count
+    unevaluated_rounds: int = 0  # rounds in a row in which no client evaluated
+    round_began: float = 0.0  # by the clock
+    largest_message: int = 0  # bytes, of the round's messages to a client
 
     def read_replies(
         self, replies: Iterable[Message], read: Callable[[Message, int], Value]
     ) -> tuple[dict[int, Value], list[Absence]]:
         """The replies of the called clients, by partition, and the clients without a usable reply, with the reason.
+
+        A client that changed its partition is asked for it again; one that lost its state is sent it again.
 
         Args:
             replies: the messages that came.
@@ -207,5 +200,9 @@ class RunContext:
             try:
                 found[partition] = read(message, partition)
             except BadReply as error:
+                if isinstance(error, PartitionChanged):
+                    self.registry.forget(node)
+                elif isinstance(error, StateLost):
+                    self.state.state_lost(partition)
                 absent.append(Absence(partition, error.reason, str(error), isinstance(error, Diverged)))
         return found, absent

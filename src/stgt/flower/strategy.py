@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -30,9 +29,7 @@ from stgt.flower.protocol import (
     UNTRAINED,
     BadReply,
     Diverged,
-    PartitionChanged,
     Reply,
-    StateLost,
     from_record,
     read_evaluation,
     read_reply,
@@ -160,7 +157,7 @@ class Strategy(FlowerStrategy):
         count_config = self._config if self.weights == "num_examples" else None
         need_all = count_config is not None and not mean_examples
         registry = ClientRegistry(self.topology.n, self.min_clients, self.wait, timeout, count_config, need_all)
-        run = self._run = RunContext(grid, registry, num_rounds, timeout, mean_examples)
+        run = self._run = RunContext(grid, state, registry, num_rounds, timeout, mean_examples)
         done = self.done
 
         def evaluate_and_record(number: int, arrays: ArrayRecord) -> MetricRecord | None:
@@ -285,7 +282,13 @@ class Strategy(FlowerStrategy):
         """Aggregates the usable replies; a round with too few leaves everything as it was."""
         state, run = self._started()
         r, outcome = self.done + server_round - 1, self.history[-1]
-        good, outcome.absent = run.read_replies(replies, lambda message, i: self._read_reply(message, i, r))
+
+        def read(message: Message, partition: int) -> Reply:
+            reply = read_reply(message, partition, r)
+            state.check(partition, reply)
+            return reply
+
+        good, outcome.absent = run.read_replies(replies, read)
 
         def refuse(errors: Mapping[int, str], diverged: bool = False) -> None:
             for partition, error in errors.items():
@@ -300,7 +303,9 @@ class Strategy(FlowerStrategy):
         if len(good) < self.min_replies:
             outcome.problem = f"{len(good)} of at least {self.min_replies} replies"
         else:
-            self._log_vote(good, r)
+            if state.trained is None and len(good) <= self.topology.n / 2:
+                advice = "clients decide what is trained: give start the model itself, which then decides."
+                log(INFO, "round %d: %d of %d %s", r + 1, len(good), self.topology.n, advice)
             try:
                 state.aggregate(r, good)
                 state.usual = typical_sizes((sizes[partition] for partition in good), state.usual)
@@ -320,36 +325,6 @@ class Strategy(FlowerStrategy):
             }
         outcome.absent.sort(key=lambda absence: absence.client)
         return self._end_round(outcome)
-
-    def _read_reply(self, message: Message, partition: int, r: int) -> Reply:
-        """A reply to round r, checked."""
-        with self._noting_losses(message, partition):
-            reply = read_reply(message, partition, r)
-        self._started()[0].check(partition, reply)
-        return reply
-
-    @contextmanager
-    def _noting_losses(self, message: Message, partition: int) -> Iterator[None]:
-        """A client that changed its partition is asked for it again; one that lost its state is sent it again."""
-        state, run = self._started()
-        try:
-            yield
-        except PartitionChanged:
-            run.registry.forget(message.metadata.src_node_id)
-            raise
-        except StateLost:
-            state.state_lost(partition)
-            raise
-
-    def _log_vote(self, good: Mapping[int, Reply], r: int) -> None:
-        if self._started()[0].trained is None and len(good) <= self.topology.n / 2:
-            log(
-                INFO,
-                "round %d: %d of %d clients decide what is trained: give start the model itself, which then decides.",
-                r + 1,
-                len(good),
-                self.topology.n,
-            )
 
     def _end_round(self, outcome: RoundOutcome) -> tuple[ArrayRecord, MetricRecord | None]:
         """Logs the round, writes the checkpoint, ends a run that failed too often. The model and its metrics."""
@@ -403,8 +378,14 @@ class Strategy(FlowerStrategy):
         """The clients' metrics, averaged with the weights "num-examples" if all of them have it."""
         if not self.evaluate:
             return None
-        (_, run), outcome = self._started(), self.history[-1]
-        found, outcome.unevaluated = run.read_replies(replies, self._read_evaluation)
+        (state, run), outcome = self._started(), self.history[-1]
+
+        def read(message: Message, partition: int) -> dict[str, Any]:
+            metrics, untrained_digest = read_evaluation(message, partition)
+            state.confirm(partition, outcome.round, untrained_digest)
+            return metrics
+
+        found, outcome.unevaluated = run.read_replies(replies, read)
         for absence in outcome.unevaluated:
             log(WARNING, "round %d: evaluation: %s", outcome.round, absence)
         if found:
@@ -422,17 +403,11 @@ class Strategy(FlowerStrategy):
         last = self.history[-1]
         return f"the last of them is round {last.round}: {'; '.join(grouped(last.unevaluated))}"
 
-    def _read_evaluation(self, message: Message, partition: int) -> dict[str, Any]:
-        with self._noting_losses(message, partition):
-            found, untrained_digest = read_evaluation(message, partition)
-        self._started()[0].confirm(partition, self.history[-1].round, untrained_digest)
-        return found
-
     def _started(self) -> tuple[ServerState, RunContext]:
-        if self.server_state is None or self._run is None:
+        if self._run is None:
             raise ValueError(
                 "the strategy was not started: call strategy.start(grid, initial_arrays, …). It cannot be wrapped by "
                 "another one, such as Flower's DifferentialPrivacyServerSideFixedClipping, which would not see the "
                 "control variables: give client_app mods=[LocalDpMod(…)] instead."
             )
-        return self.server_state, self._run
+        return self._run.state, self._run
