@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,7 @@ from stgt.topology import Topology
 
 Callback = Callable[[int, dict[str, np.ndarray]], Any]
 OFF = 1e-8  # how far from 0 a sum that is conserved may be, relative to its terms, in float64
+ARRAYS = ("state", "memory", "ahead", "diverged_at", "links")  # of a `RunState`
 ROUNDING = 200  # units of single precision that a sum of terms given in it may be off
 
 
@@ -59,34 +60,26 @@ class RunState:
 
     def of(self, cut: slice) -> RunState:
         """The state of some of the runs."""
-        return RunState(
-            rounds=self.rounds,
-            state={name: value[cut] for name, value in self.state.items()},
-            memory={name: value[cut] for name, value in self.memory.items()},
-            ahead=None if self.ahead is None else self.ahead[cut],
-            diverged_at=self.diverged_at[cut],
-            links=self.links[cut],
-        )
+        return RunState(self.rounds, **join_fields([self], lambda arrays: arrays[0][cut]))
 
 
 def concatenate(parts: Iterable[RunState]) -> RunState:
     """The states of several groups of runs as one."""
     parts = list(parts)
+    return RunState(parts[0].rounds, **join_fields(parts, np.concatenate))
 
-    def together(values: list[Any]) -> Any:
-        return None if values[0] is None else np.concatenate(values)
 
-    def fields(dicts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        return {name: np.concatenate([one[name] for one in dicts]) for name in dicts[0]}
+def join_fields(
+    parts: Sequence[Any], join: Callable[[list[np.ndarray]], np.ndarray], names: Iterable[str] = ARRAYS
+) -> dict[str, Any]:
+    """The fields of a `RunState`, each made of those of the parts: an array, a dict of arrays, or None."""
 
-    return RunState(
-        rounds=parts[0].rounds,
-        state=fields([part.state for part in parts]),
-        memory=fields([part.memory for part in parts]),
-        ahead=together([part.ahead for part in parts]),
-        diverged_at=together([part.diverged_at for part in parts]),
-        links=together([part.links for part in parts]),
-    )
+    def joined(values: list[Any]) -> Any:
+        if isinstance(values[0], dict):
+            return {name: join([one[name] for one in values]) for name in values[0]}
+        return None if values[0] is None else join(values)
+
+    return {name: joined([getattr(part, name) for part in parts]) for name in names}
 
 
 @dataclass(frozen=True, eq=False)

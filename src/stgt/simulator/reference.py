@@ -13,7 +13,7 @@ from stgt._internal.schedules import is_schedule, stepsize
 from stgt.algorithms import Algorithm, Local, MessageVar
 from stgt.algorithms.calls import Checked
 from stgt.simulator.costs import links_used
-from stgt.simulator.job import Job, RunState
+from stgt.simulator.job import ARRAYS, Job, RunState, join_fields
 from stgt.simulator.metrics import Snapshot, finite, measure
 
 
@@ -210,15 +210,7 @@ class Reference:
         return {name: np.stack([run.state[name] for run in self.runs]) for name in self.runs[0].state}
 
     def run_state(self, rounds: int, links: np.ndarray) -> RunState:
-        first = self.runs[0]
-        return RunState(
-            rounds=rounds,
-            state=self.state,
-            memory={name: np.stack([run.memory[name] for run in self.runs]) for name in first.memory},
-            ahead=None if first.ahead is None else np.stack([np.asarray(run.ahead) for run in self.runs]),
-            diverged_at=self.diverged_at,
-            links=links,
-        )
+        return RunState(rounds, **join_fields(self.runs, np.stack, ARRAYS[:-1]), links=links)
 
 
 def _diverging() -> np.errstate:

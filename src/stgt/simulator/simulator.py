@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -21,6 +22,7 @@ from stgt.simulator.program import Carry, Inputs, Program, Static
 
 Array = Any
 Tree = Any
+Shared = tuple[Inputs, Algorithm, Oracle, Array]  # the inputs, and the methods and seeds of all runs
 jax.tree_util.register_dataclass(
     Snapshot,
     data_fields=["algorithm", "data", "state", "optimum", "minimum", "test", "last_gradients"],
@@ -28,59 +30,39 @@ jax.tree_util.register_dataclass(
 )
 
 
-@partial(jax.jit, static_argnames="static")
-def _begin(
-    static: Static,
-    inputs: Inputs,
-    algorithms: Algorithm,
-    oracle: Oracle,
-    seeds: Array,
-    gammas: Array,
-    x: Array,
-    state0: Tree,
-) -> Carry:
-    def one(algorithm: Algorithm, seed: Array, gamma: Array) -> Carry:
-        return Program(static, inputs, at_stepsize(algorithm, gamma), oracle, seed).first(x, state0)
+def _over_runs(static: Static, shared: Shared, gammas: Array, one: Callable[..., Any], *carry: Carry) -> Any:
+    """`one(program, …)` for each run, with the first of its stepsizes."""
+    inputs, algorithms, oracle, seeds = shared
 
-    return jax.vmap(one)(algorithms, seeds, gammas)
+    def run(algorithm: Algorithm, seed: Array, gammas: Array, *carry: Carry) -> Any:
+        program = Program(static, inputs, at_stepsize(algorithm, gammas[0]), oracle, seed)
+        return one(program, gammas, *carry)
+
+    return jax.vmap(run)(algorithms, seeds, gammas, *carry)
+
+
+@partial(jax.jit, static_argnames="static")
+def _begin(static: Static, shared: Shared, gammas: Array, x: Array, state0: Tree) -> Carry:
+    return _over_runs(static, shared, gammas, lambda program, _: program.first(x, state0))
 
 
 @partial(jax.jit, static_argnames="static", donate_argnames="carry")
 def _advance(
-    static: Static,
-    inputs: Inputs,
-    algorithms: Algorithm,
-    oracle: Oracle,
-    seeds: Array,
-    gammas: Array,
-    carry: Carry,
-    start: Array,
-    count: Array,
+    static: Static, shared: Shared, gammas: Array, carry: Carry, start: Array, count: Array
 ) -> tuple[Carry, dict[str, Array]]:
-    def one(algorithm: Algorithm, seed: Array, gammas: Array, c: Carry) -> Any:
-        program = Program(static, inputs, at_stepsize(algorithm, gammas[0]), oracle, seed)
-        return program.rounds(c, start, count, gammas)
+    def one(program: Program, gammas: Array, carry: Carry) -> tuple[Carry, dict[str, Array]]:
+        return program.rounds(carry, start, count, gammas)
 
-    return jax.vmap(one)(algorithms, seeds, gammas, carry)
+    return _over_runs(static, shared, gammas, one, carry)
 
 
 @partial(jax.jit, static_argnames="static")
-def _finish(
-    static: Static,
-    inputs: Inputs,
-    algorithms: Algorithm,
-    oracle: Oracle,
-    seeds: Array,
-    gammas: Array,
-    carry: Carry,
-    r: Array,
-) -> tuple[Array, dict[str, Array]]:
-    def one(algorithm: Algorithm, seed: Array, gamma: Array, c: Carry) -> Any:
-        program = Program(static, inputs, at_stepsize(algorithm, gamma), oracle, seed)
-        values = program.measure(c.state)
-        return program.detect_divergence(c, r, values).diverged_at, values
+def _finish(static: Static, shared: Shared, gammas: Array, carry: Carry, r: Array) -> tuple[Array, dict[str, Array]]:
+    def one(program: Program, _: Array, carry: Carry) -> tuple[Array, dict[str, Array]]:
+        values = program.measure(carry.state)
+        return program.detect_divergence(carry, r, values).diverged_at, values
 
-    return jax.vmap(one)(algorithms, seeds, gammas, carry)
+    return _over_runs(static, shared, gammas, one, carry)
 
 
 class Simulator:
@@ -94,7 +76,7 @@ class Simulator:
             # The stepsize of each round comes as an argument: a schedule, or another one, is the same program.
             algorithms = stacked([at_stepsize(instance.algorithm, None) for instance, _ in runs], self.dtype)
             seeds = jnp.asarray([seed for _, seed in runs], np.uint32)
-            self._shared = (static, inputs, algorithms, oracle, seeds)
+            self._shared = static, (inputs, algorithms, oracle, seeds)
             self._carry = self._first() if job.run_state is None else self._continued(job.run_state)
             if job.rounds:
                 self._advance(job.first, 0)  # compiles it, so that it is not counted with the rounds
@@ -109,7 +91,7 @@ class Simulator:
 
     def measure(self, r: int) -> dict[str, np.ndarray]:
         with self._precision():
-            gammas = self._gammas(max(r - 1, 0), 1)[:, 0]
+            gammas = self._gammas(max(r - 1, 0), 1)[:, :1]
             diverged_at, values = _finish(*self._shared, gammas, self._carry, jnp.int32(r))
         self._diverged_at = np.asarray(diverged_at)
         return {name: np.asarray(value, self.dtype) for name, value in values.items()}
@@ -147,7 +129,7 @@ class Simulator:
 
     def _first(self) -> Carry:
         x, state0 = jnp.asarray(self.job.x0, self.dtype), cast(self.job.state0, self.dtype)
-        return _begin(*self._shared, self._gammas(self.job.first, 1)[:, 0], x, state0)
+        return _begin(*self._shared, self._gammas(self.job.first, 1)[:, :1], x, state0)
 
     def _continued(self, run_state: RunState) -> Carry:
         state, memory = cast(run_state.state, self.dtype), cast(run_state.memory, self.dtype)
