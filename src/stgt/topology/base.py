@@ -247,6 +247,22 @@ def check_matrix(
     return _put_right(W.T, True).T if column_stochastic else _put_right(W, row_stochastic)
 
 
+def check_matrices(matrices: Iterable[Any], name: str, **stochastic: bool) -> np.ndarray:
+    """Matrices as one array (T, n, n), each as in `check_matrix`; they are called NAME_0, NAME_1, …, or NAME alone."""
+    given = list(matrices)
+    names = [f"{name}_{t}" for t in range(len(given))] if len(given) > 1 else [name]
+    stack = [check_matrix(W, one, **stochastic) for W, one in zip(given, names, strict=True)]
+    for W, one in zip(stack, names, strict=True):
+        if len(W) != len(stack[0]):
+            raise ValueError(f"{one} has {len(W)} nodes but {names[0]} has {len(stack[0])}: give matrices of one size.")
+    return np.stack(stack)
+
+
+def degree_of(stack: np.ndarray) -> int:
+    """The most nodes that a node receives from in a round of the matrices (T, n, n)."""
+    return int(((stack != 0).sum(axis=2) - (np.diagonal(stack, axis1=1, axis2=2) != 0)).max())
+
+
 def _put_right(W: np.ndarray, row_stochastic: bool) -> np.ndarray:
     """W with sums of one to rounding, by scaling rows and columns in turn (Sinkhorn); a symmetric W stays so."""
     symmetric = np.array_equal(W, W.T)

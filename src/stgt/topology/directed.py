@@ -11,7 +11,7 @@ import numpy as np
 from stgt._internal.checks import InputError
 from stgt._internal.ops import Array, Ops
 from stgt._internal.registry import register
-from stgt.topology.base import Topology, check_matrix, closed_parts
+from stgt.topology.base import Topology, check_matrices, closed_parts, degree_of
 from stgt.topology.structure import Structure, structure_from_matrices
 
 
@@ -75,19 +75,18 @@ def push_pull(R: Any, C: Any = None) -> Topology:
     if C is None:
         R, C = _of_graph(R)
     pull, push = _stack(R, "R"), _stack(C, "C")
-    (periods, (n, others)) = zip(*((len(stack), stack.shape[1]) for stack in (pull, push)), strict=True)
+    n, others = pull.shape[1], push.shape[1]
     if n != others:
         raise InputError("R", hint=f" has {n} nodes and C has {others}: give matrices of one size.")
     _check_root(*(np.asarray(stack.any(axis=0)) for stack in (pull, push)))
-    degrees = [(stack != 0).sum(axis=2) - (np.diagonal(stack, axis1=1, axis2=2) != 0) for stack in (pull, push)]
     return Topology(
         f"push_pull({n} nodes)",
         n,
         TwoMatrices(structure_from_matrices(pull), structure_from_matrices(push)),
         doubly_stochastic=False,
         symmetric=False,
-        period=math.lcm(*periods),
-        degree=max(int(one.max()) for one in degrees),
+        period=math.lcm(len(pull), len(push)),
+        degree=max(degree_of(pull), degree_of(push)),
     )
 
 
@@ -106,15 +105,7 @@ def _stack(given: Any, name: str) -> Array:
     else:
         several = isinstance(given, list | tuple | np.ndarray) and len(given) and np.ndim(given[0]) == 2
         matrices = list(given) if several else [given]
-    sums = {"row_stochastic" if name == "R" else "column_stochastic": True}
-    turns = [f"{name}_{t}" for t in range(len(matrices))] if len(matrices) > 1 else [name]
-    stack = [check_matrix(W, turn, **sums) for W, turn in zip(matrices, turns, strict=True)]
-    for turn, W in zip(turns, stack, strict=True):
-        if len(W) != len(stack[0]):
-            raise ValueError(
-                f"{turn} has {len(W)} nodes but {turns[0]} has {len(stack[0])}: give matrices of one size."
-            )
-    return np.stack(stack)
+    return check_matrices(matrices, name, **{"row_stochastic" if name == "R" else "column_stochastic": True})
 
 
 def _of_graph(graph: Any) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ from stgt._internal.checks import InputError, check_count, check_seed
 from stgt._internal.ops import Array, Ops
 from stgt._internal.randomness import STREAM_CHOICE, words
 from stgt._internal.registry import register
-from stgt.topology.base import Topology, check_matrix, never_repeats
+from stgt.topology.base import Topology, check_matrices, check_matrix, degree_of, never_repeats
 from stgt.topology.graphs import read_matrix
 from stgt.topology.moments import MeanOverRounds, Moments
 from stgt.topology.structure import NeighbourLists, Pairs, Structure, structure_from_matrices
@@ -200,16 +200,28 @@ def sequence(matrices: Iterable[Any], row_stochastic: bool = False) -> Topology:
     if not given:
         raise InputError("matrices", hint=" is empty: give a list of at least one square matrix or topology.")
     if not any(isinstance(item, Topology) for item in given):
-        stack = [check_matrix(W, f"W_{t}", row_stochastic=row_stochastic) for t, W in enumerate(given)]
-        for t, W in enumerate(stack):
-            if W.shape != stack[0].shape:
-                raise ValueError(f"W_{t} has shape {W.shape} but W_0 has {stack[0].shape}: give matrices of one size.")
-        return _from_stack(f"sequence({len(stack)} matrices, {len(stack[0])} nodes)", np.stack(stack))
+        stack = check_matrices(given, "W", row_stochastic=row_stochastic)
+        return _from_stack(f"sequence({len(stack)} matrices, {stack.shape[1]} nodes)", stack)
     items = [_item(item, t, row_stochastic) for t, item in enumerate(given)]
     for t, item in enumerate(items):
         if item.n != items[0].n:
             raise ValueError(f"W_{t} has {item.n} nodes but W_0 has {items[0].n}: give items of one size.")
-    return _take_turns(f"sequence({len(items)} topologies, {items[0].n} nodes)", items)
+    name = f"sequence({len(items)} topologies, {items[0].n} nodes)"
+    cycles = [item.period or item.structure.phases for item in items]
+    n, whole = items[0].n, len(items) * math.lcm(*cycles)
+    periodic = not any(item.random for item in items)
+    if periodic and whole * n * n <= WRITTEN_OUT:
+        return _from_stack(name, np.stack([items[r % len(items)].matrix(r // len(items)) for r in range(whole)]))
+    seeds = np.array([item.seed for item in items], dtype=np.uint32)
+    return Topology(
+        name,
+        n,
+        Cyclic(tuple(item.structure for item in items), seeds, tuple(cycles)),
+        doubly_stochastic=all(item.doubly_stochastic for item in items),
+        symmetric=all(item.symmetric for item in items),
+        period=whole if periodic else None,
+        degree=max(item.degree for item in items),
+    )
 
 
 @register
@@ -312,10 +324,7 @@ def _item(item: Any, t: int, row_stochastic: bool) -> Topology:
     """What takes turns in a sequence, as a topology."""
     if not isinstance(item, Topology):
         return _from_stack(f"W_{t}", check_matrix(item, f"W_{t}", row_stochastic=row_stochastic)[None])
-    if item.has_server:
-        raise ValueError(f"W_{t} is {item}, which has a server: give topologies without one.")
-    if item.has_push:
-        raise ValueError(f"W_{t} is {item}, with two matrices a round: give lists of matrices to push_pull instead.")
+    _check_one_matrix(item, f"W_{t} is")
     if item.period is None and not item.random:
         raise ValueError(f"W_{t} is {item}, which has no period: give period=… to topology.schedule.")
     if not item.doubly_stochastic and not row_stochastic:
@@ -323,24 +332,6 @@ def _item(item: Any, t: int, row_stochastic: bool) -> Topology:
             f"W_{t} is {item}, which is row-stochastic only: give row_stochastic=True, or another topology."
         )
     return item
-
-
-def _take_turns(name: str, items: list[Topology]) -> Topology:
-    cycles = [item.period or item.structure.phases for item in items]
-    n, whole = items[0].n, len(items) * math.lcm(*cycles)
-    periodic = not any(item.random for item in items)
-    if periodic and whole * n * n <= WRITTEN_OUT:
-        return _from_stack(name, np.stack([items[r % len(items)].matrix(r // len(items)) for r in range(whole)]))
-    seeds = np.array([item.seed for item in items], dtype=np.uint32)
-    return Topology(
-        name,
-        n,
-        Cyclic(tuple(item.structure for item in items), seeds, tuple(cycles)),
-        doubly_stochastic=all(item.doubly_stochastic for item in items),
-        symmetric=all(item.symmetric for item in items),
-        period=whole if periodic else None,
-        degree=max(item.degree for item in items),
-    )
 
 
 def _matrix_of_round(
@@ -354,12 +345,7 @@ def _matrix_of_round(
             f"function({r}) raised {type(error).__name__}: {error}; it must return W_{r} for every round r."
         ) from error
     if isinstance(found, Topology):
-        if found.has_server:
-            raise ValueError(f"function({r}) gave {found}, which has a server: give topologies without one.")
-        if found.has_push:
-            raise ValueError(
-                f"function({r}) gave {found}, with two matrices a round: give lists of matrices to push_pull instead."
-            )
+        _check_one_matrix(found, f"function({r}) gave")
         if found.random and seed is None:
             raise ValueError(f"function({r}) gave {found}, which is random and has no period: leave period out.")
         if found.n != n:
@@ -371,12 +357,18 @@ def _matrix_of_round(
     return W
 
 
+def _check_one_matrix(topology: Topology, subject: str) -> None:
+    if topology.has_server:
+        raise ValueError(f"{subject} {topology}, which has a server: give topologies without one.")
+    if topology.has_push:
+        raise ValueError(f"{subject} {topology}, with two matrices a round: give lists of matrices to push_pull.")
+
+
 def _from_stack(name: str, stack: np.ndarray) -> Topology:
     mirrored = stack.transpose(0, 2, 1)
     symmetric = np.allclose(stack, mirrored, rtol=0.0, atol=ROUNDING)
     if symmetric:
         stack = (stack + mirrored) / 2
-    degrees = (stack != 0).sum(axis=2) - (np.diagonal(stack, axis1=1, axis2=2) != 0)
     return Topology(
         name,
         stack.shape[1],
@@ -384,5 +376,5 @@ def _from_stack(name: str, stack: np.ndarray) -> Topology:
         doubly_stochastic=bool((np.abs(stack.sum(axis=1) - 1.0) <= ROUNDING).all()),
         symmetric=symmetric,
         period=len(stack),
-        degree=int(degrees.max()),
+        degree=degree_of(stack),
     )

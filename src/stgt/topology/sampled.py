@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -250,17 +251,8 @@ def relay(n: int, sampled: int, seed: int = 0) -> Topology:
     """
     n, seed = check_count(n, "n"), check_seed(seed)
     s = _check_sampled(n, sampled)
-    everybody = s == n
-    return Topology(
-        f"relay({n}, {s} sampled)",
-        n,
-        Relayed(n, s),
-        doubly_stochastic=everybody,
-        symmetric=everybody,
-        period=1 if everybody else None,
-        degree=min(s, n - 1),
-        seed=seed,
-    )
+    flags = {"doubly_stochastic": s == n, "symmetric": s == n, "period": 1 if s == n else None}
+    return Topology(f"relay({n}, {s} sampled)", n, Relayed(n, s), **flags, degree=min(s, n - 1), seed=seed)
 
 
 @register
@@ -279,7 +271,8 @@ def unreliable(topology: Topology, link: float = 0.0, node: float = 0.0, seed: i
     Returns:
         A random, symmetric topology of the same degree.
     """
-    link, node, seed = _check_failure(link, "link"), _check_failure(node, "node"), check_seed(seed)
+    check_failure = partial(check_number, least=0.0, below=1.0)
+    link, node, seed = check_failure(link, "link"), check_failure(node, "node"), check_seed(seed)
     if not isinstance(topology, Topology):
         raise InputError("topology", hint=f" is a {type(topology).__name__}: give a Topology such as ring(8).")
     base = topology.structure.neighbour_lists(topology.name)
@@ -297,10 +290,3 @@ def _check_sampled(n: int, sampled: Any) -> int:
     if s > n:
         raise InputError("sampled", s, f"at most all n={n} workers can be called in a round.")
     return s
-
-
-def _check_failure(value: Any, name: str) -> float:
-    probability = check_number(value, name, least=0.0, most=1.0)
-    if probability == 1.0:
-        raise InputError(name, 1, "nothing would ever get through; give a probability in [0, 1).")
-    return probability
