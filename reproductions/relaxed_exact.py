@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from reproductions.options import check_choice
 from reproductions.outcome import Claim, finite
 from reproductions.simulated import AT_ONCE
 from stgt.study import Progress, RunSpec, build_run, parallel_map, split_progress
-from stgt.theory import STABLE_BELOW, spectral_radius, steady_state
+from stgt.theory import STABLE_BELOW, exact_map
 from stgt.topology import Topology, sequence
 
 TAU, MU = 20, 0.1
@@ -149,13 +149,13 @@ def _run(graph: str, method: str, reach: float, n: int, p: int) -> RunSpec:
 
 def _point(run: RunSpec, topology: Topology, graph: str, reach: float, draw: int) -> Point:
     made = build_run(run)
-    parts = made.algorithm, made.problem, topology
+    exact = exact_map(made.algorithm, made.problem, topology, x0=made.problem.optimum)
     names = {"undirected": topology.symmetric, "random": topology.random, "draw": draw}
-    point = Point(graph, run.label, reach, spectral_radius(*parts), **names, gamma=run.algorithm.arguments["gamma"])
+    point = Point(graph, run.label, reach, exact.spectral_radius, **names, gamma=run.algorithm.arguments["gamma"])
     if not point.stable:
         return point
-    state = steady_state(*parts)
-    return Point(**{**vars(point), "error": state.residual, "consensus": state.consensus})
+    state = exact.steady_state()
+    return replace(point, error=state.residual, consensus=state.consensus)
 
 
 def exact_rows(points: Points) -> list[dict[str, Any]]:

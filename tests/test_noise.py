@@ -15,7 +15,7 @@ from stgt._internal.randomness import Clock
 from stgt.oracles import Exact, Noisy, ProblemNoise, default_oracle
 from stgt.study.spec.runs import build_run, load_spec
 from stgt.theory import constants
-from stgt.theory.local_model import local_model
+from stgt.theory.estimates import local_model
 
 N, P = 6, 3
 SIGMA2, STEPS = 0.3, 20_000

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import stgt
 from catalogue import least_squares, logistic, quadratic
-from stgt.theory.local_model import problem_hessians
+from stgt.theory.estimates import problem_hessians
 
 PROBLEMS = {
     "ridge": stgt.problems.ridge(n=5, p=3, mu=0.2),

@@ -76,7 +76,7 @@ def names_of(package: str) -> list[str]:
         ("from stgt.theory import stability", ["stgt.theory.stability"]),
         ("from stgt.study import report\nreport.panels", ["stgt.study.report.panels"]),
         ("import stgt as s\ns.theory.stability.accept", ["stgt.theory.stability"]),
-        ("from stgt import theory as t\nt.dense", ["stgt.theory.dense"]),
+        ("from stgt import theory as t\nt.maps", ["stgt.theory.maps"]),
     ],
 )
 def test_every_way_to_use_something_private_is_seen(source, wrong):

@@ -9,9 +9,8 @@ import pytest
 import stgt
 from catalogue import least_squares, logistic, quadratic
 from stgt import theory
-from stgt.theory.local_model import local_model
+from stgt.theory.estimates import growth, local_model
 from stgt.theory.sample_noise import sample_noise
-from stgt.theory.short_runs import growth
 
 
 def test_a_stable_run_is_predicted_exactly():

@@ -6,7 +6,7 @@ from scipy import linalg
 
 import stgt
 from stgt import theory
-from stgt.theory import large, stability
+from stgt.theory import maps, solvers, stability
 
 # n·p is so large that the projections settle before they span the whole space.
 PROBLEM = stgt.problems.ridge(n=64, p=3, mu=0.5, noise=0.1)
@@ -85,15 +85,15 @@ def test_doubling_solves_the_lyapunov_equation(radius):
     rng = np.random.default_rng(0)
     M = np.triu(rng.normal(size=(12, 12)), 1) + np.diag(np.linspace(-radius, radius, 12))
     B = rng.normal(size=(12, 5))
-    found = large.lyapunov(M, B @ B.T)
+    found = solvers.lyapunov(M, B @ B.T)
     assert found is not None
     np.testing.assert_allclose(found, linalg.solve_discrete_lyapunov(M, B @ B.T, method="direct"), rtol=1e-6)
     np.testing.assert_allclose(found, M @ found @ M.T + B @ B.T, rtol=1e-12, atol=1e-12 * np.abs(found).max())
 
 
 def test_doubling_notices_what_is_unstable():
-    assert large.lyapunov(np.diag([0.5, 1.01]), np.eye(2)) is None
-    assert large.lyapunov(np.diag([0.5, 1.0]), np.eye(2)) is None
+    assert solvers.lyapunov(np.diag([0.5, 1.01]), np.eye(2)) is None
+    assert solvers.lyapunov(np.diag([0.5, 1.0]), np.eye(2)) is None
 
 
 def test_bad_input(monkeypatch):
@@ -110,6 +110,6 @@ def test_bad_input(monkeypatch):
     monkeypatch.setattr(stability, "LARGEST", 0)
     with pytest.raises(ValueError, match="decay=0"):
         theory.spectral_radius(stgt.NEXT(gamma=0.1, decay=0.5), small, stgt.topology.ring(8))
-    monkeypatch.setattr(large, "MOST_VECTORS", 5)
+    monkeypatch.setattr(maps, "MOST_VECTORS", 5)
     with pytest.raises(ValueError, match="does not settle with 5 vectors"):
         theory.steady_state(stgt.STGT(gamma=0.1, tau=5), PROBLEM, stgt.topology.exponential(64))

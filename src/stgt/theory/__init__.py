@@ -2,8 +2,9 @@
 
 from stgt.theory.advice import Advice, check
 from stgt.theory.assumptions import Constants, Start, constants, spectral_gap, start
-from stgt.theory.dense import RoundMap
 from stgt.theory.exponents import Exponent, Scaling, fit_exponents, fit_power_law
+from stgt.theory.maps import RoundMap
+from stgt.theory.network import STABLE_BELOW, ExactMap, SteadyState
 from stgt.theory.rates import (
     Guarantee,
     Promise,
@@ -15,7 +16,7 @@ from stgt.theory.rates import (
     theorem2,
 )
 from stgt.theory.relaxation import beta_for_noise, largest_beta, small_step_radius, tracker_noise
-from stgt.theory.stability import STABLE_BELOW, SteadyState, expected_curve, round_map, spectral_radius, steady_state
+from stgt.theory.stability import exact_map, expected_curve, round_map, spectral_radius, steady_state
 from stgt.theory.stepsizes import StableStepsize, largest_stable_stepsize
 from stgt.theory.table1 import Complexity, rounds, table1_rounds
 from stgt.topology import Rho, period_contraction
@@ -25,6 +26,7 @@ __all__ = [
     "Advice",
     "Complexity",
     "Constants",
+    "ExactMap",
     "Exponent",
     "Guarantee",
     "Promise",
@@ -40,6 +42,7 @@ __all__ = [
     "beta_for_noise",
     "check",
     "constants",
+    "exact_map",
     "expected_curve",
     "fit_exponents",
     "fit_power_law",

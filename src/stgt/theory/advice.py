@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -19,20 +18,13 @@ from stgt.simulator.costs import floats_a_round
 from stgt.simulator.drive import interrupts_as_ever
 from stgt.simulator.instance import Instance, check_constant_stepsize, validate
 from stgt.theory.assumptions import CONNECTED
-from stgt.theory.local_model import QUADRATIC, LocalModel, local_model
+from stgt.theory.estimates import QUADRATIC, LocalModel, local_model, short_runs
 from stgt.theory.mean_square import QUICK, MeanSquare
+from stgt.theory.network import STABLE_BELOW, ExactMap
 from stgt.theory.rates import Constants, stepsize
 from stgt.theory.relaxation import too_large
-from stgt.theory.short_runs import short_runs
-from stgt.theory.stability import (
-    STABLE_BELOW,
-    by_second_moments,
-    curve_of,
-    exact_map,
-    spectral_radius,
-    steady_state_of,
-)
-from stgt.theory.stepsizes import StableStepsize, largest_stable_stepsize
+from stgt.theory.stability import by_second_moments, exact_map, spectral_radius
+from stgt.theory.stepsizes import Probe, StableStepsize, search
 from stgt.topology import Rho, Topology, complete, contraction
 
 LONGEST = 16384  # rounds of the expected curve, in which the target is searched for
@@ -113,8 +105,16 @@ def check(
         stepsizes: look for the largest safe one too, which takes longest.
         progress: called with (done, total) from time to time.
     """
-    options: dict[str, Any] = {"oracle": oracle, "target": target, "itemsize": itemsize, "stepsizes": stepsizes}
-    return check_all([algorithm], problem, topology, **options, progress=progress)[0]
+    return check_all(
+        [algorithm],
+        problem,
+        topology,
+        oracle=oracle,
+        target=target,
+        itemsize=itemsize,
+        stepsizes=stepsizes,
+        progress=progress,
+    )[0]
 
 
 @interrupts_as_ever()
@@ -156,7 +156,8 @@ class _Checker:
         self.target, self.stepsizes, self.algorithms = target, stepsizes, algorithms
         self.connectivity = contraction(topology) if topology.doubly_stochastic else Rho(math.nan)
         self._models: dict[bool, LocalModel] = {}
-        self._searched: list[tuple[Algorithm, StableStepsize]] = []
+        self._maps: dict[Algorithm, ExactMap] = {}  # of algorithms but for gamma, one each
+        self._searched: dict[Algorithm, StableStepsize] = {}
 
     def advice(self, instance: Instance, itemsize: int, progress: Progress | None) -> Advice:
         algorithm, topology = instance.algorithm, self.topology
@@ -195,7 +196,9 @@ class _Checker:
         if reduced:  # its noise grows with the distance to the minimum too, and with what its tables hold
             return self._tried(algorithm, problem)
         try:
-            found = exact_map(algorithm, problem, self.topology)
+            kind = _but_for_gamma(algorithm)
+            found = exact_map(algorithm, problem, self.topology, like=self._maps.get(kind))
+            self._maps.setdefault(kind, found)
             if isinstance(found, MeanSquare) and not found.exact:  # short runs are quicker than moments of drawn rounds
                 return self._tried(algorithm, problem)
             return self._exact(algorithm, problem, found, progress)
@@ -204,33 +207,34 @@ class _Checker:
                 raise
             return self._tried(algorithm, problem)  # its rounds depend on each other, or are too many numbers
 
-    def _exact(self, algorithm: Algorithm, problem: Problem, found: Any, progress: Progress | None) -> _Findings:
-        random = isinstance(found, MeanSquare)
-        radius, gamma = found.radius(QUICK) if random else found.spectral_radius, _gamma(algorithm)
-        largest = self._largest(algorithm, problem, random, progress) if self.stepsizes else None
-        if random and largest is not None:
+    def _exact(self, algorithm: Algorithm, problem: Problem, found: ExactMap, progress: Progress | None) -> _Findings:
+        gamma, random = _gamma(algorithm), isinstance(found, MeanSquare)
+        radius = found.radius(QUICK) if isinstance(found, MeanSquare) else found.spectral_radius
+        largest = self._largest(algorithm, problem, found, progress) if self.stepsizes else None
+        if isinstance(found, MeanSquare) and largest is not None:
             found.growth = largest.seen[gamma]  # needed for the steady state too
         if radius >= STABLE_BELOW:  # of a large state the stepsizes were judged by estimates: the radius is right
             safe = largest if largest is not None and gamma > largest else None
             return _Findings("exact", radius, largest_gamma=safe, stepsizes=self.stepsizes)
-        steady = steady_state_of(found)
+        steady = found.steady_state()
         rounds, looked = None, None
         if self.target is not None and steady.residual < self.target:
             looked, most = 64, LONGEST_RANDOM if random else LONGEST
-            while (rounds := _first_below(curve_of(found, looked), self.target)) is None and looked < most:
+            while (rounds := _first_below(found.curve(looked), self.target)) is None and looked < most:
                 looked *= 4
         return _Findings("exact", radius, steady.residual, steady.bias, largest, rounds, looked, self.stepsizes)
 
-    def _largest(self, algorithm: Algorithm, problem: Problem, random: bool, progress: Progress | None) -> Any:
+    def _largest(
+        self, algorithm: Algorithm, problem: Problem, like: ExactMap, progress: Progress | None
+    ) -> StableStepsize:
         """The largest safe stepsize, searched for once for all algorithms that differ in gamma only."""
-        for one, found in self._searched:
-            if _but_for_gamma(one) == _but_for_gamma(algorithm):
-                return found
-        kin = [one for one in self.algorithms if _but_for_gamma(one) == _but_for_gamma(algorithm)]
-        options: dict[str, Any] = {"precision": 0.02 if random else 1e-3, "also": [_gamma(one) for one in kin]}
-        found = largest_stable_stepsize(algorithm, problem, self.topology, progress=progress, **options)
-        self._searched.append((algorithm, found))
-        return found
+        kind = _but_for_gamma(algorithm)
+        if kind not in self._searched:
+            probe = Probe(algorithm, problem, self.topology, like.quadratic, like.conserved)
+            also = [_gamma(one) for one in self.algorithms if _but_for_gamma(one) == kind]
+            precision = 0.02 if probe.by_growth else 1e-3
+            self._searched[kind] = search(probe, np.inf, precision, progress, also)
+        return self._searched[kind]
 
     def _tried(self, algorithm: Algorithm, problem: Problem) -> _Findings:
         """The findings of short runs."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from stgt._internal.checks import InputError, NotCovered, check_count, check_number
 from stgt.algorithms import Algorithm
@@ -172,7 +172,7 @@ class Start:
     tracking: float
 
 
-def start(problem: Problem, x0: Any = None, lowest: float | None = None) -> Start:
+def start(problem: Problem, x0: ArrayLike | None = None, lowest: float | None = None) -> Start:
     """The start of a run at x0, (p,) or (n, p); 0 if left out. `lowest` is f* or a bound below it, if not known."""
     n, p = problem.n, problem.p
     meaning = f"(p,) = ({p},), or (n, p) = ({n}, {p}) with a model for each node"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from stgt._internal.checks import InputError, check_choice, check_count, check_number
@@ -20,7 +20,7 @@ from stgt.problems.base import Problem
 from stgt.problems.quadratic import ridge
 from stgt.simulator.instance import check_constant_stepsize
 from stgt.theory.stability import steady_state
-from stgt.topology import Topology, from_matrix
+from stgt.topology import from_matrix
 
 # At γτ = α fixed Theorem 1 has E‖x̄ − x*‖² ≲ ασ²/(μnτ) + α²Lσ²/(μτ(1 − ρ)³): a term that a centralised method has
 # too and that leads in the total, and the network's, which is what the excess is of. FlexGT's lacks 1/τ (Table 1).
@@ -65,7 +65,7 @@ class Scaling(ShortRepr):
     note: str = ""
 
 
-def fit_power_law(x: Any, y: Any) -> Exponent:
+def fit_power_law(x: ArrayLike, y: ArrayLike) -> Exponent:
     """The slope of log y over log x by least squares.
 
     Args:
@@ -151,7 +151,9 @@ def fit_exponents(
     return found
 
 
-def _scaling(name: str, values: list[Any], total: np.ndarray, excess: np.ndarray, theory: dict[str, float]) -> Scaling:
+def _scaling(
+    name: str, values: list[float], total: np.ndarray, excess: np.ndarray, theory: dict[str, float]
+) -> Scaling:
     whole = replace(fit_power_law(values, total), theory=TOTAL[name] if theory else None)
     wrong = np.argwhere(excess <= ROUNDING * total)
     if not len(wrong):
@@ -167,21 +169,14 @@ def _scaling(name: str, values: list[Any], total: np.ndarray, excess: np.ndarray
     return Scaling(whole, None, note)
 
 
-def _error(algorithm: Algorithm, make: Callable[[int, float, int], Problem], at: dict[str, Any], seed: int) -> float:
-    moved = algorithm
-    if at["tau"] != algorithm.tau:
-        moved = replace(algorithm, tau=at["tau"], gamma=_scaled(algorithm.gamma, algorithm.tau / at["tau"]))
-    return steady_state(moved, make(at["n"], at["sigma2"], seed), _even(at["n"], at["gap"])).residual
-
-
-def _scaled(gamma: Any, factor: float) -> Any:
-    return tuple(factor * one for one in gamma) if isinstance(gamma, tuple) else factor * gamma
-
-
-def _even(n: int, gap: float) -> Topology:
-    """W = (1 − a) I + a J with 1 − ρ = 1 − (1 − a)² = gap."""
-    a = 1 - (1 - gap) ** 0.5
-    return from_matrix((1 - a) * np.eye(n) + a / n)
+def _error(algorithm: Algorithm, make: Callable[[int, float, int], Problem], at: dict[str, float], seed: int) -> float:
+    """On W = (1 − a) I + a J with 1 − ρ = 1 − (1 − a)² = gap."""
+    n, tau, a = int(at["n"]), int(at["tau"]), 1 - (1 - at["gap"]) ** 0.5
+    if tau != algorithm.tau:
+        gammas = np.asarray(algorithm.gamma, dtype=float) * (algorithm.tau / tau)
+        algorithm = replace(algorithm, tau=tau, gamma=tuple(gammas.tolist()) if gammas.ndim else float(gammas))
+    W = from_matrix((1 - a) * np.eye(n) + a / n)
+    return steady_state(algorithm, make(n, at["sigma2"], seed), W).residual
 
 
 def _excess_theory(algorithm: Algorithm) -> dict[str, float]:

@@ -9,41 +9,31 @@ node's own state (`sample_noise`): a part of it belongs to E[T Σ Tᵀ].
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
-from scipy import linalg
 from scipy.sparse.linalg import gcrotmk
 
 from stgt._internal.checks import NotCovered
 from stgt.simulator.instance import Instance
-from stgt.theory.dense import Powers
-from stgt.theory.large import by_arnoldi, operator
 from stgt.theory.laws import NoExchange, ServerLaw, law_of
-from stgt.theory.network import STAYS, NetworkRounds, all_shares, conserved_rows
+from stgt.theory.network import ExactMap, NetworkRounds, all_shares, conserved_rows, spread_of_start
 from stgt.theory.node_round import Curvature, curvature, first_state, node_round
 from stgt.theory.phases import KnownMixing, RandomMixing, Sampling
+from stgt.theory.solvers import Splitting, Tries, by_arnoldi, operator
 
 Array = np.ndarray
 LARGEST = 1500  # entries of a state whose second moments are still ordinary
 EIGENVALUES_UP_TO = 8  # entries of a state all of whose second moments' eigenvalues are found
 DRAWN = 4  # rounds drawn to find the sums that none of them changes
-TRIES: Any = ((50, 8, 1e-9), (100, 20, 1e-8))  # vectors, restarts and precision of Arnoldi's method
-QUICK: Any = ((20, 20, 1e-6), *TRIES)  # to about seven digits
+TRIES: Tries = ((50, 8, 1e-9), (100, 20, 1e-8))  # vectors, restarts and precision of Arnoldi's method
+QUICK: Tries = ((20, 20, 1e-6), *TRIES)  # to about seven digits
 GROUPS = 4  # of drawn rounds, from which a standard error is estimated
 KEPT = 40  # vectors of the solver that finds the long run
-MOST_STEPS = 60  # products for a growth
-ROUNDING = 1e-14
-OTHERS = 0.01  # the share of other modes where the slowest is looked for
-NEAR = 1e-3  # the relative precision of a growth next to 1
-FAR = 0.1  # and of others, as a share of their distance to 1, of those beyond 2 as it stands
-SMALL = 0.1  # a growth below which its value does not matter
 
 
-class MeanSquare:
+class MeanSquare(ExactMap):
     """The moments of random rounds. A phase is a round of the period with which their law repeats.
 
     Attributes:
@@ -100,17 +90,13 @@ class MeanSquare:
             slots = self.places.reshape(n, -1, p)[:, :, 0].ravel() // p
             shares = np.unique(shares @ np.eye(len(self.start) // p)[slots], axis=0)
         changes = [partial(phase.change, number) for phase in self.phases for number in (None, *range(DRAWN))]
-        likely = self._likely
-        if likely is not None and (not len(likely) or all(np.abs(one(likely)).max() <= 10 * STAYS for one in changes)):
-            return likely
-        return conserved_rows(shares, p, changes)
+        return conserved_rows(shares, p, changes, self._likely)
 
     @cached_property
     def spectral_radius(self) -> float:
-        """The factor a round of the root mean square, in the long run; above 1 second moments grow without bound."""
         return self.radius(TRIES)
 
-    def radius(self, tries: Any) -> float:
+    def radius(self, tries: Tries) -> float:
         """The spectral radius by Arnoldi's method with these numbers of vectors and restarts, and precisions."""
         size = len(self.start)
 
@@ -123,10 +109,8 @@ class MeanSquare:
         else:
             found = by_arnoldi(forward, size * size, self.splitting.likely.ravel(), tries)
         if found is None:
-            instance = self.instance
             raise NotCovered(
-                f"the mean-square radius of {instance.algorithm.label} with gamma={instance.algorithm.gamma} on "
-                f"{instance.topology.name} did not settle: give a topology with a larger spectral gap."
+                f"the mean-square radius of {self} did not settle: give a topology with a larger spectral gap."
             )
         return found ** (0.5 / self.period)
 
@@ -165,13 +149,14 @@ class MeanSquare:
         """Q of each phase, (D, D)."""
         return [phase.noise(v) for phase, v in zip(self.phases, self.references, strict=True)]
 
-    def steady_state(self) -> tuple[float, float, float, float, float]:
-        """The fields of `SteadyState`; needs a spectral radius below 1.
+    @property
+    def stable(self) -> bool:
+        return self.growth < 1
 
-        Where the law of W_r is known from drawn rounds only, the mean over groups of them, with its standard error.
-        """
+    def long_run(self) -> tuple[float, ...]:
+        """Where the law of W_r is known from drawn rounds only, the mean over groups, with its standard error."""
         if self.exact:
-            return *self._long_run(), 0.0, 0.0
+            return self._long_run()
         topology, models, seen = self.instance.topology, self.places[:, : self.instance.problem.p], []
         for group in range(GROUPS):
             other = replace(self.instance, topology=topology.with_seed((topology.seed + 7919 * group) % 2**32))
@@ -194,8 +179,8 @@ class MeanSquare:
         off = np.linalg.norm(slow(solution) - all_sums)
         if off > 1e-7 * (1 - self.growth) * max(np.linalg.norm(all_sums), 1e-300):
             raise NotCovered(
-                f"the steady state of {self.instance.algorithm.label} on {self.instance.topology.name} did not settle: "
-                "give a larger gamma or a topology with a larger spectral gap."
+                f"the steady state of {self} did not settle: give a larger gamma or a topology with a larger spectral "
+                "gap."
             )
         seen = []
         for phase, v, noise in zip(self.phases, self.references, self.noises, strict=True):
@@ -205,9 +190,10 @@ class MeanSquare:
         return residual, consensus, bias
 
     def curve(self, rounds: int) -> Array:
-        """E‖x̄ − x*‖² at the start of each round and after the last, (rounds + 1,)."""
         mean = self.start - self.references[0]
-        moment, found = np.outer(mean, mean) + self._start_noise(), []
+        spread = spread_of_start(np.eye(self.places.size), self._own, self._shared, self._first_noise)
+        first = np.unique(self.places, return_index=True)[1]  # what a server holds stands in every node's state
+        moment, found = np.outer(mean, mean) + spread[np.ix_(first, first)], []
         for r in range(rounds + 1):
             place = r % self.period
             phase, v = self.phases[place], self.references[place]
@@ -230,20 +216,6 @@ class MeanSquare:
         bias = centre + off.mean(axis=0)
         return residual, max(consensus, 0.0), float(bias @ bias)
 
-    def _start_noise(self) -> Array:
-        """The covariance of the state before round 0, (d, d)."""
-        n, size = self.shape
-        own, shared, C = self._own, self._shared, self._first_noise
-        p = C.shape[1]
-        both = np.zeros((n, 2 * p, 2 * p))
-        both[:, :p, :p] = both[:, p:, p:] = C
-        columns = np.zeros((n, size, n, 2 * p))
-        columns[np.arange(n), :, np.arange(n)] = own
-        columns += shared[:, :, None] / n
-        entering = np.zeros((len(self.start), n, 2 * p))
-        entering[self.places.ravel()] = columns.reshape(n * size, n, 2 * p)
-        return np.einsum("anq,nqr,bnr->ab", entering, both, entering, optimize=True)
-
     def _over_period(self, moment: Array, noises: list[Array] | None = None) -> Array:
         """A second moment after all phases."""
         for number, phase in enumerate(self.phases):
@@ -263,70 +235,6 @@ class MeanSquare:
         C = self.conserved
         moment = moment - C.T @ (C @ moment)
         return moment - (moment @ C.T) @ C
-
-
-class Splitting:
-    """Σ ← E[T Σ Tᵀ] of a period as L + N, with L(Σ) = M Σ Mᵀ of the mean M = E[T], and N the rest.
-
-    Both take positive semidefinite matrices to such. So the sum has a spectral radius below 1 exactly if M has, and
-    (I − L)⁻¹ N has. The latter has few large eigenvalues even where many modes of M are slow, so that a handful of
-    steps finds its radius, and solves with it. Deviations have no part along what is conserved, as every round leaves
-    it.
-
-    Args:
-        M: (D, D), the mean map of the period.
-        random_part: N of the period, for symmetric Σ (D, D).
-        conserved: orthonormal rows (q, D) of what stays 0.
-    """
-
-    def __init__(self, M: Array, random_part: Callable[[Array], Array], conserved: Array) -> None:
-        self.free = np.eye(len(M)) - conserved.T @ conserved  # the projection onto what rounds may change
-        self.M, self.random_part = self.free @ M @ self.free, random_part
-
-    @property
-    def likely(self) -> Array:
-        """A second moment (D, D) to begin with where the slowest one is looked for: that of M's slowest mode.
-
-        A little of all others is added. Without it, what has nothing to do with that mode would not be seen.
-        """
-        found: Any = linalg.eig(self.M)
-        values, vectors = found
-        mode = vectors[:, np.abs(values).argmax()]
-        return np.real(np.outer(mode, mode.conj())) + OTHERS / len(mode) * self.free
-
-    @cached_property
-    def powers(self) -> Powers:
-        """Those of M."""
-        return Powers(self.M)
-
-    def summed(self, Q: Array) -> Array:
-        """(I − L)⁻¹ Q = Σ_k M^k Q (Mᵀ)^k."""
-        return self.powers.summed(Q)
-
-    @cached_property
-    def growth(self) -> float:
-        """The spectral radius of (I − L)⁻¹ N: below 1 second moments stay bounded, above they grow; infinite where the
-        mean does already."""
-        if not self.powers.vanish:
-            return np.inf
-        shape, found = self.M.shape, 0.0
-        vectors, H = [(self.free / np.linalg.norm(self.free)).ravel()], np.zeros((MOST_STEPS + 1, MOST_STEPS))
-        for step in range(MOST_STEPS):  # Arnoldi's method, until the error of the largest eigenvalue is small
-            image = self.summed(self.random_part(vectors[-1].reshape(shape))).ravel()
-            for _ in range(2):  # twice, for the sake of rounding
-                for row, vector in enumerate(vectors):
-                    along = vector @ image
-                    H[row, step] += along
-                    image = image - along * vector
-            H[step + 1, step] = left = float(np.linalg.norm(image))
-            values, modes = np.linalg.eig(H[: step + 1, : step + 1])
-            largest = int(np.abs(values).argmax())
-            found, error = float(abs(values[largest])), left * float(abs(modes[-1, largest]))
-            wanted = max(NEAR, FAR * min(1.0, abs(1 - found))) * max(found, SMALL)
-            if error <= wanted or left <= ROUNDING * found:
-                return found
-            vectors.append(image / left)
-        raise NotCovered("second moments did not settle: give a topology with a larger spectral gap.")
 
 
 def _check_size(entries: int) -> None:

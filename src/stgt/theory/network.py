@@ -5,7 +5,8 @@ v holds the nodes one after the other, each with its fields, (n, k p). Columns g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -21,21 +22,89 @@ Array = np.ndarray
 DENSE_UP_TO = 256  # nodes; beyond, W_r is applied by its layout's own kernel
 SHARES = 200  # nodes times fields up to which what is conserved may weigh nodes differently
 STAYS = 1e-12  # a sum that a round changes by less, relative to its size, is conserved
+STABLE_BELOW = 1 - 1e-12  # a spectral radius from here on is 1 to rounding
 
 
-class NetworkRounds:
+@dataclass(frozen=True)
+class SteadyState:
+    """The long run of a stable method.
+
+    Attributes:
+        residual: E‖x̄ − x*‖² at the starts of rounds; over a period, their mean.
+        consensus: E‖X − 1x̄‖², likewise.
+        bias: ‖E x̄ − x*‖², the part of `residual` that is no noise; 0 for methods that are exact.
+        consensus_error: the standard error of `consensus`, which is estimated for large states; 0 where it is exact.
+        residual_error: the standard error of `residual` where the law of W_r is known from drawn rounds only; else 0.
+    """
+
+    residual: float
+    consensus: float
+    bias: float
+    consensus_error: float = 0.0
+    residual_error: float = 0.0
+
+
+class ExactMap:
+    """The rounds of a method, from which its stability, steady state and expected curve are computed.
+
+    Attributes:
+        instance: whose rounds they are.
+        period: how many of them there are, or differ in law.
+        quadratic: the problem.
+        conserved: orthonormal rows of the sums over nodes that no round changes.
+        spectral_radius: the modulus by which the slowest mode shrinks in a round, or the root mean square where rounds
+            are random; above 1 the run diverges.
+    """
+
+    instance: Instance
+    period: int
+    quadratic: Curvature
+    conserved: cached_property[Array]
+    spectral_radius: cached_property[float]
+
+    @property
+    def stable(self) -> bool:
+        return self.spectral_radius < STABLE_BELOW
+
+    def steady_state(self) -> SteadyState:
+        """The long run; a ValueError if the method is not stable."""
+        if self.stable:
+            return SteadyState(*self.long_run())
+        raise ValueError(
+            f"{self} has spectral radius {self.spectral_radius:.6f}, so there is no steady state: give a smaller gamma "
+            "or another topology."
+        )
+
+    def long_run(self) -> tuple[float, ...]:
+        """The fields of `SteadyState`, of a stable method."""
+        raise NotImplementedError
+
+    def curve(self, rounds: int) -> Array:
+        """E‖x̄ − x*‖² at the start of each round and after the last, (rounds + 1,)."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        algorithm = self.instance.algorithm
+        return f"{algorithm.label} with gamma={algorithm.gamma} on {self.instance.topology.name}"
+
+
+class NetworkRounds(ExactMap):
     """The rounds of a period as operators, and the state before round 0.
 
     Attributes:
-        rounds: what the nodes compute in each round of the period.
+        node_rounds: what the nodes compute in each round of the period.
         start: v before round 0, (D,).
         shape: (n, k p): nodes, and entries of a node's state.
+        optimum: x*.
+        noisy: is there any noise?
     """
 
-    def __init__(self, instance: Instance, x0: Array, quadratic: Curvature | None = None) -> None:
-        self.instance, self.period = instance, instance.topology.period or 1
+    def __init__(
+        self, instance: Instance, x0: Array, quadratic: Curvature | None = None, conserved: Array | None = None
+    ) -> None:
+        self.instance, self.period, self._likely = instance, instance.topology.period or 1, conserved
         self.quadratic = quadratic = curvature(instance) if quadratic is None else quadratic
-        self.rounds = self._rounds()
+        self.node_rounds = self._rounds()
         v, self._own, self._shared = first_state(instance, quadratic, x0)
         self.start, self.shape = v.ravel(), v.shape
         self.optimum, self.noisy = np.asarray(instance.problem.optimum), bool(quadratic.C.any())
@@ -75,24 +144,24 @@ class NetworkRounds:
 
     def push(self, r: int, columns: Array) -> Array:
         """M v for each column v of (D, b), in round r of the period."""
-        round, (n, size) = self.rounds[r], self.shape
+        round, (n, size) = self.node_rounds[r], self.shape
         return self.forward(r, columns.reshape(n, size, -1), slice(0, round.size)).reshape(len(columns), -1)
 
     def advance(self, r: int, v: Array) -> Array:
         """M v + b, in round r of the period."""
         n, size = self.shape
-        return self.forward(r, v.reshape(n, size, 1), slice(0, self.rounds[r].size), 1.0).ravel()
+        return self.forward(r, v.reshape(n, size, 1), slice(0, self.node_rounds[r].size), 1.0).ravel()
 
-    def over_period(self, columns: Array, conserved: Array) -> Array:
-        """M v of a whole period for each column v of (D, b), without v's part along what is conserved, rows (q, D)."""
-        columns = columns - conserved.T @ (conserved @ columns)
+    def over_period(self, columns: Array) -> Array:
+        """M v of a whole period for each column v of (D, b), without v's part along what is conserved."""
+        columns = columns - self.conserved.T @ (self.conserved @ columns)
         for r in range(self.period):
             columns = self.push(r, columns)
         return columns
 
     def pull(self, r: int, rows: Array) -> tuple[Array, Array]:
         """u M and u B Bᵀ for each row u of (k, D), in round r of the period."""
-        round, (n, size) = self.rounds[r], self.shape
+        round, (n, size) = self.node_rounds[r], self.shape
         weights = self._backward(r, rows.T.reshape(n, size, -1))
         noise = weights[:, size:]
         root = round.noise_root
@@ -101,11 +170,11 @@ class NetworkRounds:
 
     def noise_columns(self, r: int) -> Array:
         """B itself, (D, all noises of all nodes), where noise is additive."""
-        return self.columns_of_noise(r, self.rounds[r].noise_root)
+        return self.columns_of_noise(r, self.node_rounds[r].noise_root)
 
     def columns_of_noise(self, r: int, root: Array | None = None) -> Array:
         """How the noises of all nodes enter v, (D, all of them); each node's through its `root` (n, q p, q p)."""
-        round, (n, size) = self.rounds[r], self.shape
+        round, (n, size) = self.node_rounds[r], self.shape
         width = round.inputs - size
         columns = np.zeros((n, width, n, width))
         columns[np.arange(n), :, np.arange(n)] = np.eye(width) if root is None else root
@@ -121,23 +190,34 @@ class NetworkRounds:
         """u B Bᵀ for each row u, with B of the noise in v before round 0."""
         if not self.noisy_start:
             return np.zeros_like(rows)
-        n, size = self.shape
-        own, shared, p = self._own, self._shared, self.quadratic.C.shape[1]
-        columns = rows.T.reshape(n, size, -1)
-        mean = (shared.transpose(0, 2, 1) @ columns).sum(axis=0) / n
-        noise = own.transpose(0, 2, 1) @ columns + mean
-        noise = (self.quadratic.C[:, None] @ noise.reshape(n, -1, p, noise.shape[-1])).reshape(noise.shape)
-        return (own @ noise + shared @ noise.mean(axis=0)).reshape(n * size, -1).T
+        return spread_of_start(rows, self._own, self._shared, self.quadratic.C)
 
     @cached_property
     def conserved(self) -> Array:
         """Orthonormal rows (q p, D) of the sums over the nodes that no round changes: uM = u, u b = 0 and u B = 0."""
         (n, size), p = self.shape, self.instance.problem.p
-        return conserved_rows(all_shares(n, size // p), p, [partial(self.change, r) for r in range(self.period)])
+        changes = [partial(self.change, r) for r in range(self.period)]
+        return conserved_rows(all_shares(n, size // p), p, changes, self._likely)
 
-    def conserves(self, rows: Array) -> bool:
-        """Are these sums conserved by all rounds?"""
-        return all(np.abs(self.change(r, rows)).max(initial=0.0) <= 10 * STAYS for r in range(self.period))
+    def curve(self, rounds: int) -> Array:
+        curve, v = np.zeros(rounds + 1), self.start
+        for r in range(rounds + 1):
+            curve[r] = ((self.mean @ v - self.optimum) ** 2).sum()
+            v = self.advance(r % self.period, v) if r < rounds else v
+        if not self.noisy:
+            return curve
+        # The noise of round k reaches x̄ at round r as mean · M_{r−1} ⋯ M_{k+1} B_k. Backwards from r, these depend on r
+        # only by its place in the period, so one way back serves all r of the same place.
+        for place in range(min(self.period, rounds + 1)):
+            rows, total = self.mean, 0.0
+            for back in range(rounds + 1):
+                if back % self.period == place:
+                    curve[back] += total + np.vdot(rows, self.start_spread(rows))
+                if back + self.period > rounds and back % self.period == place:
+                    break
+                earlier, spread = self.pull((place - back - 1) % self.period, rows)
+                rows, total = earlier, total + np.vdot(rows, spread)
+        return curve
 
     def change(self, r: int, rows: Array) -> Array:
         """The change of the sums with rows u (k, D) in round r, (·, k): u M − u, u b, and the coefficients of noise."""
@@ -151,7 +231,7 @@ class NetworkRounds:
         """v after round r, (n, k p, b), from the inputs at `place`, (n, ·, b); all others are 0.
 
         The round's constants are added `constant` times, a number or (n, 1, b)."""
-        round = self.rounds[r]
+        round = self.node_rounds[r]
         inputs = [(place, given)]
         seen = round.inputs
         for exchange in round.messages:
@@ -165,7 +245,7 @@ class NetworkRounds:
 
     def _backward(self, r: int, rows: Array) -> Array:
         """The transpose of `forward`: rows (n, k p, b) after round r as weights of the nodes' inputs, (n, ·, b)."""
-        round = self.rounds[r]
+        round = self.node_rounds[r]
         weights = round.G.transpose(0, 2, 1) @ rows
         seen = weights.shape[1]
         for exchange in reversed(round.messages):
@@ -198,22 +278,36 @@ class NetworkRounds:
         n = len(message)
         flat = message.reshape(n, -1)
         if n <= DENSE_UP_TO:
-            W = (self.pushing if pushed else self.matrices)[r]
+            W = (self._pushing if pushed else self._mixing)[r]
             return ((W.T if back else W) @ flat).reshape(message.shape)
         structure, seed = self.instance.topology.structure, np.uint32(self.instance.topology.seed)
         structure = structure.pushing if pushed else structure
         return np.asarray(structure.product(NUMPY, seed, r, flat, back)).reshape(message.shape)
 
     @cached_property
-    def matrices(self) -> list[Array]:
+    def _mixing(self) -> list[Array]:
         return [self.instance.topology.matrix(r) for r in range(self.period)]
 
     @cached_property
-    def pushing(self) -> list[Array]:
+    def _pushing(self) -> list[Array]:
         return [self.instance.topology.matrix(r, pushed=True) for r in range(self.period)]
 
 
-def conserved_rows(shares: Array, p: int, changes: Iterable[Callable[[Array], Array]]) -> Array:
+def spread_of_start(rows: Array, own: Array, shared: Array, C: Array) -> Array:
+    """u Q for each row u of (k, D), with Q the covariance of v before round 0.
+
+    Noises with the covariances C (n, p, p) enter by `own` and, as the mean of all nodes', by `shared`, (n, k p, q p).
+    """
+    n, size, p = len(own), own.shape[1], C.shape[1]
+    columns = rows.T.reshape(n, size, -1)
+    noise = own.transpose(0, 2, 1) @ columns + (shared.transpose(0, 2, 1) @ columns).sum(axis=0) / n
+    noise = (C[:, None] @ noise.reshape(n, -1, p, noise.shape[-1])).reshape(noise.shape)
+    return (own @ noise + shared @ noise.mean(axis=0)).reshape(n * size, -1).T
+
+
+def conserved_rows(
+    shares: Array, p: int, changes: list[Callable[[Array], Array]], likely: Array | None = None
+) -> Array:
     """Orthonormal rows (q p, D) of the sums of vectors in the state that all the maps leave alone.
 
     As an algorithm treats all coordinates alike, so does what it conserves.
@@ -222,7 +316,10 @@ def conserved_rows(shares: Array, p: int, changes: Iterable[Callable[[Array], Ar
         shares: (a, D/p), the sums that may be conserved, or combinations of which may be.
         p: coordinates.
         changes: each maps rows (k, D) to (·, k), whose columns are 0 where the row is conserved.
+        likely: the rows at another stepsize, which are taken if they are conserved.
     """
+    if likely is not None and (not len(likely) or all(np.abs(one(likely)).max() <= 10 * STAYS for one in changes)):
+        return likely
     rows, seen = _sums(shares, p), np.zeros((0, len(shares)))
     for change in changes:
         more = change(rows).reshape(-1, len(shares), p).transpose(0, 2, 1).reshape(-1, len(shares))

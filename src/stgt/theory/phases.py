@@ -34,7 +34,7 @@ class KnownMixing:
     exact = True
 
     def __init__(self, rounds: NetworkRounds, r: int) -> None:
-        self.rounds, self.r, self.round = rounds, r, rounds.rounds[r]
+        self.rounds, self.r, self.round = rounds, r, rounds.node_rounds[r]
         n, size = rounds.shape
         self.places = np.arange(n * size).reshape(n, size)
         # A node's noises enter v together: U_i = V_i R_i, of as many columns as there are ways in, mostly p.
@@ -222,43 +222,18 @@ class Sampling:
         self.k = np.concatenate([H @ constants[0], constants[1]], axis=1)[:, :, 0]
         self.base = np.concatenate([law.constant[0, self.held], np.zeros(self.n * self.each)])
         self.one, self.two = law.chance(1), law.chance(2)
-
-    @cached_property
-    def size(self) -> int:
-        return self.server + self.n * self.each
-
-    @cached_property
-    def places(self) -> Array:
-        """Where (u, o_i) is in w, (n, k p) in the order of a worker's state."""
-        found = np.zeros((self.n, self.law.size), dtype=int)
-        found[:, self.held] = np.arange(self.server)
-        found[:, self.law.own] = self.server + np.arange(self.n * self.each).reshape(self.n, -1)
-        return found
-
-    @cached_property
-    def goes(self) -> Array:
-        """Where t_i goes in w, (n, k p)."""
-        return np.concatenate([self.places[:, self.held], self.places[:, self.law.own]], axis=1)
-
-    @cached_property
-    def total(self) -> Array:
-        """Σ_i t_i as a map of w, (d, d)."""
-        found = np.zeros((self.size, self.size))
+        self.size = self.server + self.n * self.each
+        # Where (u, o_i) is in w, (n, k p) in the order of a worker's state; and where t_i goes.
+        self.places = np.zeros((self.n, size), dtype=int)
+        self.places[:, self.held] = np.arange(self.server)
+        self.places[:, own] = self.server + np.arange(self.n * self.each).reshape(self.n, -1)
+        self.goes = np.concatenate([self.places[:, self.held], self.places[:, own]], axis=1)
+        self.total = np.zeros((self.size, self.size))  # Σ_i t_i as a map of w
         for goes, places, K in zip(self.goes, self.places, self.K, strict=True):
-            found[np.ix_(goes, places)] += K[:, : self.law.size]
-        return found
-
-    @cached_property
-    def average(self) -> Array:
-        """E[T], (d, d)."""
-        return self.stays + self.one * self.total
-
-    @cached_property
-    def stays(self) -> Array:
-        """w_0 as a map of w, (d, d)."""
-        found = np.eye(self.size)
-        found[: self.server, : self.server] = self.law.rows[0][np.ix_(self.held, self.held)]
-        return found
+            self.total[np.ix_(goes, places)] += K[:, :size]
+        self.stays = np.eye(self.size)  # w_0 as a map of w
+        self.stays[: self.server, : self.server] = law.rows[0][np.ix_(self.held, self.held)]
+        self.average = self.stays + self.one * self.total  # E[T]
 
     def mean(self, columns: Array, constant: float) -> Array:
         """E[T] v for each column v, with E[b] added `constant` times."""

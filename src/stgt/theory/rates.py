@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from stgt._internal.checks import InputError, check_choice, check_count, check_number
 from stgt.simulator.metrics import lyapunov_coefficients
@@ -174,11 +173,11 @@ def _noise(constants: Constants) -> tuple[float, float]:
     return 2 * tau * sigma2 / constants.n, tau**2 * constants.L * sigma2 * network
 
 
-def _theorem(number: Any) -> int:
+def _theorem(number: int) -> int:
     return int(check_choice(str(number), "theorem", ("1", "2")))
 
 
-def _allowed(constants: Constants, gamma: Any, theorem: int) -> float:
+def _allowed(constants: Constants, gamma: float, theorem: int) -> float:
     gamma, limit = check_number(gamma, "gamma", above=0), stepsize(constants, theorem).limit
     if gamma > limit * (1 + 1e-12):
         raise InputError(

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy import linalg
 
 from stgt._internal.checks import NotCovered, check_number
 from stgt.algorithms import LED, STGT, Algorithm
-from stgt.theory.large import by_arnoldi
+from stgt.theory.network import STABLE_BELOW
+from stgt.theory.solvers import Tries, by_arnoldi
 from stgt.topology import Moments, Topology, from_matrix
 from stgt.topology.base import check_repeats
 from stgt.topology.spectra import contraction, period_contraction
@@ -28,8 +28,7 @@ LEAST = 1e-4  # the smallest β tried where there is no closed form
 COARSE, FINE = 1.25, 1.05  # factors between the β tried, below and above 0.05
 UP_TO = 256  # nodes whose period, and RANDOM_UP_TO whose second moments, are written out
 RANDOM_UP_TO = 64
-TRIES: Any = ((20, 8, 1e-7), (60, 20, 1e-7))  # vectors, restarts and precision of Arnoldi's method
-STABLE_BELOW = 1 - 1e-12
+TRIES: Tries = ((20, 8, 1e-7), (60, 20, 1e-7))  # vectors, restarts and precision of Arnoldi's method
 
 
 def largest_beta(topology: Topology) -> float:

@@ -11,7 +11,6 @@ uncorrelated, and a round's second moments follow from those before it.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,30 +79,23 @@ def sample_noise(problem: Problem) -> SampleNoise:
 
 
 @dataclass(frozen=True, eq=False)
-class Noise(ABC):
-    """A noise (n, p) that enters a round: independent of the state's mean, uncorrelated with the round's others."""
+class Additive:
+    """Noise (n, p) of the covariance C (n, p, p), whatever the state. Like that of samples it is independent of the
+    state's mean, and uncorrelated with the round's other noises."""
 
-    @abstractmethod
+    C: Array
+
     def covariance(self, M: Array, before: dict[str, Array]) -> Array:
         """(n, p, p) from the second moments M of every node's (state, 1), (n, s + 1, s + 1).
 
         `before` has the covariances of the round's earlier noises. As all is linear in M, M may also be a difference or
         a derivative of second moments.
         """
-
-
-@dataclass(frozen=True, eq=False)
-class Additive(Noise):
-    """Noise of the covariance C (n, p, p), whatever the state."""
-
-    C: Array
-
-    def covariance(self, M: Array, before: dict[str, Array]) -> Array:
         return self.C * M[:, -1:, -1:]
 
 
 @dataclass(frozen=True, eq=False)
-class OfSamples(Noise):
+class OfSamples:
     """What the noises ξ_t of minibatch gradients in local steps x ← B x + d − γ ξ_t leave in x: Σ_t B^(k−1−t) ξ_t for k
     steps. With one step it is the noise of a gradient at x.
 
@@ -131,6 +123,9 @@ class OfSamples(Noise):
             left = B @ left @ BT + self.samples.covariance(X)
             inherited = B @ inherited @ BT
         return left
+
+
+Noise = Additive | OfSamples
 
 
 def with_one(v: Array, one: float) -> Array:

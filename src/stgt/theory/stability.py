@@ -2,16 +2,14 @@
 
 For a quadratic problem with additive noise a round is v ← M v + b + B ξ. Its spectral radius decides stability; the
 discrete Lyapunov equation P = M P Mᵀ + B Bᵀ gives the covariance in the long run; and a schedule of period T is the
-product of its T rounds. Small states have dense maps (`dense`), large ones operators (`large`). Where W_r is drawn anew
+product of its T rounds. Small states have dense maps, large ones operators (`maps`). Where W_r is drawn anew
 each round, or gradients are of minibatches, second moments take the place of states (`mean_square`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
 from stgt._internal.checks import NotCovered, check_count
@@ -20,38 +18,19 @@ from stgt.algorithms.support import refusal
 from stgt.problems.base import Problem
 from stgt.simulator.instance import Instance, check_constant_stepsize, validate
 from stgt.simulator.job import first_models
-from stgt.theory.dense import RoundMap
-from stgt.theory.large import ROOM, LargeMap
+from stgt.theory.maps import LargeMap, RoundMap
 from stgt.theory.mean_square import MeanSquare
-from stgt.theory.network import NetworkRounds
+from stgt.theory.network import ExactMap, NetworkRounds, SteadyState
+from stgt.theory.node_round import Curvature
+from stgt.theory.solvers import ROOM
 from stgt.topology import Topology
 from stgt.topology.base import check_repeats
 
 LARGEST = 2000  # entries of the state whose dense maps are still ordinary
 HUGEST = 2_000_000  # entries of the state that is still worked with at all
-STABLE_BELOW = 1 - 1e-12  # a spectral radius from here on is 1 to rounding
 
 
-@dataclass(frozen=True)
-class SteadyState:
-    """The long run of a stable method.
-
-    Attributes:
-        residual: E‖x̄ − x*‖² at the starts of rounds; over a period, their mean.
-        consensus: E‖X − 1x̄‖², likewise.
-        bias: ‖E x̄ − x*‖², the part of `residual` that is no noise; 0 for methods that are exact.
-        consensus_error: the standard error of `consensus`, which is estimated for large states; 0 where it is exact.
-        residual_error: the standard error of `residual` where the law of W_r is known from drawn rounds only; else 0.
-    """
-
-    residual: float
-    consensus: float
-    bias: float
-    consensus_error: float = 0.0
-    residual_error: float = 0.0
-
-
-def round_map(algorithm: Algorithm, problem: Problem, topology: Topology, *, x0: Any = None) -> RoundMap:
+def round_map(algorithm: Algorithm, problem: Problem, topology: Topology, *, x0: ArrayLike | None = None) -> RoundMap:
     """The round of an algorithm on a quadratic problem, as affine maps; a map for each round of the schedule's period.
 
     `x0` is the first model, as in `simulate`; the maps do not depend on it, only the state before round 0 does.
@@ -74,7 +53,7 @@ def round_map(algorithm: Algorithm, problem: Problem, topology: Topology, *, x0:
             f"the state has {entries} entries: give a problem with n·p small enough for {LARGEST}, or use "
             "spectral_radius, steady_state or expected_curve, which need no dense map."
         )
-    return RoundMap(NetworkRounds(instance, start))
+    return RoundMap(instance, start)
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")
@@ -103,30 +82,51 @@ def steady_state(algorithm: Algorithm, problem: Problem, topology: Topology) -> 
     For a state of more than 2,000 entries `residual` is found by projection, to about eight digits, and `consensus` is
     estimated, with its standard error in `consensus_error`.
     """
-    return steady_state_of(exact_map(algorithm, problem, topology, x0=getattr(problem, "optimum", None)))
+    return exact_map(algorithm, problem, topology, x0=getattr(problem, "optimum", None)).steady_state()
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")
 def expected_curve(
-    algorithm: Algorithm, problem: Problem, topology: Topology, rounds: int, x0: Any = None
+    algorithm: Algorithm, problem: Problem, topology: Topology, rounds: int, x0: ArrayLike | None = None
 ) -> np.ndarray:
     """E‖x̄ − x*‖² at the start of each round and after the last, (rounds + 1,), exactly."""
     rounds = check_count(rounds, "rounds", 0)
-    return curve_of(exact_map(algorithm, problem, topology, x0=x0), rounds)
+    return exact_map(algorithm, problem, topology, x0=x0).curve(rounds)
 
 
 def exact_map(
-    algorithm: Algorithm, problem: Problem, topology: Topology, *, x0: Any = None
-) -> RoundMap | LargeMap | MeanSquare:
-    """The maps from which all of the above is computed: dense, as operators, or of second moments."""
+    algorithm: Algorithm,
+    problem: Problem,
+    topology: Topology,
+    *,
+    x0: ArrayLike | None = None,
+    like: ExactMap | None = None,
+) -> ExactMap:
+    """All of the above of one instance, for which its rounds are computed once.
+
+    Args:
+        algorithm, problem, topology: as for `spectral_radius`.
+        x0: the first model, as in `simulate`.
+        like: the map of the same method and problem at another stepsize, which makes this one quicker to find.
+
+    Returns:
+        An `ExactMap` with `.spectral_radius`, `.steady_state()` and `.curve(rounds)`.
+    """
     instance, start, entries = accept(algorithm, problem, topology, x0)
+    known = (None, None) if like is None else (like.quadratic, like.conserved)
+    return map_of(instance, start, entries, *known)
+
+
+def map_of(
+    instance: Instance, start: np.ndarray, entries: int, quadratic: Curvature | None, conserved: np.ndarray | None
+) -> MeanSquare | NetworkRounds:
+    """The map of an instance: dense, of operators, or of second moments."""
+    most = min(HUGEST, ROOM // instance.problem.p)
     if by_second_moments(instance):
-        return MeanSquare(instance, start)
-    most = min(HUGEST, ROOM // problem.p)
+        return MeanSquare(instance, start, quadratic, conserved)
     if entries > most:
         raise NotCovered(f"the state has {entries} entries: give a problem with n·p small enough for {most}.")
-    rounds = NetworkRounds(instance, start)
-    return LargeMap(rounds) if entries > LARGEST else RoundMap(rounds)
+    return (LargeMap if entries > LARGEST else RoundMap)(instance, start, quadratic, conserved)
 
 
 def by_second_moments(instance: Instance) -> bool:
@@ -134,44 +134,9 @@ def by_second_moments(instance: Instance) -> bool:
     return instance.topology.random or instance.tosses or instance.problem.batch is not None
 
 
-def steady_state_of(found: RoundMap | LargeMap | MeanSquare) -> SteadyState:
-    """The long run of a map; a ValueError if it is not stable."""
-    stable = found.growth < 1 if isinstance(found, MeanSquare) else found.spectral_radius < STABLE_BELOW
-    if not stable:
-        instance = found.instance
-        raise ValueError(
-            f"{instance.algorithm.label} with gamma={instance.algorithm.gamma} on {instance.topology.name} has "
-            f"spectral radius {found.spectral_radius:.6f}, so there is no steady state: give a smaller gamma or "
-            "another topology."
-        )
-    return SteadyState(*found.steady_state())
-
-
-def curve_of(found: RoundMap | LargeMap | MeanSquare, rounds: int) -> np.ndarray:
-    """E‖x̄ − x*‖² at the start of each round and after the last."""
-    if isinstance(found, MeanSquare):
-        return found.curve(rounds)
-    curve, v = np.zeros(rounds + 1), found.start
-    for r in range(rounds + 1):
-        curve[r] = ((found.mean @ v - found.optimum) ** 2).sum()
-        v = found.advance(r % found.period, v) if r < rounds else v
-    if not found.noisy:
-        return curve
-    # The noise of round k reaches x̄ at round r as mean · M_{r−1} ⋯ M_{k+1} B_k. Backwards from r, these depend on r
-    # only by its place in the period, so one way back serves all r of the same place.
-    for place in range(min(found.period, rounds + 1)):
-        rows, total = found.mean, 0.0
-        for back in range(rounds + 1):
-            if back % found.period == place:
-                curve[back] += total + np.vdot(rows, found.start_spread(rows))
-            if back + found.period > rounds and back % found.period == place:
-                break
-            earlier, spread = found.pull((place - back - 1) % found.period, rows)
-            rows, total = earlier, total + np.vdot(rows, spread)
-    return curve
-
-
-def accept(algorithm: Algorithm, problem: Problem, topology: Topology, x0: Any) -> tuple[Instance, np.ndarray, int]:
+def accept(
+    algorithm: Algorithm, problem: Problem, topology: Topology, x0: ArrayLike | None
+) -> tuple[Instance, np.ndarray, int]:
     """The instance, if its rounds may be affine maps, its first models, and how many entries its state has."""
     instance = validate(algorithm, problem, topology)
     if words := refusal(algorithm.label, instance.spec, topology, "theory"):

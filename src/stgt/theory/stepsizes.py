@@ -5,24 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy import linalg
 from scipy.optimize import minimize_scalar
-from scipy.sparse.linalg import ArpackError, eigs
 from threadpoolctl import threadpool_limits
 
 from stgt._internal.checks import check_number
 from stgt._internal.progress import Progress
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
-from stgt.theory.large import by_arnoldi, by_ritz_values, operator
 from stgt.theory.mean_square import MeanSquare
-from stgt.theory.network import NetworkRounds
-from stgt.theory.node_round import NotFiniteError, curvature
-from stgt.theory.stability import LARGEST, STABLE_BELOW, accept, by_second_moments
+from stgt.theory.network import STABLE_BELOW, NetworkRounds
+from stgt.theory.node_round import Curvature, NotFiniteError, curvature
+from stgt.theory.solvers import Tries, by_all_means, by_arnoldi, by_ritz_values
+from stgt.theory.stability import LARGEST, accept, by_second_moments, map_of
 from stgt.topology import Topology
 
 EIGENVALUES_UP_TO = 250  # entries of a state of which all eigenvalues are found; of a larger one only the slowest
@@ -36,9 +34,7 @@ HALF_WAY = 0.5  # a growth below which the random part of rounds is far from mak
 FARTHER = 4.0  # multiples of the first unstable stepsize up to which gaps are searched for
 MOST = 200  # stepsizes tried
 VECTORS = 120  # of the space in which a spectral radius is estimated
-QUICK: Any = ((40, 8, 1e-9),)  # vectors, restarts and precision of Arnoldi's method
-NEXT_TO_ONE = 1 + 1e-9  # where what is left of a conserved sum does not make a matrix singular
-SLOWEST = 12  # eigenvalues near 1 that are found where many are almost as slow as the slowest
+QUICK: Tries = ((40, 8, 1e-9),)
 
 
 class StableStepsize(float):
@@ -110,8 +106,14 @@ def largest_stable_stepsize(
     """
     top = np.inf if below is None else check_number(below, "below", above=0)
     precision = check_number(precision, "precision", above=0)
-    probe = Probe(algorithm, problem, topology)
-    scan = _Scan(probe, algorithm.tau, top, progress)
+    return search(Probe(algorithm, problem, topology), top, precision, progress, also)
+
+
+def search(
+    probe: Probe, top: float, precision: float, progress: Progress | None, also: Iterable[float]
+) -> StableStepsize:
+    """The search of `largest_stable_stepsize`."""
+    scan = _Scan(probe, probe.algorithm.tau, top, progress)
     return scan.find(precision, [gamma for gamma in also if gamma <= top])
 
 
@@ -122,13 +124,20 @@ class Probe:
         by_growth: are second moments judged, by their `growth`, and not the spectral radius of one map?
     """
 
-    def __init__(self, algorithm: Algorithm, problem: Problem, topology: Topology) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        problem: Problem,
+        topology: Topology,
+        quadratic: Curvature | None = None,
+        conserved: np.ndarray | None = None,
+    ) -> None:
         self.algorithm, self.problem, self.topology = algorithm, problem, topology
         gamma: Any = algorithm.gamma
         self._ratios = np.array(gamma) / max(gamma) if isinstance(gamma, tuple) else None
-        self._conserved: np.ndarray | None = None
+        self._conserved = conserved
         instance, _, entries = accept(self._at(1.0), problem, topology, None)
-        self.quadratic = curvature(instance)
+        self.quadratic = curvature(instance) if quadratic is None else quadratic
         self.L = float(np.abs(np.linalg.eigvalsh(self.quadratic.H)).max())  # the largest curvature of any node
         self.by_growth = by_second_moments(instance)
         many = self.by_growth or entries > 4 * EIGENVALUES_UP_TO
@@ -139,62 +148,31 @@ class Probe:
         it is stable."""
         instance, x0, entries = accept(self._at(gamma), self.problem, self.topology, None)
         try:
-            if self.by_growth:
-                moments = MeanSquare(instance, x0, self.quadratic, self._conserved)
-                self._conserved = moments.conserved
-                return moments.growth
-            rounds = NetworkRounds(instance, x0, self.quadratic)
+            found = map_of(instance, x0, entries, self.quadratic, self._conserved)
         except NotFiniteError:
             return np.inf
-        C = self._still_conserved(rounds)
-        over_period = partial(rounds.over_period, conserved=C)
-        if entries <= EIGENVALUES_UP_TO:
-            found = float(np.abs(linalg.eigvals(over_period(np.eye(entries)))).max())
-        else:
-            start = np.random.default_rng(0).standard_normal(entries)
-            start -= C.T @ (C @ start)
-
-            def forward(v: np.ndarray) -> np.ndarray:
-                return over_period(v[:, None])[:, 0]
-
-            if entries > LARGEST:
-                found = by_ritz_values(forward, start, VECTORS)
-            else:
-                found = by_arnoldi(forward, entries, start, QUICK)
-                if found is None:
-                    found = _unsettled(over_period(np.eye(entries)), by_ritz_values(forward, start, VECTORS), start)
-        return found ** (1 / rounds.period)
+        self._conserved = found.conserved
+        return found.growth if isinstance(found, MeanSquare) else _radius(found, entries) ** (1 / found.period)
 
     def _at(self, gamma: float) -> Algorithm:
         return replace(self.algorithm, gamma=gamma if self._ratios is None else tuple(gamma * self._ratios))
 
-    def _still_conserved(self, rounds: NetworkRounds) -> np.ndarray:
-        """The conserved sums; those of the last stepsize, if they are conserved at this one."""
-        if self._conserved is None or not len(self._conserved) or not rounds.conserves(self._conserved):
-            self._conserved = rounds.conserved
-        return self._conserved
 
+def _radius(rounds: NetworkRounds, entries: int) -> float:
+    """The spectral radius of a period, as precisely as a search needs it."""
+    if entries <= EIGENVALUES_UP_TO:
+        return float(np.abs(linalg.eigvals(rounds.over_period(np.eye(entries)))).max())
+    C, start = rounds.conserved, np.random.default_rng(0).standard_normal(entries)
+    start -= C.T @ (C @ start)
 
-def _unsettled(M: np.ndarray, estimate: float, start: np.ndarray) -> float:
-    """The largest |λ| of a matrix on which Arnoldi's method has not settled, as many are almost as large.
+    def forward(v: np.ndarray) -> np.ndarray:
+        return rounds.over_period(v[:, None])[:, 0]
 
-    If those next to 1 and the `estimate` agree on which side of 1 it is, the larger of them; else from all eigenvalues.
-    """
-    slowest = _next_to_one(M, start)
-    if slowest is None or (estimate >= STABLE_BELOW > slowest):
-        return float(np.abs(linalg.eigvals(M)).max())
-    return max(slowest, estimate)
-
-
-def _next_to_one(M: np.ndarray, start: np.ndarray) -> float | None:
-    """The largest |λ| of the eigenvalues next to 1, by shifting and inverting; None where that does not settle."""
-    factors = linalg.lu_factor(M - NEXT_TO_ONE * np.eye(len(M)))
-    inverse = operator(lambda v: linalg.lu_solve(factors, v), len(M))
-    try:
-        found: Any = eigs(inverse, SLOWEST, which="LM", v0=start, ncv=40, maxiter=20, return_eigenvectors=False)
-    except ArpackError:
-        return None
-    return float(np.abs(NEXT_TO_ONE + 1 / found).max())
+    found = None if entries > LARGEST else by_arnoldi(forward, entries, start, QUICK)
+    if found is not None:
+        return found
+    estimate = by_ritz_values(forward, start, VECTORS)
+    return estimate if entries > LARGEST else by_all_means(rounds.over_period(np.eye(entries)), estimate, start)
 
 
 class _Scan:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
+
+from numpy.typing import ArrayLike
 
 from stgt._internal.checks import InputError, check_flag, check_number
 from stgt.algorithms import Algorithm
@@ -49,7 +49,7 @@ def rounds(
     epsilon: float,
     *,
     convex: bool = True,
-    x0: Any = None,
+    x0: ArrayLike | None = None,
     lowest: float | None = None,
     L: float | None = None,
     mu: float | None = None,
@@ -118,8 +118,8 @@ def table1_rounds(
         raise InputError(
             "convex", False, " needs f(x̄_0) − f* above 0: start away from the minimum, or give lowest=…, below f*."
         )
-    formula, shrink = TABLE[algorithm, convex]
-    terms = formula(constants, epsilon, start, check_flag(as_printed, "as_printed"))
+    shrink = TABLE[algorithm, convex]
+    terms = _terms(algorithm, constants, epsilon, None if convex else start, check_flag(as_printed, "as_printed"))
     dominant = max(terms, key=terms.__getitem__)
     share = terms[dominant] / sum(terms.values())
     words = (
@@ -129,74 +129,44 @@ def table1_rounds(
     return Complexity(algorithm, convex, epsilon, terms, total, dominant, words)
 
 
-def _scaffold_convex(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
-    mu, s = k.convex(), _sampled(k)
-    return {
-        CONDITION: k.L / mu,
-        SAMPLING: k.n / s,
-        CENTRAL: k.sigma2 / (mu**2 * k.tau * k.n * epsilon) * k.n / s,
-    }
-
-
-def _scaffold_nonconvex(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
-    s, scale = _sampled(k), _gap(start, printed) * (1.0 if printed else k.L)
-    return {
-        CENTRAL: scale * k.sigma2 / (k.tau * epsilon**2 * k.n) * k.n / s,
-        SAMPLING: scale / epsilon * (k.n / s) ** (2 / 3),
-    }
-
-
-def _flexgt_convex(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
-    h, mu = 1 - k.connected(), k.convex()
-    return {
-        TOPOLOGY: k.L / (h**2 * mu),
-        CENTRAL: k.sigma2 / (mu**2 * k.n * k.tau * epsilon),
-        NETWORK: sqrt(k.L * k.sigma2 / (mu**3 * h**3 * epsilon)),
-    }
-
-
-def _stgt_convex(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
-    terms = _flexgt_convex(k, epsilon, start, printed)
-    return {**terms, NETWORK: terms[NETWORK] / sqrt(k.tau)}
-
-
-def _kgt_nonconvex(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
-    h, gap = 1 - k.connected(), _gap(start, printed)
-    return {
-        TOPOLOGY: gap * k.L / (h**2 * epsilon),
-        CENTRAL: gap * k.L * k.sigma2 / (k.tau * k.n * epsilon**2),
-        NETWORK: gap * k.L * sqrt(k.sigma2 / (k.tau * epsilon**3)) / h**2,
-    }
-
-
-def _stgt_nonconvex(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
-    terms = _kgt_nonconvex(k, epsilon, start, printed)
-    gap, true_gap = _gap(start, printed), _gap(start, False)
-    c0 = (start.tracking if start else 0.0) / (k.n * true_gap)
-    return {**terms, NETWORK: terms[NETWORK] * sqrt(1 - k.rho), FIRST: gap * c0 / epsilon}
-
-
-def _variance_reduced(k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
-    h, condition = 1 - k.connected(), k.L / k.convex()
-    if k.samples is None:
-        raise InputError(
-            "samples",
-            hint=" is not known: GT-SAGA and GT-SVRG need m, the samples at a node; give samples=… or a problem made "
-            "of samples.",
-        )
-    return {SAMPLES: float(k.samples), TOPOLOGY: condition ** (1 if printed else 2) / h**2}
-
-
-def _sampled(k: Constants) -> int:
-    if k.sampled is None or k.sampled > k.n:
-        raise InputError(
-            "sampled", k.sampled, f"Scaffold needs s, how many of the n={k.n} workers a server calls; give sampled=…."
-        )
-    return k.sampled
-
-
-def _gap(start: Start | None, printed: bool) -> float:
-    return 1.0 if printed or start is None or start.gap is None else start.gap
+def _terms(algorithm: str, k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
+    """A row of the table: strongly convex where there is no start."""
+    mu = 1.0 if start else k.convex()
+    gap = 1.0 if printed or start is None or start.gap is None else start.gap
+    if algorithm == "Scaffold":
+        if k.sampled is None or k.sampled > k.n:
+            hint = f"Scaffold needs s, how many of the n={k.n} workers a server calls; give sampled=…."
+            raise InputError("sampled", k.sampled, hint)
+        s, scale = k.sampled, gap * (1.0 if printed else k.L)
+        if start is not None:
+            return {
+                CENTRAL: scale * k.sigma2 / (k.tau * epsilon**2 * k.n) * k.n / s,
+                SAMPLING: scale / epsilon * (k.n / s) ** (2 / 3),
+            }
+        noise = k.sigma2 / (mu**2 * k.tau * k.n * epsilon) * k.n / s
+        return {CONDITION: k.L / mu, SAMPLING: k.n / s, CENTRAL: noise}
+    h = 1 - k.connected()
+    if algorithm in ("GTSAGA", "GTSVRG"):
+        if k.samples is None:
+            raise InputError(
+                "samples",
+                hint=" is not known: GT-SAGA and GT-SVRG need m, the samples at a node; give samples=… or a problem "
+                "made of samples.",
+            )
+        return {SAMPLES: float(k.samples), TOPOLOGY: (k.L / mu) ** (1 if printed else 2) / h**2}
+    if start is None:
+        network = sqrt(k.L * k.sigma2 / (mu**3 * h**3 * epsilon))
+        return {
+            TOPOLOGY: k.L / (h**2 * mu),
+            CENTRAL: k.sigma2 / (mu**2 * k.n * k.tau * epsilon),
+            NETWORK: network if algorithm == "FlexGT" else network / sqrt(k.tau),
+        }
+    network = gap * k.L * sqrt(k.sigma2 / (k.tau * epsilon**3)) / h**2
+    terms = {TOPOLOGY: gap * k.L / (h**2 * epsilon), CENTRAL: gap * k.L * k.sigma2 / (k.tau * k.n * epsilon**2)}
+    if algorithm == "KGT":
+        return {**terms, NETWORK: network}
+    c0 = start.tracking / (k.n * (start.gap or 1.0))
+    return {**terms, NETWORK: network * sqrt(1 - k.rho), FIRST: gap * c0 / epsilon}
 
 
 _NOISE = "more nodes, more local steps (as 1/tau) or less noise"
@@ -215,13 +185,13 @@ _SERVER = {
 _FLEXGT = {**_DISTRIBUTED, NETWORK: f"{_GRAPH} or less noise, not with local steps"}
 _REDUCED = {SAMPLES: "fewer samples a node", TOPOLOGY: f"{_GRAPH} or a better conditioned problem"}
 
-TABLE: dict[tuple[str, bool], tuple[Callable[[Constants, float, Start | None, bool], Terms], dict[str, str]]] = {
-    ("STGT", True): (_stgt_convex, _DISTRIBUTED),
-    ("STGT", False): (_stgt_nonconvex, _DISTRIBUTED),
-    ("FlexGT", True): (_flexgt_convex, _FLEXGT),
-    ("KGT", False): (_kgt_nonconvex, _DISTRIBUTED),
-    ("GTSAGA", True): (_variance_reduced, _REDUCED),
-    ("GTSVRG", True): (_variance_reduced, _REDUCED),
-    ("Scaffold", True): (_scaffold_convex, _SERVER),
-    ("Scaffold", False): (_scaffold_nonconvex, _SERVER),
+TABLE: dict[tuple[str, bool], dict[str, str]] = {  # the rows, strongly convex or not, and what shrinks their terms
+    ("STGT", True): _DISTRIBUTED,
+    ("STGT", False): _DISTRIBUTED,
+    ("FlexGT", True): _FLEXGT,
+    ("KGT", False): _DISTRIBUTED,
+    ("GTSAGA", True): _REDUCED,
+    ("GTSVRG", True): _REDUCED,
+    ("Scaffold", True): _SERVER,
+    ("Scaffold", False): _SERVER,
 }
