@@ -133,7 +133,7 @@ def _register(thing: Any, name: str | None) -> Any:
         thing.__init__ = spelt(thing.__init__, thing.__name__)
     elif registry is METRICS:
         thing = replace(thing, name=name) if name else thing
-        registry.add(thing.name, thing)
+        METRICS.add(thing.name, thing)
         return thing
     else:
         result = getattr(thing, "__annotations__", {}).get("return")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -78,7 +78,7 @@ class Trace:
     seconds: np.ndarray
     origin: str
     run_state: RunState
-    measured: dict[str, Metric | None]
+    measured: Mapping[str, Metric | None]
     engine: str
     dtype: str
     interrupted: bool = False
