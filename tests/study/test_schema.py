@@ -114,5 +114,5 @@ def test_list_has_a_line_on_each():
     assert list(listed) == ["problems"]
     assert listed["problems"]["least_squares"].startswith("Linear regression, f_i(x) =")
     assert sorted(json.loads(CliRunner().invoke(app, ["list", "--json"]).output)) == [
-        "algorithms", "metrics", "oracles", "problems", "topologies",
+        "algorithms", "datasets", "metrics", "models", "oracles", "problems", "topologies",
     ]  # fmt: skip

@@ -12,32 +12,33 @@ from rich.table import Table
 
 from stgt.cli.common import Imports, app, console, import_scripts
 
-# What can be listed, and the module of each.
+# What can be listed, and the module that registers ours; models and data sets are registered by scripts only.
 KINDS = {
     "algorithms": "algorithms",
     "topologies": "topology",
     "problems": "problems",
     "oracles": "oracles",
     "metrics": "simulator",
+    "models": "",
+    "datasets": "",
 }
 
 
 @app.command(name="list")
 def list_names(
-    what: Annotated[
-        str | None, typer.Argument(help="algorithms, topologies, problems, oracles, metrics or runs.")
-    ] = None,
+    what: Annotated[str | None, typer.Argument(help=f"{', '.join(KINDS)} or runs.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON, with a line on each.")] = False,
     below: Annotated[Path, typer.Option(help="Folder to look for runs in.")] = Path("runs"),
     scripts: Imports = None,
 ) -> None:
-    """List the algorithms, topologies, problems, oracles and metrics, or the runs in a folder.
+    """List what spec files name, yours included, or the runs in a folder.
 
     `stgt list algorithms` describes each in a line.
 
     Examples:
         stgt list
         stgt list algorithms --import my_methods.py
+        stgt list models --import my_model.py
         stgt list runs
     """
     from stgt._internal.checks import check_choice
@@ -52,7 +53,8 @@ def list_names(
         return
     for kind in kinds:
         if what is None:
-            console.print(f"{kind}:", ", ".join(_described(kind)))
+            if names := _described(kind):
+                console.print(f"{kind}:", ", ".join(names))
             continue
         table = Table("name", "what it is")
         for name, words in _described(kind).items():
@@ -106,5 +108,5 @@ def _described(kind: str) -> dict[str, str]:
     from stgt._internal import registry
 
     known: registry.Registry = getattr(registry, kind.upper())
-    names = getattr(import_module(f"stgt.{KINDS[kind]}"), f"list_{kind}")()
+    names = getattr(import_module(f"stgt.{KINDS[kind]}"), f"list_{kind}")() if KINDS[kind] else known.names()
     return {name: registry.summary(known.find(name, "name")) for name in names}

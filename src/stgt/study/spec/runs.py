@@ -83,17 +83,15 @@ class RunSpec(Table):
     @field_validator("seeds", mode="before")
     @classmethod
     def _seeds(cls, given: Any) -> Any:
-        one = [given] if isinstance(given, int) else given
-        hint, again = "", None
-        if not isinstance(one, list | tuple) or not one or any(type(seed) is not int for seed in one):
-            hint = "give a whole number of at least 1, or a list of seeds."
-        elif one is not given and not 1 <= given <= MOST_SEEDS:
-            hint = f"give a whole number from 1 to {MOST_SEEDS}, or a list of seeds."
-        elif one is given and not all(0 <= seed < 2**32 for seed in one):
-            hint = "give seeds from 0 to 2**32 - 1."
-        elif (again := first_repeated(one)) is not None:
-            hint = f"it has {again} more than once: give each seed once."
-        if hint:
+        if isinstance(given, list | tuple):
+            is_known = bool(given) and all(type(seed) is int and 0 <= seed < 2**32 for seed in given)
+            again = first_repeated(given) if is_known else None
+            if again is not None:
+                raise InputError((), given, f"it has {again} more than once: give each seed once.")
+        else:
+            is_known = type(given) is int and 1 <= given <= MOST_SEEDS
+        if not is_known:
+            hint = f"give a whole number from 1 to {MOST_SEEDS}, or a list of seeds from 0 to 2**32 - 1."
             raise InputError((), given, hint)
         return given
 
@@ -196,29 +194,29 @@ def load_spec(path: Path, sets: Iterable[str] = ()) -> Spec:
         with in_spec(path):
             raise InputError("cost", spec.cost, " without a target: give target = …, an error to reach.")
     folder = path.resolve().parent
-    return spec.model_copy(update={"runs": tuple(_absolute(run, folder) for run in spec.runs)})
+    runs = [
+        run.model_copy(
+            update={
+                name: Named(**_absolute(getattr(run, name).model_dump(), folder)) for name in ("problem", "topology")
+            }
+        )
+        for run in spec.runs
+    ]
+    return spec.model_copy(update={"runs": tuple(runs)})
 
 
-def _absolute(run: RunSpec, folder: Path) -> RunSpec:
-    """The run with the paths of its files resolved."""
-    problem, topology = run.problem.model_dump(), run.topology.model_dump()
-    if is_file(problem.get("data")):
-        problem["data"] = str(folder / problem["data"])
-    return run.model_copy(
-        update={"problem": Named(**problem), "topology": Named(**_with_absolute_files(topology, folder))}
-    )
-
-
-def _with_absolute_files(value: Any, folder: Path) -> Any:
-    """A topology's table, with the files of those that are given by a file resolved."""
+def _absolute(value: Any, folder: Path) -> Any:
+    """A table with the paths of its files resolved."""
     if isinstance(value, list):
-        return [_with_absolute_files(one, folder) for one in value]
+        return [_absolute(one, folder) for one in value]
     if not isinstance(value, dict):
         return value
-    return {
-        key: str(folder / one) if key in ("edges", "W") and isinstance(one, str) else _with_absolute_files(one, folder)
+    paths = {
+        key: str(folder / one)
         for key, one in value.items()
+        if isinstance(one, str) and (key in ("edges", "W") or (key == "data" and is_file(one)))
     }
+    return {key: _absolute(one, folder) for key, one in value.items()} | paths
 
 
 def _grid(run: RunSpec, algorithm: Algorithm) -> dict[str, list[Any]]:

@@ -9,89 +9,85 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from stgt._internal.registry import ALGORITHMS, DATASETS, MODELS, ORACLES, PROBLEMS, TOPOLOGIES, Registry, summary
 from stgt.algorithms import Algorithm
 from stgt.problems import load_table
 from stgt.study.spec.build import SCHEDULES, TAKES_OBJECTS
-from stgt.study.spec.load import run_model
+from stgt.study.spec.load import Named, run_model
 from stgt.study.spec.runs import Spec
-from stgt.study.spec.training import TrainingSpec
+from stgt.study.spec.training import Data, TrainingSpec
 from stgt.topology import Topology
 
 Schema = dict[str, Any]
-PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean"}
-REQUIRED = {
-    "run": ("algorithm", "problem", "topology"),
-    "train": ("algorithm", "data", "model", "optimizer", "topology"),
-}
+TABLES = ("algorithm", "topology", "problem", "model", "optimizer", "data")
 
 
 def spec_schema(kind: str = "run") -> Schema:
     """The schema (draft 2020-12) of a spec for `stgt run` and the like, or of one for `stgt train`."""
     model: type[BaseModel] = TrainingSpec if kind == "train" else Spec
-    whole, one = model.model_json_schema(), run_model(model).model_json_schema()
-    of_run = {name: _field(name, field) for name, field in one["properties"].items()}
-    of_spec = {name: _plain(field) for name, field in whole["properties"].items() if name != "runs"}
+    one = run_model(model)
+    whole, of_run = (each.model_json_schema(schema_generator=_SpecSchema) for each in (model, one))
+    for name, field in one.model_fields.items():
+        if field.annotation in (Named, Data, Named | None):
+            of_run["properties"][name] = {"$ref": f"#/$defs/{name}", "description": field.description or ""}
     runs = {
         "type": "array",
         "minItems": 1,
         "description": "The runs, a table [[runs]] each; what stands outside of them holds for all of them.",
-        "items": {"type": "object", "properties": of_run, "additionalProperties": False},
+        "items": {"type": "object", "properties": of_run["properties"], "additionalProperties": False},
     }
-    needed = REQUIRED[kind]
-    tables = {name: _plain(found) for name, found in whole.get("$defs", {}).items() if name in ("Data", "NetworkSpec")}
-    if "Data" in tables:
-        tables["Data"]["properties"]["name"] = _any_of(DATASETS)
+    needed = of_run["required"]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"stgt {kind}",
         "type": "object",
-        "properties": {**of_run, **of_spec, "runs": runs},
+        "properties": {**of_run["properties"], **whole["properties"], "runs": runs},
         "additionalProperties": False,
         "if": {"not": {"required": ["runs"]}},
         "then": {
-            "required": list(needed),
-            "properties": {name: {"required": ["name"]} for name in needed},
+            "required": needed,
+            "properties": {name: {"required": ["name"]} for name in needed if name in TABLES},
         },
         "$defs": {
-            **tables,
+            **whole["$defs"],
             "model": _models(),
-            "algorithm": _table({name: ALGORITHMS.find(name, "algorithm") for name in ALGORITHMS.names()}),
+            "data": _data(),
+            "algorithm": _table(_known(ALGORITHMS)),
             "topology": _table(_known(TOPOLOGIES)),
             "problem": _problems(),
             "oracle": _table(_known(ORACLES)),
             "schedule": _table(SCHEDULES, key="schedule"),
-            "named": {"type": "object", "properties": {"name": {"type": "string"}}},
+            "optimizer": {"type": "object", "properties": {"name": {"type": "string"}}},
         },
     }
 
 
+class _SpecSchema(GenerateJsonSchema):
+    """Pydantic's schema, without null, which TOML does not have."""
+
+    def nullable_schema(self, schema: Any) -> Schema:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: Any) -> Schema:
+        return (
+            super().default_schema(schema)
+            if schema.get("default") is not None
+            else self.generate_inner(schema["schema"])
+        )
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
 def _known(registry: Registry) -> dict[str, Callable[..., Any]]:
     return {name: registry.find(name, registry.kind) for name in registry.names() if name not in TAKES_OBJECTS}
-
-
-def _field(name: str, field: Schema) -> Schema:
-    """A field of a run; those that hold a name and arguments know which there are."""
-    if name in ("algorithm", "topology", "problem", "oracle", "model"):
-        return {"$ref": f"#/$defs/{name}", **({"description": field["description"]} if "description" in field else {})}
-    if name == "optimizer":
-        return {"$ref": "#/$defs/named"}
-    return _plain(field)
-
-
-def _plain(schema: Any) -> Any:
-    """A schema of Pydantic's without its titles, and without null, which TOML does not have."""
-    if isinstance(schema, list):
-        return [_plain(one) for one in schema if one != {"type": "null"}]
-    if not isinstance(schema, dict):
-        return schema
-    dropped = {key: one for key, one in schema.items() if key != "title" and not (key == "default" and one is None)}
-    return {key: _plain(one) for key, one in dropped.items()}
 
 
 def _table(things: Mapping[str, Callable[..., Any]], *, key: str = "name") -> Schema:
@@ -135,6 +131,13 @@ def _models() -> Schema:
     return found if found["allOf"] else {key: value for key, value in found.items() if key != "allOf"}
 
 
+def _data() -> Schema:
+    """A data set's name, and how it is shared out."""
+    found = Data.model_json_schema(schema_generator=_SpecSchema)
+    found["properties"]["name"] = _any_of(DATASETS)
+    return found
+
+
 def _any_of(registry: Registry) -> Schema:
     """A name that an editor completes; a script that the schema does not know of may register others."""
     names = registry.names()
@@ -147,8 +150,7 @@ def _arguments(thing: Callable[..., Any]) -> Schema:
         hints = typing.get_type_hints(thing)
     except (NameError, TypeError):  # of a script that imports them for type checkers only
         hints = {}
-    words = argument_descriptions(thing)
-    found = {}
+    words, found = argument_descriptions(thing), {}
     for name, one in inspect.signature(thing).parameters.items():
         if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
             continue
@@ -161,20 +163,19 @@ def _arguments(thing: Callable[..., Any]) -> Schema:
 
 
 def _typed(hint: Any) -> Schema:
-    """The schema of a type; {} for one without a schema."""
-    if hint in PLAIN:
-        return {"type": PLAIN[hint]}
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        some = [_typed(part) for part in parts if part is not type(None)]
-        return {} if {} in some else some[0] if len(some) == 1 else {"anyOf": some}
-    if origin is Callable:
+    """The schema of a type; {} of what no file can hold, such as arrays."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        some = [_typed(part) for part in typing.get_args(hint) if part is not types.NoneType]
+        return {} if {} in some else {"anyOf": some} if len(some) > 1 else some[0]
+    if typing.get_origin(hint) is Callable:
         return {"$ref": "#/$defs/schedule"}
-    if origin in (tuple, list, Sequence, Iterable):
-        return {"type": "array"}
-    if isinstance(hint, type) and issubclass(hint, Algorithm | Topology):
-        return {"$ref": f"#/$defs/{'algorithm' if issubclass(hint, Algorithm) else 'topology'}"}
-    return {}
+    if is_dataclass(hint):
+        kinds = {"algorithm": Algorithm, "topology": Topology}
+        return next(({"$ref": f"#/$defs/{name}"} for name, kind in kinds.items() if issubclass(hint, kind)), {})
+    try:
+        return TypeAdapter(hint).json_schema()
+    except PydanticUserError:
+        return {}
 
 
 def argument_descriptions(thing: Callable[..., Any]) -> dict[str, str]:
