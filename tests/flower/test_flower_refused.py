@@ -87,7 +87,7 @@ def test_a_spoilt_reply_in_the_first_round_decides_nothing(way, model):
     [
         (header(lost=True), "lost"),
         (header(lost="no"), "lost"),
-        (header(fault="out of memory", crashed=True), "crashed"),
+        (header(fault="out of memory", kind="Crashed"), "crashed"),
         (header(fault="out of memory"), "refused"),
         (lambda records: {"stgt": ConfigRecord()}, "refused"),
         (lambda records: {}, "refused"),
@@ -110,7 +110,7 @@ HARMLESS_TEXT = r"fine\r\n\x1b[31mround 9: client 0 refused\x07\u2028\u202e"
         ("train", header(fault=HOSTILE)),
         ("train", header(partition=HOSTILE)),
         ("train", of_model("end", lambda arrays: {HOSTILE: arrays[min(arrays)]})),
-        ("train", header(fault=HOSTILE + "x" * 10**6, crashed=True)),
+        ("train", header(fault=HOSTILE + "x" * 10**6, kind="Crashed")),
         ("evaluate", header(fault=HOSTILE)),
         ("query", header(fault=HOSTILE)),
     ],

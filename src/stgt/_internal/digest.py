@@ -45,7 +45,7 @@ def _pieces(thing: Any) -> Iterator[Any]:
             yield field.name.encode()
             yield from _pieces(getattr(thing, field.name))
         yield b")"
-    elif isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
+    elif isinstance(thing, np.ndarray | np.generic) and not thing.dtype.hasobject:  # a scalar is an array without axes
         yield f"{thing.shape} {thing.dtype}".encode()
         yield bytes_of(thing)
     elif isinstance(thing, Mapping):
@@ -57,7 +57,7 @@ def _pieces(thing: Any) -> Iterator[Any]:
         yield f"[{len(thing)}".encode()
         for one in thing:
             yield from _pieces(one)
-    elif thing is None or isinstance(thing, bool | int | float | str | np.generic | np.dtype):
+    elif thing is None or isinstance(thing, bool | int | float | str | np.dtype):
         yield repr(thing).encode()
     else:
         yield getattr(thing, "__qualname__", type(thing).__qualname__).encode()

@@ -28,7 +28,6 @@ from stgt.flower.protocol import (
     METRICS,
     NUM_EXAMPLES,
     UNTRAINED,
-    Crashed,
     Reply,
     check_reply,
     differs,
@@ -72,7 +71,7 @@ def client_app(
                 folder = state_dir(context) if callable(state_dir) else state_dir
                 return handle(_Call(message, context, header, setup, folder, mods))
             except ValueError as error:  # an error that the user can correct is sent to the server as text
-                return _reply(message, fault=str(error), crashed=isinstance(error, Crashed))
+                return _reply(message, fault=str(error), kind=type(error).__name__)
 
         return answer
 

@@ -9,7 +9,7 @@ its reply:           "end", "buffers"        arrays: its last model, and the buf
                      "direction"             arrays: only if its optimiser is not plain SGD
                      "lr_sum"                the sum of the stepsizes of each parameter
                      "metrics"               the user's metrics, and the mean loss
-                     "stgt"                  its partition; or "fault": why it could not train; or "lost": its state
+                     "stgt"                  its partition; or "fault", why it could not train, and its "kind"; or "lost": its state
 """
 
 from __future__ import annotations
@@ -77,6 +77,9 @@ class Diverged(BadReply):
 
 class PartitionChanged(BadReply):
     """The node now serves another partition."""
+
+
+FAULTS = {kind.__name__: kind for kind in (Crashed, Diverged)}  # which a client reports by their names
 
 
 @dataclass(frozen=True)
@@ -259,7 +262,7 @@ def read_header(message: Message, sender: str) -> dict[str, Any]:
     if not isinstance(record, ConfigRecord):
         raise BadReply(f"{sender} is not one of stgt's: {REMEDY}.")
     if "fault" in record:
-        raise (Crashed if record.get("crashed") else BadReply)(str(record["fault"]))
+        raise FAULTS.get(str(record.get("kind")), BadReply)(str(record["fault"]))
     return dict(record)
 
 

@@ -207,7 +207,7 @@ SPOILS: dict[str, Spoil] = {
 HARMLESS: dict[str, Spoil] = {
     "a record more": replaced("of my own", ConfigRecord({"a": 1})),
     "an array more": replaced("untrained", ArrayRecord({UNKNOWN: Array(np.zeros(2))})),
-    "more in the header": header(version="99", lost=False, crashed=True),
+    "more in the header": header(version="99", lost=False, kind="Crashed"),
     "a digest in numbers": header(untrained=3),
     "no digest": header(untrained=None),
     "a digest in bytes": header(untrained=b"\xff"),
