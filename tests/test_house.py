@@ -191,3 +191,11 @@ def test_every_way_to_read_the_text_of_an_exception_is_seen(line):
 )
 def test_a_text_may_be_quoted(line):
     assert text_tests(f"try:\n    f()\nexcept ValueError as error:\n    {line}\n") == []
+
+
+def test_all_that_concerns_the_other_nodes_goes_through_the_membership():
+    paths = (SOURCE / "torch").rglob("*.py")
+    found = {path.name for path in paths if any(name.startswith("torch.distributed") for name in imports(path))}
+    assert found == {"membership.py", "failure_detector.py", "process_group.py", "node_status.py"} | {
+        "__main__.py", "launcher.py",  # which start and end the processes of a training
+    }  # fmt: skip

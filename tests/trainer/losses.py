@@ -26,7 +26,8 @@ from hosts import Hosts, hosts
 from nodes import Forker, Node, free_port, node_environment, stop
 
 import stgt
-from stgt.torch import DistributedOptimizer, LostNodeError, init, shards
+from stgt._internal import container
+from stgt.torch import DistributedOptimizer, LostNodeError, init
 from stgt.torch.failure_detector import PREFIX
 
 NODES = 3
@@ -55,7 +56,7 @@ def main(place: str, victim: str, event: str, folder: str, timeout: str) -> None
             if event == "exception":
                 raise KeyError("label 7 has no image")
 
-    join, write = dist.init_process_group, shards.save_file
+    join, write = dist.init_process_group, container.write
     dist.init_process_group = lambda *given, **options: (here("init"), join(*given, **options))
     try:
         init(timeout=float(timeout))
@@ -68,7 +69,7 @@ def main(place: str, victim: str, event: str, folder: str, timeout: str) -> None
             opt.step()
             if opt.taken == 0 and opt.round == 2:
                 opt.save(Path(folder, "checkpoints"))
-                shards.save_file = lambda *given: (here("save"), write(*given))
+                container.write = lambda *given, **options: (here("save"), write(*given, **options))
             if opt.round == 3 and opt.taken == 0:
                 opt.save(Path(folder, "checkpoints"))
             if opt.round == 3 and opt.taken == 1:

@@ -12,6 +12,7 @@ from scenarios import topology
 
 import stgt
 from stgt.torch import DistributedOptimizer
+from stgt.torch.membership import RECEIVE, SEND, Membership
 
 P = 6
 
@@ -279,6 +280,21 @@ def summed(times: int):
         opt.membership.sum(value)
         most = max(most, value._use_count() - before)
     return {"held": most}
+
+
+def members():
+    """What a membership says and does, without an optimiser: each node sends its rank to the next one."""
+    mine = Membership("ring")
+    everybody = mine.barrier("members()", mine.rank)
+    mine.open_group()
+    own, got = torch.tensor([float(mine.rank)]), torch.zeros(1)
+    before, after = (mine.rank - 1) % mine.nodes, (mine.rank + 1) % mine.nodes
+    mine.wait(mine.post([(SEND, own, after, 0), (RECEIVE, got, before, 0)], (before, after)), (before, after))
+    return {
+        "members": mine.members, "rank": mine.rank, "nodes": mine.nodes, "epoch": mine.epoch, "everybody": everybody,
+        "received": got.item(), "sum": mine.sum(own.clone()).item(), "first": mine.broadcast(own + 5.0).item(),
+        "gathered": [one.item() for one in mine.gather(own)],
+    }  # fmt: skip
 
 
 def ended_by_hand(counts: list[int], rounds: int):

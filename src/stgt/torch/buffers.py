@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from stgt._internal.checks import check_choice
 from stgt.torch.buckets import wide
+from stgt.torch.membership import Membership
 
 POLICIES = ("average", "local", "none")
 _log = logging.getLogger("stgt")
@@ -96,17 +97,21 @@ class Buffers:
 
     def reset_constants(self) -> None:
         """Takes the constants as they are now: earlier writes do not count as changes."""
-        names = [name for name in self.shared if name not in (self.moving or ())]
-        self._constants = {name: (self.all[name], self.all[name]._version) for name in names}
+        constants = {name: one for name, one in self.shared.items() if name not in (self.moving or ())}
+        self._constants = {name: (one, one._version) for name, one in constants.items()}
 
-    def check_constants(self, agree: Callable[[list[str]], list[list[str]]]) -> None:
+    def check_constants(self, membership: Membership) -> None:
         """At the first round's end all nodes agree on what has changed at one of them; later, logs new changes."""
-        written = [name for name, was in self._constants.items() if not _untouched(self.all[name], was)]
+        now = self.all if self._constants else {}
+        written = [
+            name for name, (one, version) in self._constants.items()
+            if now[name] is not one or one._version != version
+        ]  # fmt: skip
         if self._initial is not None:
-            changed = [
-                name for name in written if name in self._initial and not self.all[name].equal(self._initial[name])
-            ]
-            changing = {name for names in agree(changed) for name in names} | set(self.moving or ())
+            kept = self._initial
+            changed = [name for name in written if name in kept and not now[name].equal(kept[name])]
+            everywhere = membership.barrier("the end of the first round", changed)
+            changing = {name for names in everywhere for name in names} | set(self.moving or ())
             self.moving = [name for name in self.shared if name in changing]
             self._initial = None
             self.reset_constants()
@@ -133,7 +138,3 @@ class Buffers:
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
         self.put(self.mixed, mixed["x"])
-
-
-def _untouched(buffer: Tensor, was: tuple[Tensor, int]) -> bool:
-    return buffer is was[0] and buffer._version == was[1]

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch.distributed as dist
 from torch.utils.data import Dataset, Sampler, Subset
 
 from stgt._internal.checks import InputError, check_choice, check_count, check_seed
 from stgt._internal.ops import NUMPY
 from stgt._internal.randomness import STREAM_LOCAL, Clock
 from stgt.problems import partition
-from stgt.torch.membership import Membership
+from stgt.torch.membership import Membership, this_node
 
 NO_BATCHES = "the loader of rank {rank} has no batches: give every node some data."
 
@@ -45,16 +44,11 @@ def node_split(
         if how != "iid":
             raise InputError("how", how, " needs labels, and the dataset has no targets: give labels.")
         labels = np.zeros(len(dataset))  # pyright: ignore[reportArgumentType]
+    rank, nodes = this_node()
     parts = partition(
-        np.asarray(labels),
-        dist.get_world_size(),
-        how,
-        classes=classes,
-        alpha=alpha,
-        concentration=concentration,
-        seed=seed,
+        np.asarray(labels), nodes, how, classes=classes, alpha=alpha, concentration=concentration, seed=seed
     )
-    return Subset(dataset, parts[dist.get_rank()].tolist())
+    return Subset(dataset, parts[rank].tolist())
 
 
 def sample_indices(seed: int, node: int, step: int, count: int, below: int, stream: int = STREAM_LOCAL) -> np.ndarray:
@@ -76,7 +70,7 @@ class ClockSampler(Sampler[list[int]]):
 
     def at(self, step: int) -> list[int]:
         """The batch of a step."""
-        return sample_indices(self.seed, dist.get_rank(), step, self.batch, self.samples).tolist()
+        return sample_indices(self.seed, this_node()[0], step, self.batch, self.samples).tolist()
 
     def __iter__(self) -> Iterator[list[int]]:
         step = self.start

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from stgt.torch.buckets import IN_FLIGHT, RING, slices_of
 from stgt.torch.finite import NonFiniteError, is_finite
-from stgt.torch.membership import Membership, Operation
+from stgt.torch.membership import RECEIVE, SEND, Membership, Operation
 from stgt.torch.routes import Mean, Route
 
 PIECE = 1 << 16  # elements that are mixed and merged at once: they stay in the cache from one operation to the next
@@ -143,7 +142,7 @@ class MessageExchange:
             route = routes[name]
             wire = value if self.wire is None or payload.exact else self._rounded(value)
             item.wires[name] = wire
-            operations += [(dist.isend, wire, peer, 2 * tag) for peer in route.send_to]
+            operations += [(SEND, wire, peer, 2 * tag) for peer in route.send_to]
             item.received[name] = []
             if route.send_weights is not None:
                 item.send_weights[name] = route.send_weights
@@ -151,20 +150,20 @@ class MessageExchange:
                 buffer = self._buffer((number % RING, name, place), wire)
                 item.received[name].append((weight, buffer))
                 item.arrived.append((peer, buffer))
-                operations.append((dist.irecv, buffer, peer, 2 * tag))
+                operations.append((RECEIVE, buffer, peer, 2 * tag))
             for which, mean in enumerate(route.means):
                 if rank not in mean.members:
                     continue
                 owner = mean.owner(number)
                 if owner != rank:
-                    operations.append((dist.isend, wire, owner, 2 * tag))
+                    operations.append((SEND, wire, owner, 2 * tag))
                     continue
                 item.gathered[name, mean] = []
                 for place, peer in enumerate(peer for peer in mean.members if peer != rank):
                     buffer = self._buffer((number % RING, name, which, place), wire)
                     item.gathered[name, mean].append((1.0 / len(mean.members), buffer))
                     item.arrived.append((peer, buffer))
-                    operations.append((dist.irecv, buffer, peer, 2 * tag))
+                    operations.append((RECEIVE, buffer, peer, 2 * tag))
         self._post(item, operations)
         return item
 
@@ -178,10 +177,10 @@ class MessageExchange:
                 if owner == rank:
                     wire = item.wires[name].to(value.dtype)
                     found = _mixture(wire, wire, item.gathered[name, mean])
-                    operations += [(dist.isend, found, peer, 2 * tag + 1) for peer in mean.receivers if peer != rank]
+                    operations += [(SEND, found, peer, 2 * tag + 1) for peer in mean.receivers if peer != rank]
                 elif rank in mean.receivers:
                     found = self._buffer((item.number % RING, name, which, "mean"), value)
-                    operations.append((dist.irecv, found, owner, 2 * tag + 1))
+                    operations.append((RECEIVE, found, owner, 2 * tag + 1))
                 else:
                     continue
                 if mean is route.own_mean:
@@ -217,7 +216,7 @@ class MessageExchange:
 
     def _post(self, item: _InFlight, operations: list[Operation]) -> None:
         for do, value, _, _ in operations:
-            if do is dist.isend:
+            if do is SEND:
                 self.bytes_sent += value.numel() * value.element_size()
         if operations:
             item.works += self.membership.post(operations, item.peers)

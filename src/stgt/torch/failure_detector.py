@@ -161,7 +161,7 @@ class FailureDetector:
             while given is None:
                 time.sleep(pause)
                 pause = min(1.5 * pause, 0.02)
-                given = self._on_store_thread(lambda: self._json.get_all(keys) if self._json.has_all(keys) else None)
+                given = self._on_store_thread(lambda: self._json.get_all(keys))
             for rank, one in enumerate(given):
                 if one["call"] != call:
                     raise DeadlockError(
@@ -277,7 +277,7 @@ class FailureDetector:
             for other, status in statuses.items():
                 if status.heartbeat != beats[other]:
                     beats[other], seen[other] = status.heartbeat, now
-            ended = self.report is not None or self._json.has_all([REPORT_KEY])
+            ended = self.report is not None or self._json.get(REPORT_KEY) is not None
             since = began if ended else max(seen.values())
             if all(other in statuses and statuses[other].left for other in self.others) or now - since > EXIT_GRACE:
                 return
@@ -333,7 +333,8 @@ class FailureDetector:
         return None
 
     def _statuses(self) -> dict[int, Status]:
-        found = self._json.get_all([f"status/{other}" for other in self.others])
+        keys = [f"status/{other}" for other in self.others]
+        found = self._json.get_all(keys) or map(self._json.get, keys)
         return {other: Status(**one) for other, one in zip(self.others, found, strict=True) if one is not None}
 
     def _seconds_unchanged(self, key: Any, sign: Any) -> float:

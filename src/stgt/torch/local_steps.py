@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -216,25 +217,22 @@ class LocalSteps:
                 bucket.state["x"].copy_(bucket.x)
 
 
+@dataclass(eq=False)
 class Chunk:
     """A slice of a bucket at a round's end, as a payload of the exchange."""
 
+    steps: LocalSteps
+    number: int  # among all chunks
+    bucket: Bucket
+    part: slice
+    taken: int  # steps of this round
+    round: int
+    share: float  # of the nodes that take part in a round
+    active: bool  # does this node?
     exact = False
 
-    def __init__(
-        self,
-        steps: LocalSteps,
-        number: int,
-        bucket: Bucket,
-        part: slice,
-        taken: int,
-        r: int,
-        share: float,
-        active: bool,
-    ):
-        self.steps, self.number, self.bucket, self.part = steps, number, bucket, part
-        self.taken, self.round, self.share, self.active = taken, r, share, active
-        self.state = _cut(bucket.state, part)
+    def __post_init__(self) -> None:
+        self.state = _cut(self.bucket.state, self.part)
         self.local: Local | None = None
 
     def message(self) -> Mapping[str, Tensor]:

@@ -16,17 +16,23 @@ from stgt.torch.node_status import Wait
 from stgt.torch.process_group import BACKEND_TIMEOUT, get_detector
 
 RELEASE_TIMEOUT = 1.0  # seconds after which a backend that keeps a tensor is no longer waited for
-Operation = tuple[Callable[..., Any], Tensor, int, int]  # dist.isend or dist.irecv, the tensor, the peer's rank, a tag
+SEND, RECEIVE = dist.isend, dist.irecv
+Operation = tuple[Callable[..., Any], Tensor, int, int]  # SEND or RECEIVE, the tensor, the peer's rank, a tag
 
 _unused: list[Any] = []  # process groups whose optimisers are gone; Python may find that out in any thread
+
+
+def this_node() -> tuple[int, int]:
+    """This node's rank, and how many nodes there are, where no optimiser is made yet."""
+    return dist.get_rank(), dist.get_world_size()
 
 
 class Membership:
     """The nodes of one optimiser's training, and this node's place among them. All else in the trainer asks it.
 
-    The members are those of torch's default process group, from the start of a training to its end. Nobody but this
-    class relies on that: what depends on the members (the topology's n, routes, weights, shares of the data) is to be
-    made anew where the epoch is another than it was made in.
+    The members are those of torch's default process group, from the start of a training to its end. The exchange and
+    the evaluation ask for them each time. What is made for a number of nodes or for a place among them, such as the
+    topology, the routes and a share of the data, belongs to one epoch.
 
     Args:
         name: of the optimiser, for messages.
@@ -40,18 +46,17 @@ class Membership:
     """
 
     def __init__(self, name: str = ""):
+        if not dist.is_initialized():
+            raise ValueError("there is no process group: call stgt.torch.init() before DistributedOptimizer.")
         self._detector = get_detector()
-        self._set_members(tuple(range(self._detector.nodes)))
+        self.members = tuple(range(self._detector.nodes))
+        self.rank, self.nodes, self.epoch = self.members.index(self._detector.rank), len(self.members), 0
         self._name = f" of {name}" if name else ""
         self.round = 0
         self._rounds_done = 0
         self._scope = 0  # whose barriers and rounds the failure detector counts; 0 is all optimisers' together
         self._call = "DistributedOptimizer(…)"
         self._processes: Any = None
-
-    def _set_members(self, members: tuple[int, ...], epoch: int = 0) -> None:
-        self.members, self.nodes, self.epoch = members, len(members), epoch
-        self.rank = members.index(self._detector.rank)
 
     def open_group(self) -> None:
         """Makes a process group of this optimiser's own, so that its messages are not mixed up with another's."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -40,16 +40,12 @@ class JsonStore:
 
     def get(self, key: str) -> Any:
         """The value; None if there is none."""
-        return json.loads(self.store.get(key)) if self.has_all([key]) else None
+        found = self.get_all([key])
+        return found and found[0]
 
-    def get_all(self, keys: Sequence[str]) -> list[Any]:
-        """The values; None for each that is not there."""
-        if not keys or not self.has_all(keys):
-            return [self.get(key) for key in keys]
-        return [json.loads(text) for text in self.store.multi_get(list(keys))]
-
-    def has_all(self, keys: Sequence[str]) -> bool:
-        return self.store.check(list(keys))
+    def get_all(self, keys: list[str]) -> list[Any] | None:
+        """The values; None if one is not there."""
+        return [json.loads(text) for text in self.store.multi_get(keys)] if self.store.check(keys) else None
 
     def remove(self, key: str) -> None:
         self.store.delete_key(key)

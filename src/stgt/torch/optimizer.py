@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from stgt._internal.checks import check_choice, check_count, check_flag, check_seed
@@ -85,11 +84,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         logger: Any = None,
         name: str = "",
     ):
-        if not dist.is_initialized():
-            raise ValueError("there is no process group: call stgt.torch.init() before DistributedOptimizer.")
-        validate.check_optimizer(optimizer)
         self.name = checkpoint.check_name(name)
         self.membership = Membership(name)
+        validate.check_optimizer(optimizer)
         self.topology = validate.topology_of(topology, self.nodes)
         check_runs(algorithm, self.topology, "trainer")
         self.algorithm, self.spec = algorithm, algorithm.spec()
@@ -184,7 +181,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 self.rounds_skipped += self._guard.undoes(f"rank {self.rank}, round {self.round}")
         if self.round == 0:
             validate.refuse_ddp(slot.parameter for bucket in self.buckets for slot in bucket.slots)
-        self.buffers.check_constants(lambda changed: self.membership.barrier("the end of the first round", changed))
+        self.buffers.check_constants(self.membership)
         with self.membership.collective("end_round()"):
             self._exchange_messages()
         self.membership.end_round()

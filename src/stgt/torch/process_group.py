@@ -61,7 +61,8 @@ def init(backend: str | None = None, *, timeout: float = 300.0) -> int:
         torch.cuda.set_device(local)
     detector = _start_detector(rank, nodes, timeout)
     if _on_one_machine(nodes):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback_interface())
+        interfaces = (name for _, name in socket.if_nameindex() if name.startswith("lo"))
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", next(interfaces, "lo"))
     wait = timedelta(seconds=2 * timeout)  # the detector's time-out ends before
     store = detector.open(lambda: _open_store(rank, nodes, wait))
     if backend == "gloo":
@@ -143,10 +144,6 @@ def _check_interface() -> None:
             f"GLOO_SOCKET_IFNAME={given}: this machine has {', '.join(there)}; name the network interface by which the "
             "other machines reach it."
         )
-
-
-def _loopback_interface() -> str:
-    return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
 
 
 # -- the store ---------------------------------------------------------------------------------------------------------

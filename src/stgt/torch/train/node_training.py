@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 
@@ -21,6 +20,7 @@ from stgt._internal.registry import MODELS
 from stgt.study.spec import Named, call
 from stgt.study.spec.training import LabelledData, Training
 from stgt.torch import DistributedOptimizer, NonFiniteError
+from stgt.torch.membership import this_node
 from stgt.torch.train.data import Batches
 from stgt.torch.train.run_folder import MODEL, Record
 
@@ -33,7 +33,7 @@ class NodeTraining:
 
     def __init__(self, spec: Training, data: LabelledData, device: torch.device):
         self.spec, self.device = spec, device
-        self.rank, self.nodes = dist.get_rank(), dist.get_world_size()
+        self.rank, self.nodes = this_node()
         mine = spec.data.parts(data.y_train, self.nodes)[self.rank]
         self.batches = Batches(data, mine, spec.batch, spec.seed, self.rank, spec.data.augment)
         sample = np.random.default_rng(spec.data.seed).permutation(mine)[:TRAINING_SAMPLE]
