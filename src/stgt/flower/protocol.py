@@ -9,7 +9,7 @@ its reply:           "end", "buffers"        arrays: its last model, and the buf
                      "direction"             arrays: only if its optimiser is not plain SGD
                      "lr_sum"                the sum of the stepsizes of each parameter
                      "metrics"               the user's metrics, and the mean loss
-                     "stgt"                  its partition; or "fault", why it could not train, and its "kind"; or "lost": its state
+                     "stgt"                  its partition; or "fault", why it could not train; or "lost": its state
 """
 
 from __future__ import annotations
