@@ -361,11 +361,13 @@ def test_packages_register_by_entry_points(tmp_path):
 
 
 def test_a_client_runs_only_what_its_script_registered():
-    from stgt.flower.methods import from_json, to_json
+    from stgt._internal.serialize import from_plain, registered, to_plain
 
-    assert from_json(to_json(Peek(tau=3, part="end"))) == Peek(tau=3, part="end")
-    with pytest.raises(ValueError, match=r"^the server's algorithm\.name='os\.system': choose from"):
-        from_json('{"name": "os.system"}')
+    find = registered(ALGORITHMS)
+    assert from_plain(to_plain(Peek(tau=3, part="end")), find) == Peek(tau=3, part="end")
+    for table in ({"name": "os.system"}, {"name": "Outer", "method": {"name": "os.system"}}):
+        with pytest.raises(ValueError, match=r"^(method\.)?name='os\.system': choose from"):
+            from_plain(table, find)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ OTHERS = {
     "stepsize": ({"algorithm": stgt.STGT(gamma=0.06, tau=2)}, "gamma is 0.06, and was 0.05"),
     "a schedule": (
         {"algorithm": stgt.STGT(gamma=stgt.schedules.cosine(0.05, rounds=30), tau=2)},
-        "gamma is {'schedule': 'Cosine', .*, and was 0.05",
+        "gamma is {'schedule': 'cosine', .*, and was 0.05",
     ),
     "a function": (
         {"algorithm": stgt.STGT(gamma=lambda r: 0.05, tau=2)},
@@ -45,7 +45,7 @@ OTHERS = {
     "tau": ({"algorithm": stgt.STGT(gamma=0.05, tau=3)}, "tau is 3, and was 2"),
     "an option": (
         {"algorithm": stgt.STGT(gamma=0.05, tau=2, adjoint=True)},
-        "algorithm.label is 'ST-GT .adjoint.', and was 'ST-GT'",
+        "algorithm.adjoint is True, and was False",
     ),
     "method": ({"algorithm": stgt.DPSGD(gamma=0.05, tau=2)}, "algorithm.name is 'DPSGD', and was 'STGT'"),
     "method with equal measurements": (

@@ -123,7 +123,7 @@ def test_a_byte_that_flipped(part, flip, saved, tmp_path):
         lambda plain: [],
         lambda plain: [{}],
         lambda plain: [*plain, *plain],
-        lambda plain: [{**plain[0], "oracle": {"name": "Noisy", "sigma": "much"}}],
+        lambda plain: [{**plain[0], "oracle": {"sigma": 1}}],
         lambda plain: [{**plain[0], "algorithm": None}],
         lambda plain: [{name: value for name, value in plain[0].items() if name != "rounds"}],
     ],

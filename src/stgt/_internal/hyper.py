@@ -80,12 +80,8 @@ class ShortRepr:
             cls.__repr__ = cls.__repr__  # in the class itself, so that @dataclass does not write another one
 
     def __repr__(self) -> str:
-        return _call(self, short_repr)
-
-
-def canonical(thing: Any) -> str:
-    """The complete repr of a dataclass, equal for equal fields: for comparisons."""
-    return _call(thing, repr)
+        values = [f"{field.name}={short_repr(getattr(self, field.name))}" for field in fields(self) if field.repr]
+        return f"{type(self).__qualname__}({', '.join(values)})"
 
 
 def short_repr(value: Any) -> str:
@@ -107,8 +103,3 @@ def short_repr(value: Any) -> str:
 
 def _first(words: list[str], count: int) -> str:
     return ", ".join([*words, f"… {count} in all"] if count > len(words) else words)
-
-
-def _call(thing: Any, shown: Callable[[Any], str]) -> str:
-    values = [f"{field.name}={shown(getattr(thing, field.name))}" for field in fields(thing) if field.repr]
-    return f"{type(thing).__qualname__}({', '.join(values)})"

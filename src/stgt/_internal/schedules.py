@@ -105,9 +105,6 @@ def inverse(start: float, *, delay: float = 1.0) -> Inverse:
     return Inverse(start, delay)
 
 
-KINDS: dict[str, type[StepsizeSchedule]] = {kind.__name__: kind for kind in (Cosine, Step, Inverse)}
-
-
 def is_schedule(gamma: object) -> TypeGuard[Stepsize]:
     """Is the stepsize a function of the round?"""
     return callable(gamma)

@@ -19,10 +19,11 @@ from flwr.common.logger import log
 from stgt._internal import container
 from stgt._internal.checks import InputError
 from stgt._internal.digest import digest
+from stgt._internal.serialize import to_plain
 from stgt.flower.client_state import NO_REPLY
-from stgt.flower.methods import to_json
 from stgt.flower.protocol import UNTRAINED, Arrays, View, flatten, unflatten
 from stgt.flower.server_state import ServerState
+from stgt.simulator.serialize import serialize
 
 KIND, COPY = "state of a Flower server", "copy of a Flower client's state"
 
@@ -134,11 +135,11 @@ class ServerCheckpoint:
             path.unlink(missing_ok=True)
         self._needed = needed
 
-    def _identity(self, state: ServerState) -> dict[str, str | int]:
+    def _identity(self, state: ServerState) -> dict[str, Any]:
         """What must be the same in a run that continues from the files."""
         return {
-            "algorithm": to_json(state.method.algorithm),
-            "topology": f"{state.topology}, seed {state.topology.seed}",
+            "algorithm": to_plain(state.method.algorithm),
+            "topology": serialize(state.topology),
             "seed": self.seed,
             "weights": self.weights,
             "model": digest(state.specs),

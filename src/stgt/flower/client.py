@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,9 +15,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from stgt._internal.checks import check_count
+from stgt._internal.checks import check_count, under
+from stgt._internal.registry import ALGORITHMS
+from stgt._internal.serialize import from_plain, registered
 from stgt.flower.client_state import ClientState, UntrainedArrays
-from stgt.flower.methods import from_json
 from stgt.flower.protocol import (
     BUFFERS,
     CLIENT_STATE,
@@ -127,7 +129,9 @@ def _query(call: _Call) -> Message:
 
 def _train(call: _Call) -> Message:
     header, partition, content, records = call.header, call.partition, call.message.content, call.context.state
-    algorithm, r, view = from_json(header["algorithm"]), int(header["round"]), view_from_records(content)
+    with under("the server's algorithm"):  # which cannot name code that this process has not registered
+        algorithm = from_plain(json.loads(header["algorithm"]), registered(ALGORITHMS))
+    r, view = int(header["round"]), view_from_records(content)
     state = ClientState(records, algorithm, view, str(header["model"]), partition, call.state_dir)
     stored = UntrainedArrays(records, partition, call.state_dir)
     untrained = stored.complete(content, str(header[UNTRAINED]))

@@ -9,6 +9,7 @@ model (ST-GT), they also need what was mixed, which the client receives with its
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from logging import WARNING
 from pathlib import Path
@@ -20,10 +21,11 @@ from flwr.common.logger import log
 
 from stgt._internal import container
 from stgt._internal.digest import digest
+from stgt._internal.serialize import to_plain
 from stgt.algorithms import Algorithm, Local
 from stgt.algorithms.calls import Checked
 from stgt.algorithms.declare import VECTORS
-from stgt.flower.methods import client_fields, server_only_fields, to_json
+from stgt.flower.methods import client_fields, server_only_fields
 from stgt.flower.protocol import (
     QUIET,
     UNTRAINED,
@@ -116,7 +118,7 @@ class ClientState:
     ):
         self.records, self.method, self.view = records, Checked(algorithm), view
         self.fields = client_fields(self.method.spec)
-        self.run = {"model": model, "algorithm": to_json(algorithm)}
+        self.run = {"model": model, "algorithm": json.dumps(to_plain(algorithm))}
         self.path = None if state_dir is None else Path(state_dir) / f"partition-{partition}.safetensors"
         self.state: View = {}
         self.accepted = NO_REPLY

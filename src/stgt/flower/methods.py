@@ -1,21 +1,17 @@
-"""Which methods run on a server with clients, the fields of their state on each side, and a method as JSON."""
+"""Which methods run on a server with clients, and the fields of their state on each side."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import fields
-from typing import Any
-
 import numpy as np
 
-from stgt._internal.checks import InputError, under
+from stgt._internal.checks import InputError
 from stgt._internal.registry import ALGORITHMS
+from stgt._internal.serialize import from_plain, registered, to_plain
 from stgt.algorithms import Algorithm, RoundSpec
 from stgt.algorithms.calls import Checked
 from stgt.algorithms.declare import VECTORS, Fields
 from stgt.algorithms.support import ENGINES
 from stgt.simulator.instance import check_algorithm_object, check_runs
-from stgt.study.spec import algorithm_of
 from stgt.topology import Topology
 from stgt.topology.sampled import Sampled
 
@@ -29,6 +25,7 @@ def check_supported(algorithm: Algorithm, topology: Topology) -> None:
     """
     check_algorithm_object(algorithm, ENGINES["flower"].example)
     ALGORITHMS.name_of(type(algorithm))  # a client finds it by its name
+    from_plain(to_plain(algorithm), registered(ALGORITHMS))  # and a method that it wraps
     if not isinstance(topology, Topology) or not isinstance(topology.structure, Sampled):
         raise InputError("topology", topology, "Flower has a server; give stgt.topology.server(n, sampled=s).")
     check_runs(algorithm, topology, "flower")
@@ -73,19 +70,3 @@ def server_only_fields(spec: RoundSpec) -> list[str]:
 def client_fields(spec: RoundSpec) -> list[str]:
     """The fields of the state that live at a client, beside the model, which it gets from the server."""
     return [field for field in spec.state_fields if field != "x" and field not in spec.server_fields]
-
-
-def to_json(algorithm: Algorithm) -> str:
-    """The method's name and arguments, and the same of a method that it wraps."""
-
-    def table(one: Algorithm) -> dict[str, Any]:
-        given = {each.name: getattr(one, each.name) for each in fields(one) if each.init}
-        return {"name": ALGORITHMS.name_of(type(one)), **given}
-
-    return json.dumps(table(algorithm), sort_keys=True, default=table)
-
-
-def from_json(text: str) -> Algorithm:
-    """The method that `to_json` wrote, if this process has registered it: a server cannot name other code."""
-    with under("the server's algorithm"):
-        return algorithm_of(json.loads(text), lambda name: ALGORITHMS.find(name, "name", installed=False))

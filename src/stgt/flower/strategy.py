@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from logging import INFO, WARNING
@@ -17,9 +18,10 @@ from torch import nn
 
 from stgt._internal.checks import InputError, check_choice, check_count, check_number, check_seed
 from stgt._internal.digest import digest
+from stgt._internal.serialize import to_plain
 from stgt.algorithms import Algorithm
 from stgt.flower.checkpoint import ServerCheckpoint
-from stgt.flower.methods import check_supported, to_json
+from stgt.flower.methods import check_supported
 from stgt.flower.outliers import find_outliers, typical_sizes
 from stgt.flower.protocol import (
     CLIENT_STATE,
@@ -225,7 +227,7 @@ class Strategy(FlowerStrategy):
         outcome = RoundOutcome(r + 1, sorted(run.called.values()), sampled=self.topology.sampled)
         self.history.append(outcome)
         run.round_began, run.largest_message = time.monotonic(), 0
-        method, model = to_json(self.algorithm), digest(state.specs)
+        method, model = json.dumps(to_plain(self.algorithm)), digest(state.specs)
         messages, views = [], {}
         for node, partition in run.called.items():
             view_round = state.view_round[partition]

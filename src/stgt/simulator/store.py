@@ -14,17 +14,10 @@ import numpy as np
 from stgt._internal import container
 from stgt._internal.checks import InputError
 from stgt._internal.files import check_writable, writing
-from stgt._internal.registry import METRICS
-from stgt.oracles import Oracle
+from stgt._internal.registry import ALGORITHMS, METRICS, ORACLES
 from stgt.problems.base import Problem
 from stgt.simulator.job import RunState
-from stgt.simulator.serialize import (
-    Serialized,
-    deserialize_algorithm,
-    deserialize_oracle,
-    serialize,
-    stored_mean_model_loss,
-)
+from stgt.simulator.serialize import Serialized, deserialize, serialize, stored_mean_model_loss
 from stgt.simulator.trace import Trace
 from stgt.topology import Topology
 
@@ -83,7 +76,7 @@ def _plain(trace: Trace) -> dict[str, Any]:
     topology, loss = dict(serialize(trace.topology, trace.rounds)), stored_mean_model_loss(trace)
     has_rho = "rho" in topology or trace.topology.n <= SMALL or "rho" in vars(trace)
     return {
-        "algorithm": serialize(trace.algorithm, trace.rounds),
+        "algorithm": {**serialize(trace.algorithm, trace.rounds), "label": trace.algorithm.label},
         "problem": {**serialize(trace.problem), "mean_model_loss": None if np.isnan(loss) else loss},
         "topology": {**topology, "rho": trace.rho if has_rho else None},
         "oracle": serialize(trace.oracle),
@@ -101,10 +94,10 @@ def _plain(trace: Trace) -> dict[str, Any]:
 
 def _trace(one: dict[str, Any], arrays: dict[str, np.ndarray]) -> Trace:
     return Trace(
-        algorithm=cast(Any, deserialize_algorithm(one["algorithm"])),
+        algorithm=deserialize("algorithm", ALGORITHMS, one["algorithm"]),
         problem=cast(Problem, Serialized("problem", one["problem"])),
         topology=cast(Topology, Serialized("topology", one["topology"])),
-        oracle=cast(Oracle, deserialize_oracle(one["oracle"])),
+        oracle=deserialize("oracle", ORACLES, one["oracle"]),
         origin=one["origin"],
         seeds=tuple(one["seeds"]),
         values=_of(arrays, "values/"),

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from stgt._internal.checks import check_choice, check_count, check_flag, check_seed
-from stgt._internal.hyper import canonical
 from stgt._internal.loggers import as_logger
 from stgt._internal.randomness import coin
+from stgt._internal.serialize import to_plain
 from stgt.algorithms import Algorithm
 from stgt.simulator.instance import check_runs
 from stgt.topology import Topology
@@ -394,7 +394,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """What all nodes must agree on; each entry has the name of what to change."""
         same_tau = "gamma" in self.spec.reads  # else nodes may differ in it
         return {
-            "algorithm": canonical(self.algorithm if same_tau else replace(self.algorithm, tau=1)),
+            "algorithm": to_plain(self.algorithm if same_tau else replace(self.algorithm, tau=1)),
             "topology": f"{self.topology.name}, seed {self.topology.seed}",
             "weights": self._schedule.digest(),
             "optimizer": "plain SGD" if self._steps.plain else type(self.base).__name__,

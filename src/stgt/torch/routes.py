@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 
 import numpy as np
 
+from stgt._internal.digest import digest
 from stgt.algorithms import Algorithm, MessageVar
 from stgt.topology import Topology
 
@@ -91,13 +91,13 @@ class RouteSchedule:
         self.topology, self.spec, self.node, self.seed = topology, algorithm.spec(), node, seed
         self._cache: dict[tuple[int, str], Route] = {}
 
-    def digest(self) -> int:
-        """A number that differs where the first mixing matrices do, up to rounding."""
+    def digest(self) -> str:
+        """Differs where the first mixing matrices do, up to rounding."""
         rounds = range(min(self.topology.period or 1, 64))
         stack = [self.topology.matrix(r, self.seed) for r in rounds]
         if self.topology.has_push:
             stack += [self.topology.matrix(r, self.seed, pushed=True) for r in rounds]
-        return zlib.crc32((np.round(stack, 9) + 0.0).tobytes())
+        return digest(np.round(stack, 9) + 0.0)
 
     def active(self, r: int) -> np.ndarray:
         """Which nodes take part in round r."""

@@ -12,10 +12,11 @@ import numpy as np
 
 from stgt import problems
 from stgt._internal.checks import InputError, check_choice, check_count, check_flag, under
+from stgt._internal.serialize import call, unknown_argument
 from stgt.problems.base import Problem
 from stgt.problems.datasets import LIBSVM
 from stgt.problems.tables import DataTable, is_file, load_table, prepared
-from stgt.study.spec.build import call, find_problem, unknown_argument
+from stgt.study.spec.build import find_problem
 from stgt.study.spec.load import Named
 
 OF_FILES = ("label", "node")

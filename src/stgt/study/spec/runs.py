@@ -12,7 +12,8 @@ import numpy as np
 from pydantic import BeforeValidator, Field, field_validator
 
 from stgt._internal.checks import InputError, did_you_mean, first_repeated, under
-from stgt._internal.registry import METRICS
+from stgt._internal.registry import ALGORITHMS, METRICS
+from stgt._internal.serialize import from_plain, registered
 from stgt.algorithms import Algorithm
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
@@ -21,7 +22,7 @@ from stgt.simulator.choice import COSTS
 from stgt.simulator.instance import validate
 from stgt.simulator.metrics import choose_metrics
 from stgt.simulator.run import ENGINES, combinations
-from stgt.study.spec.build import build_algorithm, build_oracle, build_topology, with_schedule
+from stgt.study.spec.build import build_algorithm, build_oracle, build_topology
 from stgt.study.spec.load import (
     Count,
     CountOrNone,
@@ -226,7 +227,7 @@ def _grid(run: RunSpec, algorithm: Algorithm) -> dict[str, list[Any]]:
     for name, values in run.grid.items():
         if name in names:
             with under("grid", name):
-                grid[name] = [with_schedule(value) for value in values]
+                grid[name] = [from_plain(value, registered(ALGORITHMS)) for value in values]
             try:
                 combinations(algorithm, {name: grid[name]})
             except TypeError as error:

@@ -17,9 +17,10 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from stgt._internal.registry import ALGORITHMS, DATASETS, MODELS, ORACLES, PROBLEMS, TOPOLOGIES, Registry, summary
+from stgt._internal.serialize import SCHEDULES
 from stgt.algorithms import Algorithm
 from stgt.problems import load_table
-from stgt.study.spec.build import SCHEDULES, TAKES_OBJECTS
+from stgt.study.spec.build import TAKES_OBJECTS
 from stgt.study.spec.load import Named, run_model
 from stgt.study.spec.runs import Spec
 from stgt.study.spec.training import Data, TrainingSpec

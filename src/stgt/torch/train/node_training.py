@@ -17,7 +17,8 @@ from torch.nn.functional import cross_entropy
 from stgt._internal.checks import InputError, under
 from stgt._internal.files import write_atomically
 from stgt._internal.registry import MODELS
-from stgt.study.spec import Named, call
+from stgt._internal.serialize import call
+from stgt.study.spec import Named
 from stgt.study.spec.training import LabelledData, Training
 from stgt.torch import DistributedOptimizer, NonFiniteError
 from stgt.torch.membership import this_node
