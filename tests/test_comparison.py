@@ -12,8 +12,9 @@ import stgt
 from catalogue import logistic, quadratic
 from stgt.simulator import Rule
 from stgt.simulator.choice import fresh_seeds
+from stgt.study import load_study
 from stgt.study.comparison import Comparison
-from stgt.study.report import band
+from stgt.study.report import band, write_page
 from studies import with_values
 
 # Gradient descent on x²/2 from x = 1: x_r = (1 − γ)^r, the residual (1 − γ)^2r. Every node is alike.
@@ -410,3 +411,83 @@ def test_an_interrupt_ends_all_methods_where_they_are():
     assert "No fresh seeds were run: all numbers are of seed 0, on which the best look better" in found.caption
     if len({trace.rounds for trace in found.best.values()}) > 1:
         assert "Interrupted: the methods made different numbers of rounds." in repr(found)
+
+
+FOLDER = {"seeds": 2, "grid": {"gamma": [0.25, 0.5, 0.75], "tau": [1, 2]}, "x0": [1.0], "engine": "numpy"}
+PAIR = [stgt.STGT(gamma=0.1), stgt.DPSGD(gamma=0.1)]
+
+
+def kept(folder, rounds=30, methods=PAIR, problem=LINE, topology=BOTH, **changes):
+    return stgt.compare(methods, problem, topology, rounds, folder=folder, **{**FOLDER, **changes})
+
+
+def test_a_comparison_is_kept_in_a_folder_and_not_computed_again(tmp_path, monkeypatch):
+    """It is what it is without a folder, to the bit; once finished it is read, as `stgt show` and `stgt report` do."""
+    without = stgt.compare(PAIR, LINE, BOTH, 30, **FOLDER)
+    first = kept(tmp_path / "out")
+    assert repr(first) == repr(without)
+    assert (tmp_path / "out" / "summary.csv").exists()
+    monkeypatch.setattr("stgt.study.execution.run_together", None)
+    again = kept(tmp_path / "out")
+    assert repr(again) == repr(without)
+    assert str(again.rows) == str(without.rows)
+    assert again.best["ST-GT"].problem is LINE, "a loaded trace has the objects of the call"
+    study = load_study(tmp_path / "out")
+    assert repr(study.comparison) == repr(without)
+    assert write_page([study], tmp_path / "page.html").exists()
+
+
+def test_a_comparison_goes_on_from_its_folder_to_the_same_bits(tmp_path):
+    """After Ctrl-C in the midst, and for more rounds than were asked for at first."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt(done, total):
+        if done > 0.3 * total and not stopped:
+            stopped.append(done)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    stopped = []
+    try:
+        cut = kept(tmp_path / "out", 400, progress=interrupt)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert stopped
+    assert not cut.fresh
+    whole = stgt.compare(PAIR, LINE, BOTH, 400, **FOLDER)
+    assert str(kept(tmp_path / "out", 400).rows) == str(whole.rows)
+    kept(tmp_path / "short", 50)
+    longer = kept(tmp_path / "short", 400)
+    for name, traces in whole.runs.items():
+        for one, other in zip(traces, longer.runs[name], strict=True):
+            np.testing.assert_array_equal(one.residual, other.residual)
+    assert str(longer.rows) == str(whole.rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rounds": 20}, r"rounds=20: .*out has 30 already; give as many, or more\."),
+        ({"seeds": 3}, r"holds another comparison: seeds is \[0, 1, 2\], and was \[0, 1\]"),
+        ({"target": 1e-3}, r"rule\.target is 0\.001, and was None"),
+        ({"grid": {"gamma": [0.25, 0.5]}}, r"methods\.ST-GT is \['gamma=0\.25', 'gamma=0\.5'\], and was"),
+        ({"methods": PAIR[:1]}, r"methods\.D-PSGD is None, and was"),
+        ({"problem": stgt.problems.Quadratic(2 * np.ones((2, 1, 1)), np.zeros((2, 1)))}, "the run to go on is another"),
+        ({"topology": stgt.topology.ring(2)}, "the run to go on is another one: topology"),
+        ({"x0": [2.0]}, "x0 or state0 is not what it began with"),
+        ({"dtype": "float32"}, "dtype is 'float32', and was 'float64'"),
+        ({"oracle": stgt.oracles.Noisy(0.1)}, "the run to go on is another one: oracle"),
+        ({"metrics": ["residual"]}, "the run to go on is another one: measured"),
+    ],
+)
+def test_a_changed_argument_is_refused_and_changes_nothing(tmp_path, change, words):
+    kept(tmp_path / "out")
+    before = {path: path.read_bytes() for path in tmp_path.glob("out/*/*")}
+    with pytest.raises(ValueError, match=words):
+        kept(tmp_path / "out", **change)
+    assert {path: path.read_bytes() for path in tmp_path.glob("out/*/*")} == before
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(ValueError, match="is not empty: give another folder"):
+        kept(tmp_path)

@@ -63,9 +63,7 @@ def test_the_table_has_what_the_library_finds(swept):
     made = plan("sweep", spec, swept / "spec.toml").batches[0]
     gammas = [one.gamma for one in made.algorithms]
     assert gammas == [0.02, 0.05, 0.1], "a grid of five is two batches, whatever the number of workers"
-    traces = stgt.sweep(
-        made.algorithms[0], made.built.problem, made.built.topology, 40, 2, grid={"gamma": gammas}, engine="numpy"
-    )
+    traces = stgt.sweep(made.algorithms[0], made.problem, made.topology, 40, 2, grid={"gamma": gammas}, engine="numpy")
     rows = table(swept / "01-st-gt.1" / "metrics.csv")
     assert [(row["setting"], int(row["seed"]), int(row["round"])) for row in rows] == [
         (f"gamma={gamma:g}", seed, r) for r in range(41) for gamma in gammas for seed in (0, 1)
@@ -106,10 +104,10 @@ def test_a_comparison_is_the_librarys(tmp_path):
     assert cli("compare", spec, "--out", tmp_path / "out").exit_code == 0
     found = load_comparison(Folder.open(tmp_path / "out"))
     made = plan("compare", load_spec(spec), spec).batches
-    methods = [(batch.built.algorithm, batch.built.topology) for batch in made]
+    methods = [(batch.algorithms[0], batch.topology) for batch in made]
     grid = {"gamma": [0.05, 0.1, 0.2]}
     options = {"grid": grid, "engine": "numpy"}
-    direct = stgt.compare(methods, made[0].built.problem, made[0].built.topology, 40, 2, **options)
+    direct = stgt.compare(methods, made[0].problem, made[0].topology, 40, 2, **options)
     assert found.ranking == direct.ranking
     assert [row["chosen"] for row in found.table] == [row["chosen"] for row in direct.table]
     assert [row["error"] for row in found.table] == [row["error"] for row in direct.table]

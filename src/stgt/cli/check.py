@@ -44,9 +44,9 @@ def check(
     given = load_spec(spec, sets or ())
     answers = []
     for group in plan("check", given, spec, data_dir).methods.values():
-        run, built = given.runs[group[0].run], group[0].built
+        run, topology = given.runs[group[0].run], group[0].topology
         advices = _advices(group, run.target)
-        title = f"{group[0].method} on {built.topology.name}: {next(iter(advices.values())).basis}"
+        title = f"{group[0].method} on {topology.name}: {next(iter(advices.values())).basis}"
         if as_json:
             answers += [{"method": group[0].method, "setting": key, **asdict(one)} for key, one in advices.items()]
             continue
@@ -64,10 +64,11 @@ def _advices(group: list[Batch], target: float | None) -> dict[str, Advice]:
     """The prediction for each setting of a method."""
     from stgt.theory.advice import check_all
 
-    built, words = group[0].built, [one for batch in group for one in batch.settings]
+    first, words = group[0], [one for batch in group for one in batch.settings]
     algorithms = [one for batch in group for one in batch.algorithms]
     with bar(group[0].method, console) as tick:
-        found = check_all(algorithms, built.problem, built.topology, oracle=built.oracle, target=target, progress=tick)
+        options = {"oracle": first.options["oracle"], "target": target, "progress": tick}
+        found = check_all(algorithms, first.problem, first.topology, **options)
     return dict(zip(words, found, strict=True))
 
 

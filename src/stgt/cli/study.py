@@ -167,7 +167,7 @@ def _study(
     workers: int | None,
     ray: str | None = None,
 ) -> None:
-    from stgt.study import LostWorkersError, execute, load_comparison, write_results
+    from stgt.study import LostWorkersError, execute, write_results
 
     out_console = Console(stderr=True, markup=False, emoji=False) if as_json else console
     import_scripts(scripts)
@@ -184,7 +184,7 @@ def _study(
     numbers = {batch.folder: number for number, batch in enumerate(batches)}
     with bars(kind, [batch.work for batch in batches], out_console) as part:
         try:
-            finished = execute(
+            found, finished = execute(
                 planned,
                 folder,
                 lambda batch: part(numbers[batch.folder], batch.title),
@@ -194,7 +194,6 @@ def _study(
         except LostWorkersError as error:
             print(f"stgt: {error} Continue with: stgt {kind} --resume {folder.path}", file=sys.stderr)
             raise typer.Exit(3) from None
-    found = load_comparison(folder)
     if finished:
         with bar("writing the results", out_console) as tick:
             written = write_results(folder, found, tick)
@@ -204,7 +203,7 @@ def _study(
     if not finished:
         print(f"stgt: stopped, and kept; continue with: stgt {kind} --resume {folder.path}", file=sys.stderr)
         raise typer.Exit(130)
-    if "report" not in planned.spec.outputs:
+    if planned.spec is not None and "report" not in planned.spec.outputs:
         out_console.print(f"Write a page of it: stgt report {folder.path} -o report.html", soft_wrap=True)
 
 

@@ -206,18 +206,7 @@ def run_together(
     file = as_checkpoint(checkpoint)
     if file is not None and file.path.exists():
         before = load_checkpoint(file.path, len(algorithms), rounds, before)
-    same_call = resume is None
-    if before:
-        check_same_parts(algorithms, problem, topology, before)
-        engine = engine or before[0].engine
-        own_oracle = isinstance(algorithms[0], Algorithm) and algorithms[0].spec().oracle is not None
-        options = resumed_options(options, before[0], own_oracle, same_call)
-        seeds = check_same_seeds(seeds, before[0], same_call)
-    engine = engine or "jax"
-    options["dtype"] = options.get("dtype") or ("float32" if engine == "jax" else "float64")
-    job = prepare(algorithms, problem, topology, rounds, seeds, **options)
-    if before:
-        job = resume_job(job, engine, before, rounds - before[0].rounds, same_call)
+    engine, job = _job(algorithms, problem, topology, rounds, seeds, engine, before, resume is None, options)
     made = _engine(engine)(job)
     if before:
         check_same_measurements(job, made, before)
@@ -231,6 +220,41 @@ def run_together(
     traces = finished(drive(job, made, interrupt, lambda results: file.save(finished(results)), file.interval))
     file.save(traces)
     return traces
+
+
+def check_same_call(
+    algorithms: list[Algorithm], problem: Problem, topology: Topology, seeds: Any, before: list[Trace], **options: Any
+) -> None:
+    """A ValueError unless the traces are of a call with these arguments; nothing is computed."""
+    engine = options.pop("engine", None)
+    engine = None if engine is None else ENGINES[check_choice(engine, "engine", ENGINES)]
+    _job(algorithms, problem, topology, before[0].rounds, seeds, engine, before, True, options)
+
+
+def _job(
+    algorithms: list[Algorithm],
+    problem: Problem,
+    topology: Topology,
+    rounds: int,
+    seeds: Any,
+    engine: str | None,
+    before: list[Trace] | None,
+    same_call: bool,
+    options: dict[str, Any],
+) -> tuple[str, Job]:
+    """The engine's name and what it is to do, up to `rounds` rounds, after the traces `before` if there are any."""
+    if before:
+        check_same_parts(algorithms, problem, topology, before)
+        engine = engine or before[0].engine
+        own_oracle = isinstance(algorithms[0], Algorithm) and algorithms[0].spec().oracle is not None
+        options = resumed_options(options, before[0], own_oracle, same_call)
+        seeds = check_same_seeds(seeds, before[0], same_call)
+    engine = engine or "jax"
+    options = {**options, "dtype": options.get("dtype") or ("float32" if engine == "jax" else "float64")}
+    job = prepare(algorithms, problem, topology, rounds, seeds, **options)
+    if before:
+        job = resume_job(job, engine, before, rounds - before[0].rounds, same_call)
+    return engine, job
 
 
 def _trace(job: Job, engine: str, which: int, result: Result) -> Trace:

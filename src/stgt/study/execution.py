@@ -7,22 +7,28 @@ import io
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from stgt._internal.files import write_text
 from stgt._internal.progress import Progress
+from stgt.simulator.choice import in_words
 from stgt.simulator.drive import Interrupt, interrupts
 from stgt.simulator.resume import check_same_parts
-from stgt.simulator.run import run_together
+from stgt.simulator.run import check_same_call, run_together
 from stgt.simulator.store import CheckpointFile, load
 from stgt.simulator.trace import Trace
+from stgt.study.comparison import Comparison
 from stgt.study.plans import Batch, Plan
-from stgt.study.run_folder import METRICS, STATE, Folder
 
+if TYPE_CHECKING:
+    from stgt.study.run_folder import Folder
+
+STATE, METRICS = "state.stgt", "metrics.csv"  # of a batch, in its folder
 INTERVAL = 1.0  # seconds between two checkpoints
 KEYS = ("method", "setting", "seed", "round")
 COUNTED = ("communications", "gradients", "messages", "floats")
@@ -45,18 +51,19 @@ class RemoteWorkers(Protocol):
 
 def execute(
     plan: Plan,
-    folder: Folder,
+    folder: Folder | None,
     progress: Callable[[Batch], Progress],
     *,
     workers: int | None = None,
     remote: RemoteWorkers | None = None,
-) -> bool:
-    """Runs what is not finished yet; returns whether all of it is finished, and not interrupted.
+) -> tuple[Comparison, bool]:
+    """Runs what is not finished yet; returns what was found, and whether that is all, and not interrupted.
 
     Where a comparison has to choose, it does so when all else has run, and then runs the batches of fresh seeds.
 
     Args:
-        plan, folder: what to run, and where it is kept.
+        plan: what to run.
+        folder: where it is kept as it goes; None to keep it in memory only.
         progress: gives the callback of a batch, when that begins.
         workers: how many batches at once; as many as there are cores, here or remote, if left out.
         remote: runs the batches, if it is not this process.
@@ -64,79 +71,99 @@ def execute(
     alone = plan.rule.cost == "seconds"  # a method has the machine for itself where the clock is judged
     there = os.cpu_count() or 1 if remote is None else remote.workers
     at_once = 1 if alone else workers or there
-    with folder.alone(), interrupts() as interrupt:
-        folder.begin(plan)
+    fresh = None
+    with nullcontext() if folder is None else folder.alone(), interrupts() as interrupt:
+        if folder is not None:
+            folder.begin(plan)
 
-        def run(batch: Batch) -> None:
-            if interrupt.asked:
+        def run(batch: Batch) -> list[Trace]:
+            if interrupt.asked and folder is not None:
                 interrupt.cut = True
-                return
+                return _kept(batch, folder)
             try:
-                _run(batch, folder, interrupt, progress(batch), remote)
+                return _run(batch, folder, interrupt, progress(batch), remote)
             except BaseException:
                 interrupt.asked = True  # the others end where they are, and are kept
                 raise
 
         try:
             with ThreadPoolExecutor(max(1, min(at_once, len(plan.batches)))) as pool:
-                list(pool.map(run, plan.batches))
+                runs = by_method(zip(plan.batches, pool.map(run, plan.batches), strict=True))
                 if plan.fresh and not interrupt.cut:
-                    fresh = _chosen(plan, folder)
-                    folder.choose(fresh)
-                    list(pool.map(run, fresh))
+                    chosen = [_chosen(plan, batch, runs[batch.method]) for batch in plan.fresh]
+                    if folder is not None:
+                        folder.choose(chosen)
+                    again = list(pool.map(run, chosen))
+                    if not interrupt.cut:
+                        fresh = {batch.method: trace for batch, (trace,) in zip(chosen, again, strict=True)}
         except BaseException:
-            folder.end(finished=False)
+            if folder is not None:
+                folder.end(finished=False)
             raise
-        if interrupt.cut:
+        if interrupt.cut and folder is not None:
             folder.end(finished=False)
-        return not interrupt.cut
+    if not runs and folder is not None:
+        raise folder.nothing_yet()
+    return Comparison.of(plan.rule, runs, fresh), not interrupt.cut
 
 
-def _chosen(plan: Plan, folder: Folder) -> list[Batch]:
-    """The batches of fresh seeds, with the setting that each method's runs so far choose."""
-    runs = folder.runs()
-    found = []
-    for batch in plan.fresh:
-        traces, tried = runs[batch.method], plan.methods[batch.method]
-        place = traces.index(plan.rule.choose(traces))
-        algorithm = [one for of in tried for one in of.algorithms][place]
-        setting = [one for of in tried for one in of.settings][place]
-        found.append(replace(batch, algorithms=(algorithm,), settings=(setting,)))
-    return found
+def by_method(found: Iterable[tuple[Batch, Sequence[Trace]]]) -> dict[str, list[Trace]]:
+    """The traces of batches by method, in the order of its combinations; none of a method that was not begun."""
+    placed: dict[str, dict[int, Trace]] = {}
+    for batch, traces in found:
+        if traces:
+            placed.setdefault(batch.method, {}).update(zip(batch.places, traces, strict=True))
+    return {method: [of[place] for place in sorted(of)] for method, of in placed.items()}
 
 
-def _run(batch: Batch, folder: Folder, interrupt: Interrupt, progress: Progress, remote: RemoteWorkers | None) -> None:
+def _chosen(plan: Plan, batch: Batch, traces: list[Trace]) -> Batch:
+    """The batch of fresh seeds, with the setting that the method's runs choose."""
+    algorithm = plan.rule.choose(traces).algorithm
+    return replace(batch, algorithms=(algorithm,), settings=(in_words(algorithm, [one.algorithm for one in traces]),))
+
+
+def _run(
+    batch: Batch, folder: Folder | None, interrupt: Interrupt, progress: Progress, remote: RemoteWorkers | None
+) -> list[Trace]:
+    if folder is None:
+        return run_batch(batch, None, interrupt, progress)
     path = folder.batch(batch.folder)
     path.mkdir(exist_ok=True)
-    state = path / STATE
-    before = load(state) if state.exists() else []
-    if before:
-        check_same_parts(list(batch.algorithms), batch.built.problem, batch.built.topology, before)
+    before = _kept(batch, folder)
     table = MetricsFile(path / METRICS, batch.method, batch.settings, batch.every)
     done = bool(before) and before[0].rounds == batch.rounds and not before[0].interrupted
     table.begin(before, done)
     if done:
         progress(1, 1)
-        return
+        return before
     if remote is not None:
-        remote.run(batch, state, table.add, interrupt, progress)
-        return
-    run_batch(batch, CheckpointFile(state, INTERVAL, table.add), interrupt, progress)
+        remote.run(batch, path / STATE, table.add, interrupt, progress)
+        return _kept(batch, folder)
+    return run_batch(batch, CheckpointFile(path / STATE, INTERVAL, table.add), interrupt, progress)
 
 
-def run_batch(batch: Batch, checkpoint: CheckpointFile, interrupt: Interrupt, progress: Progress | None) -> None:
+def _kept(batch: Batch, folder: Folder) -> list[Trace]:
+    """What is kept of a batch, with the batch's own objects; a ValueError if it is of another one."""
+    state = folder.batch(batch.folder) / STATE
+    if not state.exists():
+        return []
+    before, parts = load(state), (batch.problem, batch.topology)
+    check_same_parts(list(batch.algorithms), *parts, before)
+    if folder.record["spec"] is None:  # whose options may have changed
+        check_same_call(list(batch.algorithms), *parts, batch.seeds, before, **batch.options)
+    return [
+        replace(trace, algorithm=algorithm, problem=batch.problem, topology=batch.topology)
+        for algorithm, trace in zip(batch.algorithms, before, strict=True)
+    ]
+
+
+def run_batch(
+    batch: Batch, checkpoint: CheckpointFile | None, interrupt: Interrupt, progress: Progress | None
+) -> list[Trace]:
     """Runs a batch in this process."""
-    run_together(
-        list(batch.algorithms),
-        batch.built.problem,
-        batch.built.topology,
-        batch.rounds,
-        batch.seeds,
-        interrupt,
-        checkpoint=checkpoint,
-        progress=progress,
-        **batch.options,
-    )
+    options = {**batch.options, "checkpoint": checkpoint, "progress": progress}
+    parts = (list(batch.algorithms), batch.problem, batch.topology)
+    return run_together(*parts, batch.rounds, batch.seeds, interrupt, **options)
 
 
 class MetricsFile:

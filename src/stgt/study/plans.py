@@ -1,23 +1,27 @@
-"""What a spec file asks for, as batches of runs that share a compiled program."""
+"""What a spec file or `stgt.compare` asks for, as batches of runs that share a compiled program."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stgt._internal.checks import InputError
+from stgt._internal.registry import METRICS
 from stgt.algorithms import Algorithm
+from stgt.problems.base import Problem
 from stgt.simulator import Rule
 from stgt.simulator.choice import distinct, fresh_seeds, in_words, labels
 from stgt.simulator.instance import validate
+from stgt.simulator.metrics import choose_metrics
 from stgt.simulator.run import by_program, combinations
-from stgt.study.run import check_measured
-from stgt.study.spec.runs import BuiltRun, RunSpec, Spec, build_all, initial_point
+from stgt.topology import Topology
+
+if TYPE_CHECKING:
+    from stgt.study.spec.runs import BuiltRun, Spec
 
 KINDS = ("run", "sweep", "compare")
 POINTS = 4  # of a grid, at most, in a batch; it does not depend on the number of workers, as bits would then too
@@ -30,12 +34,12 @@ class Batch:
 
     Attributes:
         folder: its name in the study's folder.
-        run: the number of the spec's run that it belongs to.
+        run: the number of the spec's run, or of the method, that it belongs to.
         method: its label.
         algorithms: one for each combination of hyper-parameters.
         settings: what sets each apart from the method's others, in words.
-        built: the problem, the topology and the oracle.
-        options: others of `simulate`.
+        places: of each among all combinations of the method.
+        options: of `simulate`.
         every: rounds between two rows of metrics.csv.
         fresh: is it the chosen setting of the method, on other seeds than those that chose? Until all others have
             run, the first setting stands for it.
@@ -46,9 +50,11 @@ class Batch:
     method: str
     algorithms: tuple[Algorithm, ...]
     settings: tuple[str, ...]
-    built: BuiltRun
+    places: tuple[int, ...]
+    problem: Problem
+    topology: Topology
     rounds: int
-    seeds: int | tuple[int, ...]
+    seeds: tuple[int, ...]
     options: dict[str, Any]
     every: int = 1
     fresh: bool = False
@@ -62,19 +68,18 @@ class Batch:
     @property
     def work(self) -> float:
         """How long it takes, in gradients of a node."""
-        seeds = self.seeds if isinstance(self.seeds, int) else len(self.seeds)
-        return float(len(self.algorithms) * seeds * self.algorithms[0].tau * max(1, self.rounds))
+        return float(len(self.algorithms) * len(self.seeds) * self.algorithms[0].tau * max(1, self.rounds))
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A study before it runs: its batches, and the rule that ranks the methods.
 
-    Where a comparison has to choose, `fresh` are the batches of its second stage.
+    Where a comparison has to choose, `fresh` are the batches of its second stage. What Python asks for has no spec.
     """
 
     kind: str
-    spec: Spec
+    spec: Spec | None
     batches: tuple[Batch, ...]
     rule: Rule
     fresh: tuple[Batch, ...] = ()
@@ -106,6 +111,8 @@ def plan(kind: str, spec: Spec, path: Path, data_dir: Path | None = None) -> Pla
 
 
 def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
+    from stgt.study.spec.runs import build_all, initial_point
+
     built = build_all(spec, path, data_dir)
     if kind == "run" and any(run.grid for run in spec.runs):
         raise InputError(
@@ -121,19 +128,21 @@ def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
         _check_comparable(spec)
     names = labels([(one.algorithm, one.topology) for one in built])
     names = distinct([run.label or name for run, name in zip(spec.runs, names, strict=True)])
-    batches = [
-        batch
-        for number, (run, one, name) in enumerate(zip(spec.runs, built, names, strict=True))
-        for batch in _batches(run, one, name, number)
-    ]
-    rule = _rule(spec, built)
-    for batch in batches:
-        check_measured(
-            rule.metric, batch.options["metrics"], batch.algorithms[0], batch.built.problem, batch.built.topology
-        )
-    found = Plan(kind, spec, tuple(batches), rule)
-    chooses = kind == "compare" and found.runs > len(found.methods)
-    return replace(found, fresh=tuple(_fresh(of[0]) for of in found.methods.values())) if chooses else found
+    rule, batches = _rule(spec, built), list[Batch]()
+    for number, (run, one, name) in enumerate(zip(spec.runs, built, names, strict=True)):
+        algorithms = combinations(one.algorithm, one.grid)
+        options = {
+            "oracle": one.oracle,
+            "metrics": None if run.metrics is None else list(run.metrics),
+            "engine": run.engine,
+            "dtype": run.dtype,
+            **initial_point(run, one),
+        }
+        seeds = tuple(range(run.seeds)) if isinstance(run.seeds, int) else run.seeds
+        shared = {"problem": one.problem, "topology": one.topology, "rounds": run.rounds, "seeds": seeds}
+        batches += batches_of(number, name, algorithms, POINTS, **shared, options=options, every=run.every)
+        check_measured(rule.metric, options["metrics"], algorithms[0], one.problem, one.topology)
+    return with_fresh(Plan(kind, spec, tuple(batches), rule))
 
 
 def _check_comparable(spec: Spec) -> None:
@@ -155,47 +164,58 @@ def _rule(spec: Spec, built: list[BuiltRun]) -> Rule:
     return Rule(spec.by or measured, spec.runs[0].target, spec.cost, spec.largest)
 
 
-def _batches(run: RunSpec, built: BuiltRun, name: str, which: int) -> Iterator[Batch]:
-    folder = f"{which + 1:02d}-{_slug(name)}"
-    algorithms = combinations(built.algorithm, built.grid)
-    groups = [[algorithms[i] for i in group] for group in by_program(algorithms)]
+def batches_of(
+    run: int, method: str, algorithms: list[Algorithm], most: int | None = None, **shared: Any
+) -> list[Batch]:
+    """The runs of a method in batches that share a program, of at most `most` points each."""
     for one in algorithms:
-        validate(one, built.problem, built.topology, built.oracle)
-    options = {
-        "oracle": built.oracle,
-        "metrics": None if run.metrics is None else list(run.metrics),
-        "engine": run.engine,
-        "dtype": run.dtype,
-        **initial_point(run, built),
-    }
-    parts = [part for group in groups for part in np.array_split(np.arange(len(group)), -(-len(group) // POINTS))]
-    owners = [group for group in groups for _ in range(-(-len(group) // POINTS))]
-    for number, (group, part) in enumerate(zip(owners, parts, strict=True), 1):
-        chosen = tuple(group[i] for i in part)
-        yield Batch(
+        validate(one, shared["problem"], shared["topology"], shared["options"].get("oracle"))
+    folder = f"{run + 1:02d}-{_slug(method)}"
+    parts = [
+        part.tolist()
+        for group in by_program(algorithms)
+        for part in np.array_split(group, -(-len(group) // (most or len(group))))
+    ]
+    return [
+        Batch(
             folder=folder if len(parts) == 1 else f"{folder}.{number}",
-            run=which,
-            method=name,
-            algorithms=chosen,
-            settings=tuple(in_words(one, algorithms) for one in chosen),
-            built=built,
-            rounds=run.rounds,
-            seeds=run.seeds,
-            options=options,
-            every=run.every,
+            run=run,
+            method=method,
+            algorithms=tuple(algorithms[i] for i in part),
+            settings=tuple(in_words(algorithms[i], algorithms) for i in part),
+            places=tuple(part),
+            **shared,
         )
+        for number, part in enumerate(parts, 1)
+    ]
 
 
-def _fresh(batch: Batch) -> Batch:
-    """One setting of a method on as many other seeds."""
-    return replace(
-        batch,
-        folder=f"{batch.folder.partition('.')[0]}-fresh",
-        algorithms=batch.algorithms[:1],
-        settings=batch.settings[:1],
-        seeds=fresh_seeds(range(batch.seeds) if isinstance(batch.seeds, int) else batch.seeds),
-        fresh=True,
-    )
+def with_fresh(plan: Plan) -> Plan:
+    """The plan; of a comparison that has to choose, with one setting of each method on as many other seeds."""
+    if plan.kind != "compare" or plan.runs == len(plan.methods):
+        return plan
+    fresh = [
+        replace(
+            batch,
+            folder=f"{batch.folder.partition('.')[0]}-fresh",
+            algorithms=batch.algorithms[:1],
+            settings=batch.settings[:1],
+            places=(0,),
+            seeds=fresh_seeds(batch.seeds),
+            fresh=True,
+        )
+        for batch, *_ in plan.methods.values()
+    ]
+    return replace(plan, fresh=tuple(fresh))
+
+
+def check_measured(name: str, metrics: Any, algorithm: Algorithm, problem: Problem, topology: Topology) -> None:
+    """A ValueError, before the runs, if what they are to be judged by is not measured."""
+    measured, absent = choose_metrics(metrics, algorithm, problem, topology)
+    if name in absent:
+        raise InputError("by", name, f", but {absent[name]}: choose from {', '.join(measured)}.")
+    if name not in measured and not (METRICS.get(name) and METRICS[name].of_trace):
+        raise InputError("by", name, f"choose from {', '.join(measured)}.")
 
 
 def _slug(name: str) -> str:

@@ -26,16 +26,14 @@ def load_comparison(folder: Folder) -> Comparison:
     """All that was measured so far, by method; a ValueError if that is nothing."""
     runs = folder.runs()
     if not runs:
-        raise ValueError(
-            f"{folder.path} holds no measurement yet: continue with `stgt {folder.kind} --resume {folder.path}`."
-        )
+        raise folder.nothing_yet()
     return Comparison.of(Rule(**folder.record["rule"]), runs, folder.fresh())
 
 
 def write_results(folder: Folder, found: Comparison, progress: Progress | None = None) -> list[Path]:
     """Marks the study as finished, and writes the outputs of its spec: a table, a picture, a page."""
     folder.end(finished=True)
-    outputs, written = folder.spec.outputs, list[Path]()
+    outputs, written = ("summary",) if folder.spec is None else folder.spec.outputs, list[Path]()
     if "summary" in outputs:
         written.append(write_table(folder.path / "summary.csv", found.rows))
     if "curves" in outputs:
@@ -65,7 +63,7 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
         name: _advice(found.best[name], one, tick) if theory else "it was not asked for"
         for (name, one), tick in zip(built.items(), ticks, strict=True)
     }
-    record, network = folder.record, folder.spec.network
+    record, network = folder.record, None if folder.spec is None else folder.spec.network
     facts = {
         "folder": str(folder.path),
         "begun": record["started"],
@@ -79,7 +77,7 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
         name=folder.name,
         kind=folder.kind,
         status=progress_of(folder),
-        spec=(path / "spec.toml").read_text(encoding="utf-8"),
+        spec="" if folder.spec is None else (path / "spec.toml").read_text(encoding="utf-8"),
         facts={name: words for name, words in facts.items() if words},
         advice=advice,
         topologies={name: one.topology for name, one in built.items() if isinstance(one, BuiltRun)},
@@ -89,6 +87,8 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
 
 def _built(folder: Folder, method: str) -> BuiltRun | str:
     """The objects of a method's run, or why they cannot be built, as its data may be gone."""
+    if folder.spec is None:
+        return "it was run from Python, and the folder does not hold its problem"
     number = next(entry["run"] for entry in folder.record["batches"] if entry["method"] == method)
     where = folder.record["data_dir"]
     try:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from stgt._internal.checks import InputError, spelt
-from stgt._internal.loggers import as_logger
+from stgt._internal.checks import InputError, check_count, spelt
+from stgt._internal.loggers import SharedLogger, as_logger
 from stgt._internal.progress import as_progress, split_progress
-from stgt._internal.registry import METRICS
 from stgt.algorithms import Algorithm
 from stgt.problems.base import Problem
-from stgt.simulator import Rule, Trace
-from stgt.simulator.choice import choose, distinct, fresh_seeds, labels
-from stgt.simulator.drive import interrupts
+from stgt.simulator import Rule
+from stgt.simulator.choice import distinct, in_words, labels
 from stgt.simulator.instance import check_algorithm_object, check_problem_object, check_topology_object
-from stgt.simulator.metrics import choose_metrics
-from stgt.simulator.run import OPTIONS, combinations, run_all
+from stgt.simulator.job import check_seeds
+from stgt.simulator.run import OPTIONS, combinations
 from stgt.study.comparison import Comparison
+from stgt.study.execution import execute
+from stgt.study.plans import Batch, Plan, batches_of, check_measured, with_fresh
 from stgt.topology import Topology
+
+if TYPE_CHECKING:
+    from stgt.study.run_folder import Folder
 
 OF_ONE_METHOD = ("resume", "checkpoint", "callback", "every", "state0")  # options that several cannot share
 
@@ -40,6 +42,7 @@ def compare(
     target: float | None = None,
     cost: str = "rounds",
     largest: bool = False,
+    folder: Path | str | None = None,
     progress: Any = None,
     **options: Any,
 ) -> Comparison:
@@ -59,6 +62,9 @@ def compare(
         cost: "rounds" (those in which anything was sent), "gradients", "messages", "floats" or "seconds", of the whole
             network.
         largest: is a larger value better, as for an accuracy?
+        folder: where the runs are kept as they go, as by `stgt compare`; the same call goes on from it, to the same
+            bits, and computes nothing again that is finished. More rounds make it longer, any other change is refused;
+            functions of one's own are compared by their names. `stgt show` and `stgt report` read it.
         progress: True for a bar; or a function, called with (done, total).
         options: others of `simulate`: x0, oracle, metrics, dtype, engine, logger.
 
@@ -89,31 +95,48 @@ def compare(
         )
     for algorithm, where in pairs:
         check_measured(rule.metric, options.get("metrics"), algorithm, problem, where)
-    batches = [combinations(algorithm, _applicable(algorithm, grid)) for algorithm, _ in pairs]
-    names = distinct(labels(pairs))
-    logger = as_logger(options.pop("logger", None))
-    with as_progress(progress, f"{len(pairs)} methods") as tick, interrupts() as interrupt:
-        again = len(pairs) if any(len(batch) > 1 for batch in batches) else 0
-        ticks = split_progress(
-            tick, [sum(one.tau for one in batch) for batch in batches] + [batch[0].tau for batch in batches[:again]]
-        )
-        places = [where for _, where in pairs]
+    logger, batches = as_logger(options.pop("logger", None)), list[Batch]()
+    shared = {"problem": problem, "rounds": check_count(rounds, "rounds", 0), "seeds": check_seeds(seeds)}
+    for number, ((algorithm, where), name) in enumerate(zip(pairs, distinct(labels(pairs)), strict=True)):
+        tried = combinations(algorithm, _applicable(algorithm, grid))
+        batches += batches_of(number, name, tried, **shared, topology=where, options=options)
+    planned = with_fresh(Plan("compare", None, tuple(batches), rule))
+    planned = replace(
+        planned,
+        batches=tuple(_logged(batch, logger, planned) for batch in planned.batches),
+        fresh=tuple(_logged(batch, logger, planned) for batch in planned.fresh),
+    )
+    kept = None if folder is None else _opened(Path(folder).expanduser(), planned)
+    with as_progress(progress, f"{len(pairs)} methods") as tick:
+        parts = [*planned.batches, *planned.fresh]
+        ticks = split_progress(tick, [batch.work for batch in parts])
+        by_batch = {batch.folder: one for batch, one in zip(parts, ticks, strict=True)}
+        found, finished = execute(planned, kept, lambda batch: by_batch[batch.folder])
+    if kept is not None and finished:
+        from stgt.study.result import write_results
 
-        def run(name: str, batch: list[Algorithm], where: Topology, part: Any, seeds: Any) -> list[Trace]:
-            given = {**options, "progress": part, "logger": None if logger is None else logger.under(name)}
-            return run_all(batch, problem, where, rounds, seeds, interrupt, **given)
+        write_results(kept, found)
+    return found
 
-        # Where seconds are judged, a method has the machine for itself.
-        with ThreadPoolExecutor(1 if cost == "seconds" else os.cpu_count()) as pool:
-            found = list(pool.map(run, names, batches, places, ticks[: len(pairs)], [seeds] * len(pairs)))
-            runs = dict(zip(names, found, strict=True))
-            if not again or interrupt.asked:
-                return Comparison.of(rule, runs)
-            chosen = [[one.algorithm] for one in choose(rule, runs).values()]
-            others = [f"{name}/fresh" for name in names], chosen, places, ticks[again:]
-            last = list(pool.map(run, *others, [fresh_seeds(found[0][0].seeds)] * again))
-    fresh = {name: trace for name, (trace,) in zip(names, last, strict=True)}
-    return Comparison.of(rule, runs, None if interrupt.cut else fresh)
+
+def _logged(batch: Batch, logger: SharedLogger | None, planned: Plan) -> Batch:
+    """The batch with its part of a logger, named by the method and, if it has several batches, what sets it apart."""
+    if logger is None:
+        return batch
+    firsts = [one.algorithms[0] for one in planned.methods[batch.method]]
+    more = "/fresh" if batch.fresh else "" if len(firsts) == 1 else f"/{in_words(batch.algorithms[0], firsts)}"
+    return replace(batch, options={**batch.options, "logger": logger.under(f"{batch.method}{more}")})
+
+
+def _opened(path: Path, planned: Plan) -> Folder:
+    """The folder of this comparison, new or as it was left."""
+    from stgt.study.run_folder import RECORD, Folder
+
+    if not (path / RECORD).is_file():
+        return Folder.create(path, planned, force=False, data_dir=None)
+    folder = Folder.open(path)
+    folder.check_same(planned)
+    return folder
 
 
 def _pair(given: Any, topology: Topology) -> tuple[Algorithm, Topology]:
@@ -121,15 +144,6 @@ def _pair(given: Any, topology: Topology) -> tuple[Algorithm, Topology]:
     algorithm, where = given if isinstance(given, tuple) and len(given) == 2 else (given, topology)
     check_algorithm_object(algorithm, "stgt.STGT(tau=10)")
     return algorithm, check_topology_object(where)
-
-
-def check_measured(name: str, metrics: Any, algorithm: Algorithm, problem: Problem, topology: Topology) -> None:
-    """A ValueError, before the runs, if what they are to be judged by is not measured."""
-    measured, absent = choose_metrics(metrics, algorithm, problem, topology)
-    if name in absent:
-        raise InputError("by", name, f", but {absent[name]}: choose from {', '.join(measured)}.")
-    if name not in measured and not (METRICS.get(name) and METRICS[name].of_trace):
-        raise InputError("by", name, f"choose from {', '.join(measured)}.")
 
 
 def _applicable(algorithm: Algorithm, grid: Any) -> dict[str, Any]:

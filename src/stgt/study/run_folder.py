@@ -23,14 +23,15 @@ from stgt._internal.checks import InputError
 from stgt._internal.digest import digest_of_file
 from stgt._internal.files import output_folder, write_text
 from stgt.simulator import Rule
+from stgt.simulator.serialize import first_difference
 from stgt.simulator.store import load
 from stgt.simulator.trace import Trace
+from stgt.study.execution import STATE
 from stgt.study.plans import KINDS, Batch, Plan
 from stgt.study.spec import spec_text
 from stgt.study.spec.runs import Spec
 
 RECORD, SPEC, LOCK = "run.json", "spec.toml", ".lock"
-STATE, METRICS = "state.stgt", "metrics.csv"
 RESULTS = ("summary.csv", "curves.png", "curves.pdf", "report.html")
 FORMAT = 1
 VERSIONS = ("stgt", "numpy", "scipy", "jax", "jaxlib")
@@ -54,12 +55,12 @@ class Folder:
         record = {
             "format": FORMAT,
             "kind": plan.kind,
-            "name": plan.spec.name or path.resolve().name,
+            "name": (plan.spec and plan.spec.name) or path.resolve().name,
             "started": _now(),
             "versions": _versions(),
-            "seeds": sorted({seed for batch in plan.batches for seed in _seeds(batch.seeds)}),
+            "seeds": sorted({seed for batch in plan.batches for seed in batch.seeds}),
             "rule": asdict(plan.rule),
-            "data": _checksums(plan.spec),
+            "data": {} if plan.spec is None else _checksums(plan.spec),
             "scripts": [str(script.resolve()) for script in scripts],
             "data_dir": None if data_dir is None else str(data_dir.resolve()),
         }
@@ -70,10 +71,11 @@ class Folder:
         settings = {entry["folder"]: entry["settings"] for entry in self.record.get("batches", ())}
         batches = [_entry(one) for one in plan.batches]
         batches += [_entry(one) | {"settings": settings.get(one.folder, [])} for one in plan.fresh]
-        spec = plan.spec.model_dump(mode="json", exclude_none=True)
+        spec = None if plan.spec is None else plan.spec.model_dump(mode="json", exclude_none=True)
         (self.path / SPEC).unlink(missing_ok=True)  # never beside a record of another spec
         self._write(status="running", batches=batches, spec=spec)
-        write_text(self.path / SPEC, spec_text(plan.spec, with_defaults=True))
+        if plan.spec is not None:
+            write_text(self.path / SPEC, spec_text(plan.spec, with_defaults=True))
 
     def choose(self, fresh: Sequence[Batch]) -> None:
         """Writes down which settings were chosen; what is kept of another one, as of fewer rounds, is removed."""
@@ -123,12 +125,46 @@ class Folder:
         return self.record["status"] == "finished"
 
     @property
-    def spec(self) -> Spec:
-        return Spec.model_validate(self.record["spec"])
+    def spec(self) -> Spec | None:
+        """What was run; None if `stgt.compare` did."""
+        return None if self.record["spec"] is None else Spec.model_validate(self.record["spec"])
+
+    def check_same(self, plan: Plan) -> None:
+        """A ValueError unless it holds this comparison of `stgt.compare`, or fewer rounds of it."""
+        if self.record["spec"] is not None:
+            again = f"`stgt {self.kind} --resume {self.path}`"
+            raise InputError("folder", self.path, f" holds a run of a spec: continue it by {again}, or give another.")
+        most = max(entry["rounds"] for entry in self.record["batches"])
+        if plan.batches[0].rounds < most:
+            raise InputError(
+                "rounds", plan.batches[0].rounds, f": {self.path} has {most} already; give as many, or more."
+            )
+        tried = {}
+        for entry in self.record["batches"]:
+            if not entry["fresh"]:
+                tried.setdefault(entry["method"], []).extend(entry["settings"])
+        methods = {name: [one for batch in of for one in batch.settings] for name, of in plan.methods.items()}
+        now = {"seeds": sorted(plan.batches[0].seeds), "rule": asdict(plan.rule), "methods": methods}
+        difference = first_difference(
+            now, {**{name: self.record[name] for name in ("seeds", "rule")}, "methods": tried}
+        )
+        if difference is not None:
+            raise InputError(
+                "folder",
+                self.path,
+                f" holds another comparison: {difference}. Give what it began with, or another folder.",
+            )
+
+    def nothing_yet(self) -> ValueError:
+        """That there is nothing to show."""
+        again = "call stgt.compare again" if self.record["spec"] is None else f"`stgt {self.kind} --resume {self.path}`"
+        return ValueError(f"{self.path} holds no measurement yet: continue with {again}.")
 
     def longer_spec(self, sets: Sequence[str]) -> Spec:
         """The spec, with more rounds if `sets` asks for them as rounds=…; nothing else may change."""
         spec, file = self.spec, self.path / SPEC
+        if spec is None:
+            raise InputError("resume", self.path, " was run from Python: call stgt.compare(…, folder=…) again.")
         if file.exists() and _entries(file.read_text(encoding="utf-8")) != _entries(
             spec_text(spec, with_defaults=True)
         ):
@@ -162,11 +198,11 @@ class Folder:
 
     def runs(self) -> dict[str, list[Trace]]:
         """What is kept of each method's settings, in their order."""
-        found = dict[str, list[Trace]]()
+        found: dict[str, dict[int, Trace]] = {}
         for entry, traces in self.states():
             if not entry["fresh"]:
-                found.setdefault(entry["method"], []).extend(traces)
-        return found
+                found.setdefault(entry["method"], {}).update(zip(entry["places"], traces, strict=True))
+        return {method: [of[place] for place in sorted(of)] for method, of in found.items()}
 
     def fresh(self) -> dict[str, Trace] | None:
         """Each method's chosen setting on fresh seeds; None if that is not all there."""
@@ -225,13 +261,13 @@ def list_folders(below: Path) -> list[Folder]:
 def _entry(batch: Batch) -> dict[str, Any]:
     """A batch in run.json."""
     found = {name: getattr(batch, name) for name in ("folder", "run", "method", "rounds", "fresh")}
-    return found | {"settings": list(batch.settings)}
+    return found | {"settings": list(batch.settings), "places": list(batch.places)}
 
 
 def _is_whole(record: dict[str, Any]) -> bool:
     """Does it have all that is read of it? False, or an error, if it does not."""
     Rule(**record["rule"])
-    spec = Spec.model_validate(record["spec"])
+    spec = None if record["spec"] is None and record["kind"] == "compare" else Spec.model_validate(record["spec"])
     texts = [record[name] for name in ("name", "status", "started")] + [entry["method"] for entry in record["batches"]]
     shapes = all(isinstance(record[name], kind) for name, kind in SHAPES.items()) and record["kind"] in KINDS
     return (
@@ -239,9 +275,10 @@ def _is_whole(record: dict[str, Any]) -> bool:
         and all(isinstance(text, str) for text in texts)
         and all(
             BATCH.fullmatch(entry["folder"])
-            and entry["run"] in range(len(spec.runs))
+            and (spec is None or entry["run"] in range(len(spec.runs)))
             and isinstance(entry["rounds"], int)
             and isinstance(entry["settings"], list)
+            and all(isinstance(place, int) for place in entry["places"])
             and isinstance(entry["fresh"], bool)
             for entry in record["batches"]
         )
@@ -295,10 +332,6 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "not installed"
     return found
-
-
-def _seeds(seeds: int | Sequence[int]) -> Sequence[int]:
-    return range(seeds) if isinstance(seeds, int) else seeds
 
 
 def _checksums(spec: Spec) -> dict[str, str]:
