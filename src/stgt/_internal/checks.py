@@ -62,7 +62,8 @@ class InputError(ValueError):
         given = "" if self.value is ... else f" {self.value}" if is_path else f"={_plain(self.value)}"
         follows = "" if self.hint.startswith((" ", ",")) else ": "
         hint = self.hint.replace("{other}", flags.get(self.other.removesuffix("=True"), self.other))
-        return f"{f'spec {self.file}: ' if self.file else ''}{argument}{given}{follows}{hint}"
+        where = "" if self.file is None else f"{flags.get('spec', 'spec')} {self.file}: "
+        return f"{where}{argument}{given}{follows}{hint}"
 
     def __str__(self) -> str:
         return self.text({})
