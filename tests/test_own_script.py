@@ -149,7 +149,7 @@ def test_a_spec_file_that_imports_nothing_is_one_sentence():
     code = f"import sys; from stgt.cli import main; sys.argv = ['stgt', 'check', {str(SPEC)!r}]; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2
-    assert re.fullmatch(r"stgt: spec \S+: problem\.name='own_least_squares': choose from .*\n", done.stderr)
+    assert re.fullmatch(r"stgt: SPEC \S+: problem\.name='own_least_squares': choose from .*\n", done.stderr)
 
 
 def test_a_server_method_on_flower():

@@ -105,7 +105,7 @@ def simulate_method(name: str, base: str, gain: float, rounds: int, lr: float) -
         start, total = x.copy(), np.zeros_like(x)
         state["x"] = start
         for _ in range(method.tau):
-            y = A * x - B + method.algorithm.correction(method.readable(state), x)
+            y = A * x - B + method.correction(method.readable(state), x)
             total += y
             for row, gradient, optimizer in zip(moved, y, optimizers, strict=True):
                 row.grad = torch.from_numpy(gradient)

@@ -15,6 +15,7 @@ from stgt.algorithms.gossip import DPSGD, ProxSkip
 from stgt.algorithms.momentum import GTAdam, MomentumTracking
 from stgt.algorithms.outer import Adaptive, DiLoCo, FedAdam, FedAvgM, FedYogi, NoLoCo, Outer, OuterStep
 from stgt.algorithms.sequential import LUGT, AugDGM
+from stgt.algorithms.wrapper import Wrapper
 
 
 def list_algorithms() -> list[str]:
@@ -61,5 +62,6 @@ __all__ = [
     "Scaffold",
     "ScaffoldPlus",
     "MessageVar",
+    "Wrapper",
     "list_algorithms",
 ]

@@ -16,7 +16,7 @@ and exchanges it declares; an engine hands over just that.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from stgt._internal.checks import InputError, check_count, check_flag, check_number
 from stgt._internal.hyper import Frozen, ShortRepr, declared, real_fields
@@ -56,6 +56,8 @@ class Algorithm(Frozen, ShortRepr):
     gamma: float | tuple[float, ...] | Stepsize | None = None
     tau: int = 1
 
+    title: ClassVar[str] = ""  # its usual name, if that is not the class's
+
     def __post_init__(self) -> None:
         self.check_class()
         if self.gamma is not None:
@@ -92,11 +94,11 @@ class Algorithm(Frozen, ShortRepr):
         """What the method reads of a round, keeps and sends. Cheap, and the same for all values of what is traced."""
         return RoundSpec()
 
-    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
+    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
         """The state before round 0; with the gradient at x and its mean over nodes if it `needs_initial_gradient`."""
         return {name: x if name == "x" else 0 * x for name in self.spec().state_fields}
 
-    def correction(self, state: State, x: Vector) -> Vector:
+    def correction(self, state: State, x: Vector) -> Vector | float:
         """What is added to the gradient at x in a local step."""
         return 0.0
 
@@ -128,7 +130,7 @@ class Algorithm(Frozen, ShortRepr):
 
     # -- what follows from the declaration -----------------------------------------------------------------------
 
-    def tracker(self, state: State) -> Vector:
+    def tracker(self, state: State) -> Vector | float:
         """y − g, the part of the tracking variable that is not the local gradient, of a method that `tracks`."""
         return self.correction(state, state["x"])
 
@@ -156,7 +158,7 @@ class Algorithm(Frozen, ShortRepr):
     @property
     def label(self) -> str:
         """The method's usual name, with the options that make it another method."""
-        return type(self).__name__
+        return self.title or type(self).__name__
 
 
 def _schedule(gamma: Stepsize) -> Stepsize:

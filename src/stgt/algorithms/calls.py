@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from typing import Any
 
 from stgt.algorithms.base import Algorithm
-from stgt.algorithms.declare import VECTORS, Fields, Local, MessageVar, RoundSpec, State, Vector
+from stgt.algorithms.declare import VECTORS, Fields, Local, MessageVar, RoundSpec
+
+Arrays = Mapping[str, Any]  # of the engine's own library: what it hands over and gets back is of one type
 
 
 def at_stepsize(algorithm: Algorithm, gamma: Any) -> Algorithm:
@@ -29,18 +31,22 @@ class Checked:
     def __init__(self, algorithm: Algorithm, spec: RoundSpec | None = None):
         self.algorithm, self.spec = algorithm, algorithm.spec() if spec is None else spec
         self.label, self.tau = algorithm.label, algorithm.tau
+        # As they are: the first in every local step, the others to look at a state.
+        self.correction: Callable[..., Any] = algorithm.correction
+        self.tracker: Callable[..., Any] = algorithm.tracker
+        self.conserved: Callable[..., Any] = algorithm.conserved
 
     def at_stepsize(self, gamma: Any) -> Checked:
         return Checked(at_stepsize(self.algorithm, gamma), self.spec)
 
     # -- what a method is given ----------------------------------------------------------------------------------
 
-    def readable(self, state: State) -> Fields:
+    def readable(self, state: Arrays) -> Fields:
         """The state as the method may read it in a round: what it keeps, and x, the round's start, if it reads that."""
         names = [name for name in self.spec.state_fields if name != "x" or "start" in self.spec.reads]
         return Fields({name: state[name] for name in names if name in state}, self.label, _not_kept)
 
-    def whole(self, state: State) -> Fields:
+    def whole(self, state: Arrays) -> Fields:
         """The state between two rounds, x included: to be looked at, or for a second exchange."""
         return Fields(state, self.label, _not_kept)
 
@@ -48,29 +54,29 @@ class Checked:
         """The part of a round that the method reads."""
         return Local(self.label, self.spec.reads, **parts)
 
-    def after_steps(self, *, start: Vector, end: Vector, gamma: Any, **others: Any) -> Local:
+    def after_steps(self, *, start: Any, end: Any, gamma: Any, **others: Any) -> Local:
         """What a method is handed after plain steps from `start` to `end`, with their mean direction."""
         direction = (start - end) / (gamma * self.tau)
         return self.local(start=start, end=end, direction=direction, gamma=gamma, **others)
 
     # -- its parts -----------------------------------------------------------------------------------------------
 
-    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
+    def init(self, x: Any, gradient: Any = None, mean: Any = None) -> dict[str, Any]:
         """The state before round 0."""
         state = self.algorithm.init(x, gradient, mean)
         self._check_names("init", state, self.spec.state_fields)
         return dict(state)
 
-    def message(self, state: State, local: Local) -> dict[str, Vector]:
+    def message(self, state: Arrays, local: Local) -> dict[str, Any]:
         """What a node sends at the end of a round; `state` is `readable`."""
         return self._sent("message", self.algorithm.message(state, local), self.spec.messages)
 
-    def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
+    def merge(self, state: Arrays, local: Local, mixed: Arrays) -> dict[str, Any]:
         """The state after a node has received the mixture; `state` is `readable`."""
         merged = self.algorithm.merge(state, local, self._received(mixed))
         return self._merged("merge", merged, mixed, self.spec.messages)
 
-    def serve(self, state: State, mixed: State) -> dict[str, Vector]:
+    def serve(self, state: Arrays, mixed: Arrays) -> dict[str, Any]:
         """What a server that is a process of its own holds after the mixture; `state` is what it held before."""
         before = Fields(
             {name: state[name] for name in self.spec.server_fields},
@@ -81,12 +87,12 @@ class Checked:
         self._check_names("serve", served, self.spec.server_fields)
         return dict(served)
 
-    def second_message(self, state: State, gradient: Vector) -> dict[str, Vector]:
+    def second_message(self, state: Arrays, gradient: Any) -> dict[str, Any]:
         """What is sent in the second exchange, given the gradient at the merged model."""
         message = self.algorithm.second_message(self.whole(state), gradient)
         return self._sent("second_message", message, self.spec.second_messages)
 
-    def second_merge(self, state: State, gradient: Vector, mixed: State) -> dict[str, Vector]:
+    def second_merge(self, state: Arrays, gradient: Any, mixed: Arrays) -> dict[str, Any]:
         """The state after the second exchange."""
         merged = self.algorithm.second_merge(self.whole(state), gradient, self._received(mixed))
         return self._merged("second_merge", merged, mixed, self.spec.second_messages)
@@ -104,7 +110,7 @@ class Checked:
         state, mixed = ({name: next(numbers) for name in names} for names in (kept, sent))
         parts = {"round": 0, "participation": 1.0, **dict(zip(sorted(VECTORS), numbers, strict=True))}
 
-        def after(gamma: float) -> dict[str, Vector]:
+        def after(gamma: float) -> dict[str, Any]:
             return self.merge(self.readable(state), self.local(gamma=gamma, **parts), mixed)
 
         try:
@@ -115,16 +121,16 @@ class Checked:
 
     # -- what it owes --------------------------------------------------------------------------------------------
 
-    def _received(self, mixed: State) -> Fields:
+    def _received(self, mixed: Arrays) -> Fields:
         return Fields(
             mixed, self.label, lambda name: f"mixed[{name!r}], which it does not exchange: add MessageVar({name!r})"
         )
 
-    def _sent(self, part: str, message: State, declared: Sequence[MessageVar]) -> dict[str, Vector]:
+    def _sent(self, part: str, message: Arrays, declared: Sequence[MessageVar]) -> dict[str, Any]:
         self._check_names(part, message, [sent.name for sent in declared], "messages")
         return {sent.name: message[sent.name] for sent in declared}
 
-    def _merged(self, part: str, merged: State, mixed: State, declared: Sequence[MessageVar]) -> dict[str, Vector]:
+    def _merged(self, part: str, merged: Arrays, mixed: Arrays, declared: Sequence[MessageVar]) -> dict[str, Any]:
         self._check_names(part, merged, self.spec.state_fields)
         for sent in declared:
             if sent.replaces and sent.name in merged and merged[sent.name] is not mixed[sent.name]:
@@ -134,7 +140,7 @@ class Checked:
                 )
         return {name: merged[name] for name in self.spec.state_fields}
 
-    def _check_names(self, part: str, given: State, wanted: Collection[str], where: str = "state") -> None:
+    def _check_names(self, part: str, given: Arrays, wanted: Collection[str], where: str = "state") -> None:
         if not isinstance(given, Mapping):
             raise ValueError(
                 f"{self.label}'s {part} returns a {type(given).__name__}: return a dict of vectors by name."

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from stgt._internal.checks import InputError
 
-Vector = Any
+
+class Vector(Protocol):
+    """What the recursions are made of: an array of any library, one node's or a stack of all, or an affine form.
+
+    Powers and comparisons are entry by entry, and only for methods whose spec has `linear=False`.
+    """
+
+    def __add__(self, other: Vector | float, /) -> Vector: ...
+    def __radd__(self, other: float, /) -> Vector: ...
+    def __sub__(self, other: Vector | float, /) -> Vector: ...
+    def __rsub__(self, other: float, /) -> Vector: ...
+    def __mul__(self, other: Vector | float, /) -> Vector: ...
+    def __rmul__(self, other: float, /) -> Vector: ...
+    def __truediv__(self, other: Vector | float, /) -> Vector: ...
+    def __neg__(self) -> Vector: ...
+    def __pow__(self, other: float, /) -> Vector: ...
+    def __lt__(self, other: Vector | float, /) -> Vector: ...
+    def __gt__(self, other: Vector | float, /) -> Vector: ...
+    def __le__(self, other: Vector | float, /) -> Vector: ...
+
+
 State = Mapping[str, Vector]
 
 
@@ -170,7 +190,7 @@ class Local:
         why = "which it does not declare: add it to its reads" if name not in self._reads else "which is not known here"
         raise ValueError(f"{self._label} reads {name!r} of a round, {why}.")
 
-    def mapped(self, function: Callable[[Vector], Vector]) -> Local:
+    def mapped(self, function: Callable[[Any], Any]) -> Local:
         """The same with `function` applied to every vector, such as a cut."""
         values = {name: value for name, value in vars(self).items() if name in PARTS}
         vectors = {name: function(value) for name, value in values.items() if name in VECTORS}
@@ -181,12 +201,12 @@ PARTS = tuple(Local.__annotations__)  # all that a method may read of a round
 VECTORS = frozenset({"start", "end", "direction", "first", "last", "start_gradient"})
 
 
-class Fields(dict[str, Vector]):
+class Fields(dict[str, Any]):
     """A state or a mixture; reading what it does not hold is a sentence."""
 
-    def __init__(self, values: Mapping[str, Vector], label: str, missing: Callable[[str], str]):
+    def __init__(self, values: Mapping[str, Any], label: str, missing: Callable[[str], str]):
         super().__init__(values)
         self._label, self._missing = label, missing
 
-    def __missing__(self, name: str) -> Vector:
+    def __missing__(self, name: str) -> Any:
         raise ValueError(f"{self._label} reads {self._missing(name)}.")

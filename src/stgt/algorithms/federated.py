@@ -123,10 +123,8 @@ class ControlVariates(Algorithm):
         """γ_c, the server's rate of following the workers' control variables."""
         raise NotImplementedError
 
-    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
-        if self.warm_start:
-            return {"x": x, "c": mean, "own": gradient}
-        return super().init(x)
+    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
+        return super().init(x) if gradient is None or mean is None else {"x": x, "c": mean, "own": gradient}
 
     def correction(self, state: State, x: Vector) -> Vector:
         return state["c"] - state["own"]
@@ -209,6 +207,8 @@ class ScaffoldPlus(ControlVariates):
     Reference: Huang, Xu, Chen, Johansson, arXiv:2512.01732.
     """
 
+    title = "Scaffold⁺"
+
     gamma_c: float = hyper(1.0, check_number, least=0)
 
     def control_rate(self, participation: Any) -> Any:
@@ -226,7 +226,3 @@ class ScaffoldPlus(ControlVariates):
     def same_as(self, has_server: bool) -> str:
         rates = (self.gamma_g, self.gamma_c, self.beta)
         return "" if has_server or self.warm_start or rates != (1.0, 1.0, 1.0) else "ST-GT"
-
-    @property
-    def label(self) -> str:
-        return "Scaffold⁺"

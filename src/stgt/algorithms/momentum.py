@@ -20,6 +20,8 @@ class MomentumTracking(OneStepTracking):
     Reference: Takezawa, Bao, Niwa, Sato, Yamada, arXiv:2209.15505.
     """
 
+    title = "Momentum Tracking"
+
     momentum: float = hyper(0.9, check_number, least=0, below=1)
 
     def spec(self) -> RoundSpec:
@@ -36,10 +38,6 @@ class MomentumTracking(OneStepTracking):
 
     def same_as(self, has_server: bool) -> str:
         return "DSGT" if (self.momentum, self.beta) == (0.0, 1.0) else ""
-
-    @property
-    def label(self) -> str:
-        return "Momentum Tracking"
 
 
 @register

@@ -5,20 +5,20 @@ Known ones by their names: DiLoCo, NoLoCo, FedAvgM, FedAdam and FedYogi.
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from stgt._internal.checks import InputError, check_choice, check_number
+from stgt._internal.checks import check_choice, check_number
 from stgt._internal.hyper import hyper
 from stgt._internal.registry import register
 from stgt.algorithms.base import Algorithm, Cost
 from stgt.algorithms.declare import Local, RoundSpec, State, StateVar, Vector
 from stgt.algorithms.federated import FedAvg
+from stgt.algorithms.wrapper import Wrapper
 
 
 @dataclass(frozen=True, kw_only=True)
-class OuterStep(Algorithm):
+class OuterStep(Wrapper):
     """Any method with an optimiser's step in the place of its round: with a the round's start and x⁺ what the method's
     merge gives, x is what `step` makes of both and of the vectors that it `remembers`.
 
@@ -29,39 +29,18 @@ class OuterStep(Algorithm):
     A class of this kind gives `step`, and `init` where what it remembers does not begin at 0.
     """
 
-    method: Algorithm = field(kw_only=False)
-    tau: int = 0  # the method's, if left out
-
     remembers: ClassVar[tuple[str, ...]] = ("m",)
 
     def __post_init__(self) -> None:
-        method: Any = self.method
-        if not isinstance(method, Algorithm):
-            raise InputError("method", method, "give an instance of the method to wrap, such as STGT(tau=20).")
-        for name, given, without in (("gamma", self.gamma, None), ("tau", self.tau, 0)):
-            inside, plain = getattr(method, name), 1 if name == "tau" else None
-            if given == without:
-                self._set(**{name: inside})
-            elif inside not in (plain, given):
-                raise ValueError(f"{name}={given} and {name}={inside} of the method inside: give it once.")
-        for name in self.remembers:
-            if name in method.spec().state_fields:
-                raise ValueError(f"{method.label} keeps its own {name}: wrap the method inside it.")
-        self._set(method=replace(method, gamma=None, tau=1))
         super().__post_init__()
-        replace(method, gamma=self.gamma, tau=self.tau)  # which may refuse them
         if (self.spec().communication_probability or 1) < 1:
             raise ValueError(f"{self.inner.label} may end a round in silence, which has no outer step: give it p=1.")
 
-    @property
-    def inner(self) -> Algorithm:
-        """The method with this one's stepsize and tau."""
-        made = copy(self.method)
-        made._set(gamma=self.gamma, tau=self.tau)
-        return made
-
     def spec(self) -> RoundSpec:
-        inner = self.inner.spec()
+        inner = super().spec()
+        for name in self.remembers:
+            if name in inner.state_fields:
+                raise ValueError(f"{self.method.label} keeps its own {name}: wrap the method inside it.")
         at_server = "x" in inner.server_fields
         return replace(
             inner,
@@ -75,42 +54,24 @@ class OuterStep(Algorithm):
         raise NotImplementedError
 
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
-        merged = self.inner.merge(state, local, mixed)
+        merged = super().merge(state, local, mixed)
         return {**merged, **self.step(local.start, merged["x"], state)}
 
     def serve(self, state: State, mixed: State) -> dict[str, Vector]:
-        served = self.inner.serve(state, mixed)
+        served = super().serve(state, mixed)
         return {**served, **self.step(state["x"], served["x"], state)}
 
     def cost(self, samples: int | None = None) -> Cost:
-        cost = self.inner.cost(samples)
-        anew = self.tau > 1 and not self.inner.spec().reads & {"start", "direction"}
+        cost = super().cost(samples)
+        anew = self.tau > 1 and not super().spec().reads & {"start", "direction"}
         return replace(cost, buffers=cost.buffers + len(self.remembers) + anew)
 
-    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
-        return {**self.inner.init(x, gradient, mean), **dict.fromkeys(self.remembers, 0 * x)}
-
-    def correction(self, state: State, x: Vector) -> Vector:
-        return self.inner.correction(state, x)
-
-    def message(self, state: State, local: Local) -> dict[str, Vector]:
-        return self.inner.message(state, local)
-
-    def second_message(self, state: State, gradient: Vector) -> dict[str, Vector]:
-        return self.inner.second_message(state, gradient)
+    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
+        return {**super().init(x, gradient, mean), **dict.fromkeys(self.remembers, 0 * x)}
 
     def second_merge(self, state: State, gradient: Vector, mixed: State) -> dict[str, Vector]:
         kept = {name: state[name] for name in self.remembers}
-        return {**self.inner.second_merge(state, gradient, mixed), **kept}
-
-    def tracker(self, state: State) -> Vector:
-        return self.inner.tracker(state)
-
-    def conserved(self, state: State, participation: Any) -> Vector:
-        return self.inner.conserved(state, participation)
-
-    def check(self, participation: float) -> None:
-        self.inner.check(participation)
+        return {**super().second_merge(state, gradient, mixed), **kept}
 
 
 @register
@@ -145,7 +106,7 @@ class Outer(OuterStep):
 
     @property
     def label(self) -> str:
-        return f"{self.method.label} + outer momentum"
+        return f"{self.method.label} + outer momentum" if type(self) is Outer else super().label
 
 
 @register
@@ -160,10 +121,6 @@ class DiLoCo(Outer):
 
     method: Algorithm = field(default_factory=FedAvg, init=False)
     momentum: float = 0.9
-
-    @property
-    def label(self) -> str:
-        return "DiLoCo"
 
 
 @register
@@ -180,10 +137,6 @@ class NoLoCo(Outer):
     momentum: float = 0.5
     nesterov: bool = False
 
-    @property
-    def label(self) -> str:
-        return "NoLoCo"
-
 
 @register
 @dataclass(frozen=True, kw_only=True)
@@ -198,10 +151,6 @@ class FedAvgM(Outer):
     lr: float = 1.0
     momentum: float = 0.9
     nesterov: bool = False
-
-    @property
-    def label(self) -> str:
-        return "FedAvgM"
 
 
 @register
@@ -247,7 +196,7 @@ class Adaptive(OuterStep):
     def spec(self) -> RoundSpec:
         return replace(super().spec(), linear=False)
 
-    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
+    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
         return {**super().init(x, gradient, mean), "v": 0 * x + self.epsilon**2}
 
     def step(self, start: Vector, merged: Vector, state: State) -> dict[str, Vector]:
@@ -265,7 +214,7 @@ class Adaptive(OuterStep):
 
     @property
     def label(self) -> str:
-        return f"{self.method.label} + outer {self.rule.capitalize()}"
+        return f"{self.method.label} + outer {self.rule.capitalize()}" if type(self) is Adaptive else super().label
 
 
 @register
@@ -280,10 +229,6 @@ class FedAdam(Adaptive):
     method: Algorithm = field(default_factory=FedAvg, init=False)
     rule: str = field(default="adam", init=False)
 
-    @property
-    def label(self) -> str:
-        return "FedAdam"
-
 
 @register
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +240,3 @@ class FedYogi(Adaptive):
 
     method: Algorithm = field(default_factory=FedAvg, init=False)
     rule: str = field(default="yogi", init=False)
-
-    @property
-    def label(self) -> str:
-        return "FedYogi"

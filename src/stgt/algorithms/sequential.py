@@ -22,6 +22,8 @@ class LUGT(Tracking):
     Reference: Nguyen, Alghunaim, Yuan, Uribe, arXiv:2210.04757.
     """
 
+    title = "LU-GT"
+
     atc_y: bool = True
 
     def spec(self) -> RoundSpec:
@@ -49,10 +51,6 @@ class LUGT(Tracking):
     def same_as(self, has_server: bool) -> str:
         return "" if self.atc_y else "FlexGT (last)"
 
-    @property
-    def label(self) -> str:
-        return "LU-GT"
-
 
 @register
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +60,8 @@ class AugDGM(LUGT):
     `gamma` is one stepsize, or one for each node. With equal ones it is LU-GT at tau = 1.
     Reference: Xu, Zhu, Soh, Xie, CDC 2015.
     """
+
+    title = "Aug-DGM"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,7 +73,3 @@ class AugDGM(LUGT):
         if not isinstance(self.gamma, Iterable) or isinstance(self.gamma, str) or getattr(self.gamma, "ndim", 1) == 0:
             return super()._stepsize()
         return tuple(check_number(value, f"gamma[{i}]", above=0) for i, value in enumerate(self.gamma))
-
-    @property
-    def label(self) -> str:
-        return "Aug-DGM"

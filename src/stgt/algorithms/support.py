@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from stgt.algorithms.declare import RoundSpec
 
@@ -25,7 +25,7 @@ class Graph(Protocol):
     @property
     def participation(self) -> float: ...
     @property
-    def strangers(self) -> tuple[int, int] | None: ...
+    def strangers(self) -> Any: ...
 
 
 class Engine(NamedTuple):

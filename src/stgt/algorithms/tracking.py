@@ -84,6 +84,8 @@ class KGT(Tracking):
     Reference: Liu, Lin, Koloskova, Stich, arXiv:2301.01313.
     """
 
+    title = "K-GT"
+
     eta_s: float = hyper(1.0, check_number, above=0)
     warm_start: bool = False
 
@@ -95,18 +97,14 @@ class KGT(Tracking):
             needs_initial_gradient=self.warm_start,
         )
 
-    def init(self, x: Vector, gradient: Vector = None, mean: Vector = None) -> dict[str, Vector]:
-        return {"x": x, "c": mean - gradient} if self.warm_start else super().init(x)
+    def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
+        return super().init(x) if gradient is None or mean is None else {"x": x, "c": mean - gradient}
 
     def message(self, state: State, local: Local) -> dict[str, Vector]:
         return {"x": local.start + self.eta_s * (local.end - local.start), "z": local.direction}
 
     def same_as(self, has_server: bool) -> str:
         return "" if self.warm_start or (self.eta_s, self.beta) != (1.0, 1.0) else "ST-GT"
-
-    @property
-    def label(self) -> str:
-        return "K-GT"
 
 
 @register
@@ -176,12 +174,10 @@ class PushPull(OneStepTracking):
     Reference: Pu, Shi, Xu, Nedić, arXiv:1810.06653.
     """
 
+    title = "Push-Pull"
+
     def same_as(self, has_server: bool) -> str:
         return "DSGT" if self.beta == 1.0 else ""
-
-    @property
-    def label(self) -> str:
-        return "Push-Pull"
 
 
 @register
@@ -240,16 +236,14 @@ class GTSAGA(DIGing):
     Reference: Xin, Khan, Kar, arXiv:1912.04230.
     """
 
+    title = "GT-SAGA"
+
     def spec(self) -> RoundSpec:
         return replace(super().spec(), oracle="SAGA")
 
     def cost(self, samples: int | None = None) -> Cost:
         m = check_count(samples, "samples")
         return Cost(gradients=1, vectors=2, buffers=4 + m, up=2, down=2, initial=m)
-
-    @property
-    def label(self) -> str:
-        return "GT-SAGA"
 
 
 @register
@@ -260,6 +254,8 @@ class GTSVRG(DIGing):
     Reference: Xin, Khan, Kar, arXiv:1912.04230.
     """
 
+    title = "GT-SVRG"
+
     period: int = hyper(20, check_count)
 
     def spec(self) -> RoundSpec:
@@ -268,7 +264,3 @@ class GTSVRG(DIGing):
     def cost(self, samples: int | None = None) -> Cost:
         m = check_count(samples, "samples")
         return Cost(gradients=2 + m / self.period, vectors=2, buffers=5, up=2, down=2)
-
-    @property
-    def label(self) -> str:
-        return "GT-SVRG"

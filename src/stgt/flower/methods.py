@@ -51,7 +51,7 @@ def _check_serve(algorithm: Algorithm, participation: float) -> None:
             )
     hidden = server_only_fields(method.spec)
     sent = {name: value for name, value in method.readable(state).items() if name not in hidden}
-    algorithm.correction(
+    method.correction(
         Fields(
             sent,
             algorithm.label,

@@ -247,7 +247,7 @@ def first_state(
     for instance in instances:
         algorithm = instance.algorithm
         if first.spec.tracks:
-            conserved = algorithm.conserved(first.whole(state), instance.topology.participation)
+            conserved = Checked(algorithm).conserved(first.whole(state), instance.topology.participation)
             scale = max(1.0, float(sum(np.abs(value).sum() for name, value in state.items() if name != "x")))
             off = float(np.abs(conserved.sum(axis=0)).max())
             if off > allowed * scale:

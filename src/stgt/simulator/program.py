@@ -135,7 +135,7 @@ class Program:
         keep = "last" in reads
 
         def move(x: Array, g: Array) -> Array:
-            return x - gamma * (g + method.algorithm.correction(kept, x))
+            return x - gamma * (g + method.correction(kept, x))
 
         def step(carry: Tree, t: Tree) -> tuple[Tree, None]:
             x, memory, _ = carry

@@ -88,7 +88,7 @@ class Run:
                 last, memory = self.evaluate(x, r * tau + t)
                 self.memory = _where(active, memory, self.memory)
             first = last if t == 0 else first
-            x = x - self.gamma * (last + method.algorithm.correction(state, x))
+            x = x - self.gamma * (last + method.correction(state, x))
         return method.after_steps(
             start=start,
             end=x,
@@ -116,7 +116,7 @@ class Run:
         self._set_stepsize(r)
         method, spec, topology = self.method, self.method.spec, self.job.topology
         active, listening = topology.active(r, self.seed), topology.listening(r, self.seed)
-        local = self.local_steps(r, active)
+        local: Any = self.local_steps(r, active)
         chance = spec.communication_probability
         if chance is not None and not coin(np, self.seed, r, chance, self.dtype):
             self.state["x"] = np.where(active[:, None], local.end, self.state["x"])

@@ -254,7 +254,7 @@ class _Builder:
         start_gradient = (
             self.gradient(start, "noise of the start_gradient") if "start_gradient" in method.spec.reads else None
         )
-        correction = as_form(method.algorithm.correction(method.readable(state), symbol("here")))
+        correction = as_form(method.correction(method.readable(state), symbol("here")))
 
         def step(x: Form, g: Form) -> Form:
             return x - (g + correction.replaced("here", x)) * self.gamma

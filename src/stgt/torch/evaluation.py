@@ -81,9 +81,9 @@ class Evaluation:
                     if not tracks:
                         continue
                     state = self._state(bucket, part, weight)
-                    drift += _norm(self._sum(self.method.algorithm.conserved(state, self.topology.participation)))
+                    drift += _norm(self._sum(self.method.conserved(state, self.topology.participation)))
                     if compares:
-                        tracker = self.method.algorithm.tracker(state)
+                        tracker = self.method.tracker(state)
                         sums[1] += self._spread(self.steps.last(bucket, part) + tracker, weight)
             total = members.sum(sums.to(self.buckets[0].x.device))
         found = {"consensus": total[0].item()}

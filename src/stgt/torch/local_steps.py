@@ -93,7 +93,7 @@ class LocalSteps:
             gradients, used = bucket.gradients(), 0
             for views in segments:
                 here, used = slice(used, used + len(views.xs)), used + len(views.xs)
-                c = self.method.algorithm.correction(views.state, wide(views.x))
+                c = self.method.correction(views.state, wide(views.x))
                 corrections = views.split(c) if isinstance(c, Tensor) else None
                 made = made or is_reduced(views.x)
                 made = made or (corrections is not None and not any(c is kept for kept in views.state.values()))
@@ -208,7 +208,7 @@ class LocalSteps:
         self.record_gradients()
 
     def _correction(self, bucket: Bucket, part: slice) -> Any:
-        return self.method.algorithm.correction(self.method.readable(_cut(bucket.state, part)), wide(bucket.x[part]))
+        return self.method.correction(self.method.readable(_cut(bucket.state, part)), wide(bucket.x[part]))
 
     def keep_end(self) -> None:
         """A round without communication: its end is where the next one starts."""
@@ -233,7 +233,7 @@ class Chunk:
 
     def __post_init__(self) -> None:
         self.state = _cut(self.bucket.state, self.part)
-        self.local: Local | None = None
+        self.local: Any = None
 
     def message(self) -> Mapping[str, Tensor]:
         self.local = self._local()
@@ -271,7 +271,7 @@ class Chunk:
             elif lr_sum > 0:
                 direction = torch.sub(start, x, out=steps.scratch(self.number, x)).div_(lr_sum)
             else:  # a round at stepsize 0: the model has not moved, so its last gradient is the mean one
-                direction = steps.last(bucket, self.part) + method.algorithm.correction(self._readable(self.state), x)
+                direction = steps.last(bucket, self.part) + method.correction(self._readable(self.state), x)
         return method.local(
             start=start,
             end=x,

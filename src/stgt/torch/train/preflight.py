@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from stgt._internal.checks import InputError, first_line
-from stgt.algorithms import OuterStep
+from stgt.algorithms import Wrapper
 from stgt.simulator.instance import check_runs
 from stgt.study.spec.training import LabelledData, Training, TrainingSpec
 from stgt.torch import validate
@@ -73,7 +73,7 @@ def _caution(run: Training) -> str:
     seen = SEEN.get((run.model.name, data)) if run.data.name == "mnist" else None
     if seen is None or run.optimizer.name != "SGD" or not isinstance(lr, int | float):
         return ""
-    inside = algorithm.inner if isinstance(algorithm, OuterStep) else algorithm
+    inside = algorithm.inner if isinstance(algorithm, Wrapper) else algorithm
     relaxed = getattr(inside, "beta", 1.0) < 1.0
     if not algorithm.spec().tracks or relaxed or algorithm.tau == 1 or lr * algorithm.tau < seen.reach * (1 - 1e-9):
         return ""
