@@ -29,13 +29,13 @@ def digest_of_file(path: Path) -> str:
         return file_digest(stream, "sha256").hexdigest()
 
 
-def bytes_of(array: Any) -> np.ndarray:
+def bytes_of(array: Any) -> memoryview:
     """The bytes of an array, or of a tensor of torch's: a view of them where they lie in one piece in this memory."""
     if not hasattr(array, "detach"):
-        return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     import torch
 
-    return array.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return array.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def _pieces(thing: Any) -> Iterator[Any]:

@@ -80,7 +80,8 @@ class ShortRepr:
             cls.__repr__ = cls.__repr__  # in the class itself, so that @dataclass does not write another one
 
     def __repr__(self) -> str:
-        values = [f"{field.name}={short_repr(getattr(self, field.name))}" for field in fields(self) if field.repr]
+        it: Any = self  # a dataclass, as every class of this kind
+        values = [f"{field.name}={short_repr(getattr(it, field.name))}" for field in fields(it) if field.repr]
         return f"{type(self).__qualname__}({', '.join(values)})"
 
 

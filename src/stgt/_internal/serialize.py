@@ -39,7 +39,8 @@ def to_plain(value: Any, rounds: int = 0) -> Any:
         return [to_plain(one, rounds) for one in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return value.tolist() if hasattr(value, "tolist") else short_repr(value)
+    plain = getattr(value, "tolist", None)  # of an array
+    return short_repr(value) if plain is None else plain()
 
 
 def _options(thing: Any, rounds: int) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def _typed(hint: Any) -> Schema:
         return {} if {} in some else {"anyOf": some} if len(some) > 1 else some[0]
     if typing.get_origin(hint) is Callable:
         return {"$ref": "#/$defs/schedule"}
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         kinds = {"algorithm": Algorithm, "topology": Topology}
         return next(({"$ref": f"#/$defs/{name}"} for name, kind in kinds.items() if issubclass(hint, kind)), {})
     try:
