@@ -120,11 +120,12 @@ def test_it_is_predicted():
 
 
 def test_what_sums_to_zero_is_found_where_it_is_not_declared():
-    from dataclasses import dataclass
+    from dataclasses import dataclass, replace
 
     @dataclass(frozen=True, kw_only=True)
     class Silent(ALGORITHMS["OneVector"]):
-        state_vars = (stgt.StateVar("c"),)
+        def spec(self):
+            return replace(super().spec(), state=[stgt.StateVar("c")])
 
     problem, graph = PROBLEMS["own_least_squares"](4, 2, 0.05), TOPOLOGIES["breathing"](4)
     declared = ALGORITHMS["OneVector"](gamma=GAMMA, tau=TAU, beta=BETA)
