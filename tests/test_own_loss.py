@@ -176,7 +176,7 @@ def test_an_oracle_of_ones_own_with_a_name_of_ours(tmp_path):
     options = {"engine": "numpy", "oracle": Noisy(0.1)}
     trace = stgt.simulate(stgt.STGT(gamma=0.05), problem, RING, 3, **options)
     loaded = stgt.Trace.load(trace.save(tmp_path / "run.stgt"))
-    with pytest.raises(ValueError, match=r"oracle\.registered is True, and was False"):
+    with pytest.raises(ValueError, match=r"oracle\.name is 'Noisy', and was 'Noisy \(not registered\)'"):
         stgt.simulate(stgt.STGT(gamma=0.05), problem, RING, 3, resume=loaded)
     longer = stgt.simulate(stgt.STGT(gamma=0.05), problem, RING, 3, resume=loaded, **options)
     np.testing.assert_array_equal(longer.x, stgt.simulate(stgt.STGT(gamma=0.05), problem, RING, 6, **options).x)

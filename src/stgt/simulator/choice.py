@@ -257,7 +257,7 @@ def distinct(names: list[str]) -> list[str]:
 def varied(algorithms: list[Algorithm]) -> list[str]:
     """The hyper-parameters in which runs of a method differ."""
     first: Any = algorithms[0]
-    names = [field.name for field in fields(first)] if is_dataclass(first) else list(first.plain["options"])
+    names = [field.name for field in fields(first)] if is_dataclass(first) else list(first.plain)
     return [name for name in names if len({str(getattr(one, name)) for one in algorithms}) > 1]
 
 
