@@ -11,7 +11,6 @@ from flwr.serverapp import ServerApp
 from task import images, method, model, parts, path
 
 import stgt
-from reproductions.outcome import write_table
 from stgt.flower import Strategy
 from stgt.torch.train import as_tensors, evaluate
 
@@ -37,7 +36,11 @@ def main(grid, context) -> None:
         if out is not None:
             lines = out.read_text().splitlines() if done and out.exists() else []  # of a run that goes on
             before = [row for row in csv.DictReader(lines) if int(row["round"]) < done]
-            write_table(out, [*before, {"round": done, **found}])
+            rows = [*before, {"round": done, **found}]
+            with out.open("w", newline="") as stream:
+                table = csv.DictWriter(stream, list(rows[0]))
+                table.writeheader()
+                table.writerows(rows)
         return MetricRecord({**found})
 
     topology = stgt.topology.server(clients, sampled=sampled, seed=config["seed"])

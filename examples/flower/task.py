@@ -1,15 +1,16 @@
-"""What server and clients share: the method, the data and the model, all from the run's config."""
+"""What server and clients share: the method, the data and the model, all from the run's config.
 
-from functools import cache, partial
+The digits need nothing else. MNIST and CIFAR-10 are read by `reproductions/` of a clone, which PYTHONPATH must name.
+"""
+
+from functools import cache
+from math import prod
 from pathlib import Path
 
 import numpy as np
 from torch import nn
 
 import stgt
-from reproductions.images import load_images
-from reproductions.options import check_choice
-from reproductions.training.models import lenet, mlp, resnet18
 from stgt.problems import partition
 from stgt.torch.train import LabelledData
 
@@ -20,11 +21,17 @@ METHODS = {
     "fedprox": lambda c: stgt.FedProx(tau=c["tau"], mu_prox=c["mu-prox"]),
     "st-gt": lambda c: stgt.STGT(tau=c["tau"]),
 }
-MODELS = {"digits": partial(mlp, hidden=64), "mnist": lenet, "cifar10": partial(resnet18, width=8)}
+DATA = ("digits", "mnist", "cifar10")
 
 
 def method(config) -> stgt.Algorithm:
-    return METHODS[check_choice(config["method"], "method", METHODS)](config)
+    return METHODS[_choice(config, "method", METHODS)](config)
+
+
+def _choice(config, name: str, allowed) -> str:
+    if config[name] not in allowed:
+        raise stgt.InputError(name, config[name], f"choose from {', '.join(map(repr, allowed))}.")
+    return config[name]
 
 
 def path(config, name: str) -> Path | None:
@@ -37,12 +44,14 @@ def path(config, name: str) -> Path | None:
 
 def images(config, folder: Path | None) -> LabelledData:
     """The data of the config; "digits" comes with scikit-learn, the others lie in a folder."""
-    return _loaded(check_choice(config["data"], "data", MODELS), folder)
+    return _loaded(_choice(config, "data", DATA), folder)
 
 
 @cache  # a process of the simulation plays many clients
 def _loaded(name: str, folder: Path | None) -> LabelledData:
     if name != "digits":
+        from reproductions.images import load_images
+
         return load_images(name, folder)
     from sklearn.datasets import load_digits
 
@@ -58,4 +67,8 @@ def parts(config, data: LabelledData, clients: int) -> list[np.ndarray]:
 
 
 def model(config, data: LabelledData) -> nn.Module:
-    return MODELS[config["data"]](data.shape, data.classes)
+    if config["data"] == "digits":
+        return nn.Sequential(nn.Flatten(), nn.Linear(prod(data.shape), 64), nn.ReLU(), nn.Linear(64, data.classes))
+    from reproductions.training.models import lenet, resnet18
+
+    return lenet(data.shape, 10) if config["data"] == "mnist" else resnet18(data.shape, 10, width=8)
