@@ -15,7 +15,7 @@ demo: $(DEMO)
 WHOLE := $(addprefix %/test_,language_model.py recipes.py routes.py train_command.py train_endings.py train_example.py)
 APART := $(filter-out $(WHOLE),$(wildcard tests/trainer/test_*.py))
 APART += $(addprefix tests/flower/test_flower_,ray.py example.py deployment.py under_fire.py) tests/study/test_on_ray.py
-TOGETHER := -n 2 $(addprefix --ignore ,$(APART))
+TOGETHER := -n 2 --dist worksteal $(addprefix --ignore ,$(APART))
 
 test: $(READY)
 	$(BIN)/pytest $(TOGETHER)

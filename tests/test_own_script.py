@@ -66,6 +66,7 @@ def test_numpy_and_jax_equal_the_literal_recursion(n):
         np.testing.assert_allclose(trace.state["c"][0], c, rtol=0, atol=1e-10)
 
 
+@pytest.mark.thorough
 def test_two_torch_processes_equal_the_literal_recursion(tmp_path):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

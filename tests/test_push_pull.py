@@ -95,6 +95,7 @@ def test_the_theory_predicts_the_error_under_noise():
 
 
 @pytest.mark.parametrize("name", ["PushPull", "STGT", "LUGT"])
+@pytest.mark.sampled
 def test_jax_equals_the_reference(name):
     algorithm, problem, graph = instances()[name], quadratic(N, P, noise=0.1), two_matrices(N, period=2)
     plain, fast = (

@@ -31,6 +31,7 @@ def short_demo(monkeypatch):
 
 
 @pytest.mark.usefixtures("short_demo")
+@pytest.mark.thorough
 def test_demo_prints_a_table_and_writes_a_figure(tmp_path):
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "new")])
     assert result.exit_code == 0, result.output

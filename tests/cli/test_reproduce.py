@@ -94,6 +94,7 @@ def test_a_run_that_diverges_is_said(tmp_path, monkeypatch):
     assert (tmp_path / "new" / "claims.json").exists()
 
 
+@pytest.mark.thorough
 def test_what_is_wrong_is_one_sentence_and_nothing_is_touched(tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()

@@ -50,7 +50,7 @@ def run(algorithm, topology, rounds=ROUNDS, app=federation.app, **options):
 
 @pytest.mark.parametrize("topology", [SAMPLED, EVERYBODY], ids=["sampled", "everybody"])
 @pytest.mark.parametrize("name", [*METHODS, *BEYOND])
-@pytest.mark.sampled(each="name")
+@pytest.mark.sampled(3, each="topology")
 def test_flower_makes_the_reference_s_iterates(name, topology):
     algorithm = method(name)
     strategy, found = run(algorithm, topology)

@@ -309,6 +309,7 @@ def test_a_client_finds_out_that_the_server_accepted_another_reply_than_it_sent(
     assert np.isfinite(found).all()
 
 
+@pytest.mark.thorough
 def test_the_guide_s_table():
     """Who is refused: the distances at the end depend on rounding, and are not compared."""
     table = next(one for one in (pages.ROOT / "docs" / "federated.md").read_text().split("\n\n") if "| × 1e38 |" in one)

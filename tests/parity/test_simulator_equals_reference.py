@@ -54,7 +54,7 @@ def test_every_algorithm_on_every_kind_of_graph(name, topology):
 
 @pytest.mark.parametrize("oracle", ["exact", "noisy", "minibatch", "saga", "svrg"])
 @pytest.mark.parametrize("name", ["STGT", "LUGT", "Scaffold-I", "KGT-warm"])
-@pytest.mark.sampled(each="oracle")
+@pytest.mark.sampled(12)
 def test_every_oracle(name, oracle):
     chosen = {
         "exact": stgt.oracles.Exact(),

@@ -110,6 +110,7 @@ def small(monkeypatch):
     monkeypatch.setattr(experiment, "TAU", 2)
 
 
+@pytest.mark.thorough
 def test_diverged_runs_are_results_and_a_broken_off_experiment_goes_on(small, tmp_path, monkeypatch):
     ticks, runs = [], tmp_path / "runs"
     outcome = experiment.federated(rounds=5, folder=runs, progress=lambda done, total: ticks.append((done, total)))

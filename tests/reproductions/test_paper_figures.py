@@ -59,6 +59,7 @@ def test_a_reading_that_diverges_has_a_picture_of_it(tmp_path):
 
 
 @pytest.mark.usefixtures("tiny")
+@pytest.mark.thorough
 def test_figures_say_what_a_reader_must_know(tmp_path):
     outcome = local_updates(["scalar-noise"], rounds=6, seeds=3)
     (figure,) = outcome.figures

@@ -26,6 +26,7 @@ def run(cache: str, before: str = "") -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 def test_a_second_process_finds_what_the_first_compiled(tmp_path):
     folder = tmp_path / "some" / "cache"
     first = run(str(folder))

@@ -92,7 +92,7 @@ COMPILED = [case for case in CASES if case[0] == "STGT" or in_turn(*case)]
 
 
 @pytest.mark.parametrize(("name", "oracle"), COMPILED)
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(40)
 def test_every_method_and_oracle_of_the_simulator(name, oracle, tmp_path):
     """All measurements with one oracle of each method; one precision each, in turn."""
     metrics = OWN if in_turn(name, oracle) else [OWN]

@@ -199,6 +199,7 @@ def test_progress_is_told_and_changes_nothing():
         np.testing.assert_allclose(trace.residual, quiet.residual, rtol=1e-3)
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_measured_says_why():
     nonconvex = logistic(4, 2, l2=0.0, nonconvex=0.1)
     trace = stgt.simulate(stgt.DPSGD(gamma=0.1), nonconvex, stgt.topology.ring(4), 2)

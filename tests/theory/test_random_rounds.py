@@ -233,6 +233,7 @@ def test_the_mean_square_limit_is_where_runs_begin_to_grow(topology):
     assert ends[1] > 10
 
 
+@pytest.mark.thorough
 def test_an_estimated_law_says_its_error():
     """A random structure of one's own: the same matchings, but without moments in closed form."""
     pairs = stgt.topology.random_matching(6)

@@ -51,7 +51,8 @@ def test_this_machine_has_texts(example):
     assert torch.equal(held, again[2])
 
 
-@pytest.mark.parametrize("inner", ["adamw", pytest.param("sgd", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("inner", ["adamw", "sgd"])
+@pytest.mark.thorough
 def test_a_node_alone_trains_alike_by_all_methods(example, alone, inner):
     """Nobody to average with, and no other gradient to follow: c stays 0. Same start, same batches, no bytes.
 
