@@ -19,6 +19,11 @@ def at_stepsize(algorithm: Algorithm, gamma: Any) -> Algorithm:
     return made
 
 
+def whole(label: str, state: Arrays) -> Fields:
+    """The state between two rounds, x included: to be looked at, or for a second exchange."""
+    return Fields(state, label, _not_kept)
+
+
 class Checked:
     """A method with its spec, which an engine makes once and holds, and its parts, held to that spec.
 
@@ -47,8 +52,7 @@ class Checked:
         return Fields({name: state[name] for name in names if name in state}, self.label, _not_kept)
 
     def whole(self, state: Arrays) -> Fields:
-        """The state between two rounds, x included: to be looked at, or for a second exchange."""
-        return Fields(state, self.label, _not_kept)
+        return whole(self.label, state)
 
     def local(self, **parts: Any) -> Local:
         """The part of a round that the method reads."""

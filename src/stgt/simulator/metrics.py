@@ -16,7 +16,7 @@ from stgt._internal.hyper import ShortRepr
 from stgt._internal.registry import METRICS, register
 from stgt._internal.statistics import Interval, error_interval, mean_interval
 from stgt.algorithms import Algorithm
-from stgt.algorithms.calls import Checked
+from stgt.algorithms.calls import whole
 from stgt.problems.base import Problem
 from stgt.topology import Topology
 
@@ -78,12 +78,12 @@ class Snapshot:
     @property
     def tracker(self) -> Array:
         """What the method adds to each node's gradient so that it tracks ∇f, (n, p)."""
-        return self.algorithm.tracker(Checked(self.algorithm).whole(self.state))
+        return self.algorithm.tracker(whole(self.algorithm.label, self.state))
 
     @property
     def conserved(self) -> Array:
         """What sums to 0 over the nodes for ever, (n, p)."""
-        return self.algorithm.conserved(Checked(self.algorithm).whole(self.state), self.participation)
+        return self.algorithm.conserved(whole(self.algorithm.label, self.state), self.participation)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ class Run:
         self.test = None if job.test is None else {name: _cast(leaf, self.dtype) for name, leaf in job.test.items()}
         self.diverged_at = -1
         self.ahead: np.ndarray | None = None
-        self._set_stepsize(job.gammas_from)
+        self._set_stepsize(algorithm.gamma)
+        self._follow_schedule(job.gammas_from)
         if run_state is None:
             self._begin()
         else:
@@ -53,14 +54,15 @@ class Run:
         self.ahead = None if run_state.ahead is None else run_state.ahead[0].copy()
         self.diverged_at = int(run_state.diverged_at[0])
 
-    def _set_stepsize(self, r: int) -> None:
-        """γ_r, a number or (n, 1): the algorithm's own, or the value of its schedule."""
-        gamma: Any = self.given.algorithm.gamma
-        if isinstance(gamma, tuple):
-            self.gamma: Any = np.array(gamma, dtype=self.dtype)[:, None]
-        else:
-            self.gamma = stepsize(gamma, r) if is_schedule(gamma) else gamma
+    def _set_stepsize(self, gamma: Any) -> None:
+        """γ_r: a number, or one for each node, (n, 1)."""
+        self.gamma: Any = np.array(gamma, dtype=self.dtype)[:, None] if isinstance(gamma, tuple) else gamma
         self.method = self.given.at_stepsize(self.gamma)
+
+    def _follow_schedule(self, r: int) -> None:
+        gamma: Any = self.given.algorithm.gamma
+        if is_schedule(gamma):
+            self._set_stepsize(stepsize(gamma, r))
 
     def evaluate(
         self, x: np.ndarray, step: int, stream: int = STREAM_LOCAL
@@ -113,7 +115,7 @@ class Run:
 
     def round(self, r: int) -> float:
         """One round; returns the number of links it used."""
-        self._set_stepsize(r)
+        self._follow_schedule(r)
         method, spec, topology = self.method, self.method.spec, self.job.topology
         active, listening = topology.active(r, self.seed), topology.listening(r, self.seed)
         local: Any = self.local_steps(r, active)
@@ -136,7 +138,7 @@ class Run:
 
     def measure(self, r: int) -> dict[str, Any]:
         """The measurements now, with the stepsize of round r."""
-        self._set_stepsize(r)
+        self._follow_schedule(r)
         optimum = self.job.optimum
         at = Snapshot(
             np,
