@@ -28,7 +28,7 @@ class Graph(Protocol):
     def strangers(self) -> Any: ...
 
 
-class Engine(NamedTuple):
+class EngineTraits(NamedTuple):
     """Where a method runs.
 
     Attributes:
@@ -45,16 +45,16 @@ class Engine(NamedTuple):
 
 
 ENGINES = {
-    "reference": Engine("the reference"),
-    "simulator": Engine("the simulator"),
-    "theory": Engine("the exact theory", instead="simulate it, or ask about a method without it"),
-    "trainer": Engine(
+    "reference": EngineTraits("the reference"),
+    "simulator": EngineTraits("the simulator"),
+    "theory": EngineTraits("the exact theory", instead="simulate it, or ask about a method without it"),
+    "trainer": EngineTraits(
         "the trainer",
         "stgt.STGT(tau=25)",
         "the optimiser's lr",
         "use STGT, KGT, FlexGT, DSGT, DIGing, DPSGD, FedAvg, FedProx, Scaffold (option II), ScaffoldPlus or ProxSkip",
     ),
-    "flower": Engine(
+    "flower": EngineTraits(
         "Flower, whose server has a client's last model alone,",
         "stgt.ScaffoldPlus(tau=10)",
         "the clients' lr",
