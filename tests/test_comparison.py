@@ -491,3 +491,11 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "mine.txt").touch()
     with pytest.raises(ValueError, match="is not empty: give another folder"):
         kept(tmp_path)
+
+
+def test_a_folder_is_refused_by_the_name_of_its_argument(tmp_path):
+    (tmp_path / "precious").write_text("x")
+    for path, why in ((tmp_path, "is not empty: give another folder"), (tmp_path / "precious", "is a file")):
+        with pytest.raises(stgt.InputError, match=rf"^folder \S+ {why}"):
+            stgt.compare([stgt.STGT(gamma=0.1)], stgt.problems.ridge(4, 2), stgt.topology.ring(4), 2, folder=path)
+    assert (tmp_path / "precious").read_text() == "x"

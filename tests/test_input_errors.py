@@ -66,3 +66,8 @@ def test_an_error_reaches_another_process_with_the_same_text(value):
     found = pickle.loads(pickle.dumps(error))
     assert str(found) == str(error)
     assert (found.path, found.hint, found.other) == (error.path, error.hint, error.other)
+
+
+def test_about_no_single_argument():
+    """As of two that do not go together: there is nothing before the hint."""
+    assert str(InputError((), hint="gamma is there twice: give it once.")) == "gamma is there twice: give it once."

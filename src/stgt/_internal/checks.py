@@ -60,7 +60,7 @@ class InputError(ValueError):
         argument = flags.get(name, name) + self.argument[len(name) :]
         is_path = isinstance(self.value, PurePath)
         given = "" if self.value is ... else f" {self.value}" if is_path else f"={_plain(self.value)}"
-        follows = "" if self.hint.startswith((" ", ",")) else ": "
+        follows = ": " if (argument or given) and not self.hint.startswith((" ", ",")) else ""
         hint = self.hint.replace("{other}", flags.get(self.other.removesuffix("=True"), self.other))
         where = "" if self.file is None else f"{flags.get('spec', 'spec')} {self.file}: "
         return f"{where}{argument}{given}{follows}{hint}"

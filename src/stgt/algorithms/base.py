@@ -73,9 +73,11 @@ class Algorithm(Frozen, ShortRepr):
                 value = check_flag(value, name)
             self._set(**{name: tuple(value) if isinstance(value, list) else value})  # lists, as files have them
         try:
-            self.spec()
+            spec: Any = self.spec()
         except ValueError as error:
             raise ValueError(f"{type(self).__name__}'s spec: {error}") from None
+        if not isinstance(spec, RoundSpec):
+            raise ValueError(f"{type(self).__name__}'s spec returns a {type(spec).__name__}: return a RoundSpec.")
 
     def _stepsize(self) -> float | tuple[float, ...]:
         return check_number(self.gamma, "gamma", above=0)

@@ -133,6 +133,10 @@ def _opened(path: Path, planned: Plan) -> Folder:
     from stgt.study.run_folder import RECORD, Folder
 
     if not (path / RECORD).is_file():
+        if path.is_file():
+            raise InputError("folder", path, " is a file: give a folder.")
+        if path.is_dir() and any(path.iterdir()):  # which nothing here overwrites
+            raise InputError("folder", path, " is not empty: give another folder.")
         return Folder.create(path, planned, force=False, data_dir=None)
     folder = Folder.open(path)
     folder.check_same(planned)
