@@ -9,6 +9,7 @@ except ImportError as error:
     raise ImportError("stgt.torch needs PyTorch: pip install 'stgt[torch]'.") from error
 
 from stgt.torch.data import ClockSampler, node_split
+from stgt.torch.elastic import Left, TooFewNodesError
 from stgt.torch.failure_detector import DeadlockError, LostNodeError
 from stgt.torch.finite import NonFiniteError
 from stgt.torch.optimizer import DistributedOptimizer
@@ -18,8 +19,10 @@ __all__ = [
     "ClockSampler",
     "DeadlockError",
     "DistributedOptimizer",
+    "Left",
     "LostNodeError",
     "NonFiniteError",
+    "TooFewNodesError",
     "init",
     "node_split",
 ]

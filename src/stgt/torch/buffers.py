@@ -67,8 +67,11 @@ class Buffers:
         """What another process must agree on."""
         return [self.policy, {name: list(buffer.shape) for name, buffer in self.all.items()}]
 
-    def start(self) -> None:
-        """Called when all nodes have the same buffers: finds those that may turn out to be constants."""
+    def start(self, finds_constants: bool = True) -> None:
+        """Called when all nodes have the same buffers: finds those that may turn out to be constants.
+
+        Where the nodes may change they do not look for any: a mixture of equal buffers is what they are.
+        """
         assert self.model is not None or not self.all
         modules = [] if self.model is None else list(self.model.named_modules())
         statistics = {
@@ -78,6 +81,8 @@ class Buffers:
             for name, _ in module.named_buffers(recurse=False)
         }
         usable = {name: buffer for name, buffer in self.shared.items() if bool(buffer.isfinite().all())}
+        if not finds_constants:
+            return self.restore(list(usable))
         self.moving = [name for name in usable if name in statistics]
         self._initial = {name: buffer.clone() for name, buffer in usable.items() if name not in statistics} or None
         self.reset_constants()

@@ -28,21 +28,26 @@ class Evaluation:
         self.buckets, self.method, self.chunk = steps.buckets, steps.method, chunk
 
     @contextmanager
-    def averaged(self, weight: float, call: str = "averaged()") -> Iterator[None]:
+    def averaged(self, weight: Callable[[], float], call: str = "averaged()") -> Iterator[None]:
         """Replaces this node's model by the average of all nodes', and restores it at the end."""
         mixed, members = self.buffers.mixed, self.membership
-        refuse_nonfinite(members.barrier(call, in_buckets(self.buckets, ("x",)) or first_nonfinite(mixed.items())))
+        trouble = in_buckets(self.buckets, ("x",)) or first_nonfinite(mixed.items())
         with torch.no_grad():
             own = [bucket.x.clone() for bucket in self.buckets]
             statistics = self.buffers.flat(mixed) if mixed else None
-        try:
+
+        def average() -> None:
+            refuse_nonfinite(members.barrier(call, trouble))
+            share_of = weight()
             with torch.no_grad(), members.collective(call):
-                for bucket in self.buckets:
-                    share = wide(bucket.x)
-                    share.mul_(weight) if weight else share.zero_()
+                for bucket, kept in zip(self.buckets, own, strict=True):
+                    share = wide(kept) * share_of if share_of else torch.zeros_like(wide(kept))
                     bucket.x.copy_(members.sum(share))
                 if statistics is not None:
-                    self.buffers.put(mixed, members.sum(statistics * weight))
+                    self.buffers.put(mixed, members.sum(statistics * share_of))
+
+        try:
+            members.together(average)
             yield
         finally:
             with torch.no_grad():
@@ -51,7 +56,7 @@ class Evaluation:
                 if statistics is not None:
                     self.buffers.put(mixed, statistics)
 
-    def evaluate(self, weight: float, function: Callable[[], float]) -> dict[str, Any]:
+    def evaluate(self, weight: Callable[[], float], function: Callable[[], float]) -> dict[str, Any]:
         """`function()` of each node's own model, and of the averaged one as the mean over the nodes."""
         device = self.buckets[0].x.device
         own = torch.tensor([float(function())], dtype=torch.float64, device=device)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from stgt.torch.buckets import IN_FLIGHT, RING, slices_of
 from stgt.torch.finite import NonFiniteError, is_finite
-from stgt.torch.membership import RECEIVE, SEND, Membership, Operation
+from stgt.torch.membership import RECEIVE, SEND, GroupBroken, Membership, Operation
 from stgt.torch.routes import Mean, Route
 
 PIECE = 1 << 16  # elements that are mixed and merged at once: they stay in the cache from one operation to the next
@@ -94,12 +94,27 @@ class MessageExchange:
         self.bytes_sent = 0
         self.seconds_waiting = 0.0
         self.seconds_exchanging = 0.0
+        self.rounds_alone = 0  # of which this node has ended some part without the others
+        self._merged: list[Payload] = []
         self._pool: dict[Any, Tensor] = {}
 
     def run(self, payloads: Sequence[Payload], routes: Mapping[str, Route]) -> None:
-        """Exchanges all payloads; field f of every message takes route f."""
-        for _ in self.pipeline(payloads, routes):
-            pass
+        """Exchanges all payloads; field f of every message takes route f.
+
+        If a member is lost on the way, the node ends the round of what is not merged yet by itself.
+        """
+        self._merged = []
+        try:
+            for _ in self.pipeline(payloads, routes):
+                pass
+        except GroupBroken:
+            self.alone([one for one in payloads if not any(one is merged for merged in self._merged)])
+
+    def alone(self, payloads: Sequence[Payload]) -> None:
+        """Ends a round as if this node's row and column of W_r were unit vectors: what is mixed is its own message."""
+        self.rounds_alone += 1
+        for payload in payloads:
+            payload.merge(payload.message(), slice(None))
 
     def pipeline(self, payloads: Sequence[Payload], routes: Mapping[str, Route]) -> Iterator[None]:
         """The same, step by step: yields when the first payloads are on the wire, and after each that was merged."""
@@ -193,6 +208,7 @@ class MessageExchange:
         size = max(value.numel() for value in item.message.values())
         for where in slices_of(size, size if item.payload.exact else PIECE):
             item.payload.merge({name: self._mixed(item, name, where) for name in item.message}, where)
+        self._merged.append(item.payload)
         item.message = item.wires = item.means = {}
 
     def _mixed(self, item: _InFlight, name: str, where: slice) -> Tensor:

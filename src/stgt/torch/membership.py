@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
@@ -18,12 +18,22 @@ from stgt.torch.process_group import BACKEND_TIMEOUT, get_detector
 RELEASE_TIMEOUT = 1.0  # seconds after which a backend that keeps a tensor is no longer waited for
 SEND, RECEIVE = dist.isend, dist.irecv
 Operation = tuple[Callable[..., Any], Tensor, int, int]  # SEND or RECEIVE, the tensor, the peer's rank, a tag
+Result = TypeVar("Result")
 
 _unused: list[Any] = []  # process groups whose optimisers are gone; Python may find that out in any thread
 
 
+class GroupBroken(RuntimeError):
+    """The members' process group does not work any more, as one of them is lost; only where members may change."""
+
+
 def this_node() -> tuple[int, int]:
     """This node's rank, and how many nodes there are, where no optimiser is made yet."""
+    if not dist.is_initialized():
+        raise ValueError(
+            "this node has no number before a process group is there: call stgt.torch.init() first. With elastic=True "
+            "numbers change: give ClockSampler(node=…), or split the data by ElasticSampler(…, opt)."
+        )
     return dist.get_rank(), dist.get_world_size()
 
 
@@ -45,6 +55,12 @@ class Membership:
         round: the one that this node is in.
     """
 
+    elastic = False  # may the members change?
+    end: BaseException | None = None  # with what this node stops after this round, if it does
+    folder: Any = None  # of the last checkpoint that all nodes have
+    run = 0
+    newcomer = False  # does this node still lack a model that the others have?
+
     def __init__(self, name: str = ""):
         if not dist.is_initialized():
             raise ValueError("there is no process group: call stgt.torch.init() before DistributedOptimizer.")
@@ -53,6 +69,7 @@ class Membership:
         self.rank, self.nodes, self.epoch = self.members.index(self._detector.rank), len(self.members), 0
         self._name = f" of {name}" if name else ""
         self.round = 0
+        self.on_change: Callable[[], None] = lambda: None  # is called at all members when there are new ones
         self._rounds_done = 0
         self._scope = 0  # whose barriers and rounds the failure detector counts; 0 is all optimisers' together
         self._call = "DistributedOptimizer(…)"
@@ -87,6 +104,33 @@ class Membership:
         """Counts a round that is done. Deadlocks are found by this count, which loading does not take back."""
         self._rounds_done += 1
         self._detector.rounds[str(self._scope)] = self._rounds_done
+
+    def before_exchange(self) -> bool:
+        """Does this node take part in the exchange that ends its round? It does, where the members never change."""
+        return True
+
+    def together(self, do: Callable[[], Result], missed: Result | None = None) -> Any:
+        """Makes a call that all members make. `missed` is returned if they have made it without this node."""
+        return do()
+
+    def announce(self, why: str) -> None:
+        """This node is going to leave."""
+        raise ValueError("a node cannot leave this training: begin it with init(elastic=True).")
+
+    def asked(self) -> list[tuple[str, int]]:
+        """The newcomers that wait for this node's model: the addresses of their stores, and which attempt it is."""
+        return []
+
+    def receive_model(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What a member has sent to this newcomer."""
+        raise NotImplementedError
+
+    def ready(self, run: int) -> None:
+        """This newcomer has a model of the run."""
+
+    def metrics(self) -> dict[str, float]:
+        """What a membership that changes has to add to the optimiser's metrics."""
+        return {}
 
     def saved(self, where: Any) -> None:
         """All nodes have a checkpoint of this round: an error names it from now on."""

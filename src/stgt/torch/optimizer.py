@@ -15,21 +15,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stgt._internal.checks import check_choice, check_count, check_flag, check_seed
+from stgt._internal.checks import InputError, check_choice, check_count, check_flag, check_seed
 from stgt._internal.loggers import as_logger
 from stgt._internal.randomness import coin
 from stgt._internal.serialize import to_plain
 from stgt.algorithms import Algorithm
 from stgt.simulator.instance import check_runs
 from stgt.topology import Topology
-from stgt.torch import checkpoint, finite, run_state, validate
+from stgt.torch import checkpoint, finite, run_state, transfer, validate
 from stgt.torch.buckets import make_buckets, parameter_names, slices_of, wide
 from stgt.torch.buffers import Buffers
 from stgt.torch.data import NO_BATCHES, end_of_epoch
+from stgt.torch.elastic import make_membership
 from stgt.torch.evaluation import Evaluation
 from stgt.torch.exchange import LrSums, MessageExchange
-from stgt.torch.local_steps import Chunk, LocalSteps
-from stgt.torch.membership import Membership
+from stgt.torch.local_steps import Chunk, LocalSteps, gain
 from stgt.torch.overlap import Overlap
 from stgt.torch.routes import RouteSchedule
 from stgt.torch.run_state import Trained
@@ -52,7 +52,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
     Args:
         optimizer: any torch optimiser of the model's parameters; its lr is the algorithm's gamma.
         algorithm: such as `stgt.STGT(tau=25)`, without gamma. tau may differ between nodes if it does not divide by it.
-        topology: who sends to whom: a `Topology` of as many nodes as there are processes, or a constructor's name.
+        topology: who sends to whom: a `Topology` of as many nodes as there are processes, or a constructor's name, or a
+            function of n that makes one.
         model: the module that holds all parameters of the optimiser; its buffers and frozen parameters are shared too.
             Required; None for tensors that belong to no module.
         buffers: "average", "local" or "none"; see `Buffers`.
@@ -66,13 +67,19 @@ class DistributedOptimizer(torch.optim.Optimizer):
         logger: of this node, for what `metrics` finds: a TensorBoard `SummaryWriter`, a W&B run, `mlflow`, a function
             of (values, step), or a path that ends in .csv, which rank 0 alone writes.
         name: in the names of its checkpoints' files, where several optimisers share a folder: letters, digits, - and _.
+        min_nodes: with `init(elastic=True)`: how few nodes may train. A training begins as soon as so many are there, and
+            waits where fewer are left.
+        patience: with `init(elastic=True)`: seconds after which a round ends without the nodes that are late for it. They
+            take part in a later one. None waits for all.
+        tau: with `init(elastic=True)`: "auto" lets a node that is slower than most take fewer local steps a round, as
+            many as fit the others' time. None takes the algorithm's.
     """
 
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
         algorithm: Algorithm,
-        topology: Topology | str,
+        topology: Topology | str | Callable[[int], Topology],
         *,
         model: nn.Module | None = validate.REQUIRED,
         buffers: str = "average",
@@ -83,12 +90,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
         chunk: int = CHUNK,
         logger: Any = None,
         name: str = "",
+        min_nodes: int = 2,
+        patience: float | None = None,
+        tau: str | None = None,
     ):
         self.name = checkpoint.check_name(name)
-        self.membership = Membership(name)
         validate.check_optimizer(optimizer)
-        self.topology = validate.topology_of(topology, self.nodes)
+        self.membership = make_membership(name, min_nodes, patience, tau)
+        self._given_topology = topology
+        self.topology = validate.topology_of(topology, self.nodes + self.membership.newcomer)
         check_runs(algorithm, self.topology, "trainer")
+        if self.membership.elastic:
+            validate.check_elastic(algorithm, topology, self.topology, early)
         self.algorithm, self.spec = algorithm, algorithm.spec()
         validate.check_divided(algorithm, optimizer)
         if message_dtype not in WIRES:
@@ -116,20 +129,24 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._chunk = chunk
         self._options = {"seed": seed, "message_dtype": message_dtype, "early": early, "chunk": chunk, "name": name}
         self._warned_of_state = False  # that a state_dict is of one node only
-        self._schedule = RouteSchedule(self.topology, algorithm, self.rank, seed)
+        self._schedule = self._make_schedule()
         self._steps = LocalSteps(algorithm, self.buckets, validate.is_plain(optimizer), guarded=on_nonfinite == "skip")
         self._divides = self._steps.method.divides()
-        validate.agree(self.membership.barrier("DistributedOptimizer(…)", self._signature()))
-        self.membership.open_group()
         self._exchange = MessageExchange(self.membership, WIRES[message_dtype])
         self._overlap = Overlap(self._steps, self._exchange, algorithm.tau) if early else None
-        self._share_start()
         self._trained = Trained(optimizer, self.buckets, self.buffers)
         self._evaluation = Evaluation(self.membership, self._steps, self.buffers, self.topology, chunk)
         self._guard = finite.Guard(self._steps, self.buffers, optimizer, skips=on_nonfinite == "skip")
         self._warm = not self.spec.needs_initial_gradient
         self.active = True  # does this node take part in this round?
-        self._open_round()
+        self._joined = self.membership.newcomer  # has it taken its model from a member?
+        self._extra: Any = None  # what the last checkpoint was written or loaded with
+        self.membership.on_change = self._take_over_change
+        if self.membership.newcomer:
+            self._take_members_model()
+        else:
+            self.membership.together(self._begin)
+            self._open_round()
 
     @property
     def rank(self) -> int:
@@ -140,6 +157,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def nodes(self) -> int:
         """How many nodes train."""
         return self.membership.nodes
+
+    @property
+    def members(self) -> tuple[Any, ...]:
+        """The ids of the nodes that train, in the order of the topology's rows."""
+        return self.membership.members
 
     # -- training ------------------------------------------------------------------------------------------------
 
@@ -189,6 +211,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.taken = 0
         self._steps.start_round()
         self._open_round()
+        if self.membership.end is not None:
+            if self.membership.folder is not None:
+                self.save(self.membership.folder, self._extra)
+            raise self.membership.end
 
     @torch.no_grad()
     def warm_start(self) -> None:
@@ -210,12 +236,21 @@ class DistributedOptimizer(torch.optim.Optimizer):
                             bucket.state[name][part] = value
         self._warm = True
 
+    def leave(self) -> None:
+        """Leaves the training in order: this node takes part for a round or two more, while the others agree to do
+        without it, and then `step` raises `stgt.torch.Left`, which ends the script. Only with `init(elastic=True)`.
+        """
+        self.membership.announce("leave()")
+
     def batches(self, loader: Any, rounds: int | None = None) -> Iterator[Any]:
         """Batches for an epoch: as many as the longest loader of all nodes has; with `rounds` until that round is done.
 
         A loader that is exhausted starts again, so that all nodes end together, whatever the sizes of their data are.
-        Without `rounds` all nodes must call it at the same point.
+        Without `rounds` all nodes must call it at the same point; in an elastic training an epoch is the node's own.
         """
+        if rounds is None and self.membership.elastic:
+            yield from loader
+            return
         end = end_of_epoch(self.membership, loader, self.taken, self.algorithm.tau) if rounds is None else (rounds, 0)
         while (self.round, self.taken) < end:
             empty = True
@@ -231,11 +266,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def averaged(self) -> AbstractContextManager[None]:
         """Inside `with opt.averaged():` the model is the average of all nodes'. All nodes must enter."""
-        return self._evaluation.averaged(self._weight())
+        return self._evaluation.averaged(self._weight)
 
     def evaluate(self, function: Callable[[], float]) -> dict[str, Any]:
         """`function()` of the averaged model, the mean over nodes, and of each node's own. All nodes must call."""
-        return self._evaluation.evaluate(self._weight(), function)
+        return self.membership.together(
+            lambda: self._evaluation.evaluate(self._weight, function), {"averaged": float("nan"), "own": []}
+        )
 
     def metrics(self) -> dict[str, float]:
         """Consensus and tracking errors, bytes sent, and the seconds of each part of a round. All nodes must call."""
@@ -245,7 +282,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
             "seconds_computing": self.seconds_computing,
             **{name: float(getattr(self._exchange, name)) for name in EXCHANGE_COUNTERS},
         }
-        found |= self._evaluation.metrics(self._weight())
+        found |= self.membership.together(lambda: self._evaluation.metrics(self._weight()), {})
+        found |= self.membership.metrics()
         if self.logger is not None:
             self.logger.log({f"stgt/{name}": value for name, value in found.items()}, self.round)
         return found
@@ -259,13 +297,24 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         Args:
             folder: of the checkpoints; shared between hosts or each its own.
-            extra: anything JSON can hold, such as a scheduler's state_dict().
+            extra: anything JSON can hold, such as a scheduler's state_dict(), or a function that gives it: an elastic
+                training that ends by SIGTERM calls it again.
             keep: how many complete checkpoints stay.
         """
-        shards, keep = Shards(Path(folder), self.rank, self.name), check_count(keep, "keep")
+        keep = check_count(keep, "keep")
         if self._overlap is not None:
             self._overlap.pause()  # a process may end after it has saved: no message may be on the wire then
-        checkpoint.save(self.membership, shards, self._trained, self._run_state(), extra, keep)
+        self.membership.together(
+            lambda: checkpoint.save(
+                self.membership,
+                Shards(Path(folder), self.rank, self.name),
+                self._trained,
+                self._run_state(),
+                extra() if callable(extra) else extra,
+                keep,
+            )
+        )
+        self._extra = extra
 
     def load(self, folder: Path | str, start_anew: bool = False) -> dict[str, Any] | None:
         """Continues from the newest checkpoint that all nodes have; None if there was none. All nodes must call.
@@ -279,12 +328,19 @@ class DistributedOptimizer(torch.optim.Optimizer):
             {"round": …, "steps": …, "extra": …, "skipped": […]} of the checkpoint; skipped are newer ones that are not
             whole, each as {"step": …, "rank": …, "why": "damaged", "missing", "unreadable" or "unfinished"}.
         """
-        shards, start_anew = Shards(Path(folder), self.rank, self.name), check_flag(start_anew, "start_anew")
-        found = checkpoint.load(self.membership, shards, self._trained, self._run_state(), start_anew)
+        start_anew = check_flag(start_anew, "start_anew")
+        if self._joined:  # the model of the others is newer than any checkpoint
+            return {"round": self.round, "steps": self.steps_taken, "extra": self._extra, "skipped": []}
+        found = self.membership.together(
+            lambda: checkpoint.load(
+                self.membership, Shards(Path(folder), self.rank, self.name), self._trained, self._run_state(), start_anew
+            )
+        )
         if found is None:
             return None
         self._restore(found)
         self.membership.saved(folder)
+        self._extra = found["extra"]
         return {"round": self.round, "steps": self.steps_taken, "extra": found["extra"], "skipped": found["skipped"]}
 
     def state_dict(self) -> dict[str, Any]:
@@ -345,6 +401,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def _exchange_messages(self) -> None:
         """The round's exchange."""
+        takes_part = self.membership.before_exchange()
+        if self.membership.elastic:
+            self.round = self.membership.round  # the members may have gone on while this node was away
         chance = self.spec.communication_probability
         if chance is not None and not coin(np, self.seed, self.round, chance, np.float64):
             if self.active:
@@ -352,16 +411,83 @@ class DistributedOptimizer(torch.optim.Optimizer):
         elif self.active or (self.spec.server_fields and self._schedule.receives_server_state(self.round)):
             payloads = [*self._lr_sums(), *self._chunks(), *([self.buffers] if self.buffers.mixes else [])]
             exchange = self._exchange.run if self._overlap is None else self._overlap.finish
-            exchange(payloads, self._schedule.routes(self.round))
+            if takes_part:
+                exchange(payloads, self._schedule.routes(self.round))
+            else:
+                self._exchange.alone(payloads)
+        if not takes_part:
+            self.round -= 1  # they are about to begin the round that comes now
 
     def _open_round(self) -> None:
         self._began = time.perf_counter()
         self.membership.begin_round(self.round)
+        if self.membership.elastic:
+            self._send_model()
         self.active = bool(self._schedule.active(self.round)[self.rank])
         if self.active:
             self._guard.keep()
         if self._overlap is not None and self.active:
             self._overlap.start(self._chunks(), self._schedule.routes(self.round))
+
+    def _begin(self) -> None:
+        """All nodes of a new training compare what they were given, and start from the first one's model."""
+        validate.agree(self.membership.barrier("DistributedOptimizer(…)", self._signature()))
+        self.membership.open_group()
+        self._share_start()
+
+    def _make_schedule(self) -> RouteSchedule:
+        return RouteSchedule(self.topology, self.algorithm, self.rank, self.seed)
+
+    @torch.no_grad()
+    def _take_over_change(self) -> None:
+        """There are other members: makes the topology for them, and restores Σ_i c_i = 0."""
+        self.topology = self._evaluation.topology = validate.topology_of(self._given_topology, self.nodes)
+        check_runs(self.algorithm, self.topology, "trainer")
+        self._schedule = self._make_schedule()
+        for name in self._zero_sums:
+            for bucket in self.buckets:
+                for part in slices_of(bucket.size, self._chunk):
+                    c = bucket.state[name][part]
+                    c.sub_(self.membership.sum(c.clone()), alpha=1.0 / self.nodes)
+
+    @property
+    def _zero_sums(self) -> list[str]:
+        return [one.name for one in self.spec.state if one.zero_sum]
+
+    @property
+    def _handed_on(self) -> list[str]:
+        """The fields that a newcomer takes over from a member; the others are 0 there."""
+        return [name for name in self.spec.state_fields if name != "x" and name not in self._zero_sums]
+
+    def _send_model(self) -> None:
+        """Sends this node's state to the newcomers that wait for it."""
+        for address, attempt in self.membership.asked():
+            base, tensors = run_state.snapshot(self._trained, self._handed_on, self._frozen())
+            extra = self._extra() if callable(self._extra) else self._extra
+            metadata = {"base": base, "state": self._run_state(), "run": self.membership.run, "extra": extra}
+            transfer.send(address, attempt, str(self.rank), metadata, tensors)
+
+    def _take_members_model(self) -> None:
+        """A newcomer's start: takes over a member's state, and stands still in the exchange at which it joins."""
+        metadata, tensors = self.membership.receive_model()
+        theirs, mine = metadata["state"], json.loads(json.dumps(self._signature()))
+        for what, value in mine.items():
+            if value != theirs["signature"].get(what):
+                raise InputError(what, hint=" differs from that of the members: give all nodes the same.")
+        self.buffers.start(finds_constants=False)
+        run_state.take_snapshot(self._trained, self._handed_on, self._frozen(), metadata["base"], tensors)
+        self.param_groups, self.state = self.base.param_groups, self.base.state
+        self._extra = metadata["extra"]
+        self.round, self.steps_taken = theirs["round"], theirs["steps_taken"]
+        self._open_round()
+        with torch.no_grad():
+            for bucket in self.buckets:
+                group = self.param_groups[bucket.group]
+                bucket.lr_sum = self.algorithm.tau * float(group["lr"]) * (gain(group) if self._steps.divides else 1.0)
+            self._steps.stand_still()
+            self.taken = self.algorithm.tau
+        self.membership.ready(metadata["run"])
+        self.end_round()
 
     def _weight(self) -> float:
         """This node's weight in the averaged model."""
@@ -395,14 +521,20 @@ class DistributedOptimizer(torch.optim.Optimizer):
         same_tau = "gamma" in self.spec.reads  # else nodes may differ in it
         return {
             "algorithm": to_plain(self.algorithm if same_tau else replace(self.algorithm, tau=1)),
-            "topology": f"{self.topology.name}, seed {self.topology.seed}",
-            "weights": self._schedule.digest(),
+            **self._graph(),
             "optimizer": "plain SGD" if self._steps.plain else type(self.base).__name__,
             "model": [bucket.layout() for bucket in self.buckets],
             "frozen": [list(parameter.shape) for parameter in self._frozen()],
             "buffers": self.buffers.layout(),
             **self._options,
         }
+
+    def _graph(self) -> dict[str, Any]:
+        """What all nodes must agree on of the topology; of one that depends on the number of nodes its name."""
+        if self.membership.elastic:
+            return {"topology": getattr(self._given_topology, "__qualname__", str(self._given_topology))}
+        name = f"{self.topology.name}, seed {self.topology.seed}"
+        return {"topology": name, "weights": self._schedule.digest()}
 
     def _run_state(self) -> dict[str, Any]:
         """The counters and the signature: what JSON can hold of this node's state."""
@@ -446,4 +578,4 @@ class DistributedOptimizer(torch.optim.Optimizer):
             parameter.copy_(self.membership.broadcast(parameter.contiguous()))
         if shared := self.buffers.shared:
             self.buffers.put(shared, self.membership.broadcast(self.buffers.flat(shared)))
-        self.buffers.start()
+        self.buffers.start(finds_constants=not self.membership.elastic)

@@ -20,12 +20,12 @@ from torch.distributed import (
     TCPStore,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from stgt._internal.checks import check_number, first_line
+from stgt._internal.checks import InputError, check_flag, check_number, first_line
+from stgt.torch.addresses import LOOPBACK, open_store
 from stgt.torch.failure_detector import PREFIX, FailureDetector, LostNodeError
 from stgt.torch.node_status import Wait
 
 BACKEND_TIMEOUT = timedelta(days=7)  # the backend's own time-out cannot distinguish a lost node from a slow one
-LOOPBACK = "127.0.0.1"
 
 _detector: FailureDetector | None = None
 
@@ -33,17 +33,26 @@ _detector: FailureDetector | None = None
 # -- joining -----------------------------------------------------------------------------------------------------------
 
 
-def init(backend: str | None = None, *, timeout: float = 300.0) -> int:
+def init(backend: str | None = None, *, timeout: float = 300.0, elastic: bool = False) -> int:
     """Joins the process group that torchrun's environment describes; a world of one without torchrun.
 
     Args:
         backend: "gloo" or "nccl"; nccl where there is a GPU for each process of this machine, else gloo.
         timeout: seconds without a sign of progress after which a node counts as lost. Longer than a local step.
+        elastic: may nodes leave, be lost and join during the training? Then there is no torchrun: each node is started
+            by itself, with the lighthouse's address as TORCHFT_LIGHTHOUSE in its environment.
 
     Returns:
-        This process's number among the nodes.
+        This process's number among the nodes; 0 if elastic, where `DistributedOptimizer` finds the others.
     """
     timeout = check_number(timeout, "timeout", above=0)
+    if check_flag(elastic, "elastic"):
+        from stgt.torch.elastic import join
+
+        if backend not in (None, "gloo"):
+            raise InputError("backend", backend, "elastic training runs over gloo: leave backend out.")
+        join(timeout)
+        return 0
     if dist.is_initialized():
         raise ValueError("init() was called where a process group exists already: call it once, before all else.")
     if "RANK" not in os.environ:
@@ -197,15 +206,7 @@ def _loopback_store(rank: int, port: int, wait: timedelta) -> TCPStore:
     """A store that only this machine can reach, hosted by rank 0."""
     if rank:
         return TCPStore(LOOPBACK, port, is_master=False, timeout=wait)
-    # A TCPStore that opens its own socket listens on all addresses, so it is given one that does not.
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((LOOPBACK, port))
+        return open_store(LOOPBACK, wait, port)
     except OSError as error:
         raise ValueError(f"MASTER_PORT={port} cannot be used ({error.strerror}): give another.") from None
-    listener.listen(1024)
-    port = listener.getsockname()[1]
-    return TCPStore(
-        LOOPBACK, port, is_master=True, timeout=wait, wait_for_workers=False, master_listen_fd=listener.detach()
-    )

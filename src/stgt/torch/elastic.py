@@ -1,0 +1,629 @@
+"""Membership that changes while a training goes on: nodes leave, are lost, join, and come back.
+
+torchft has the parts: its lighthouse agrees on who is there (`keeper.py`), and its process group of gloo can be made
+anew for other members. What is ours is what the algebra needs at a change, which the optimiser does in `on_change`.
+
+A group of processes is never repaired. If one message of it fails, at whichever node, that node closes all of its
+connections; so the others notice within milliseconds, and each of them ends its round by itself. Before their next
+exchange they meet, all of them that are left, and make a new group.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import signal
+import socket
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import torch
+from torch import Tensor
+from torch.distributed import (
+    DistError,
+    PrefixStore,  # pyright: ignore[reportPrivateImportUsage]
+    TCPStore,  # pyright: ignore[reportPrivateImportUsage]
+)
+from torch.distributed.distributed_c10d import (
+    AllgatherOptions,  # pyright: ignore[reportPrivateImportUsage]
+    AllreduceOptions,  # pyright: ignore[reportPrivateImportUsage]
+    BroadcastOptions,  # pyright: ignore[reportPrivateImportUsage]
+)
+
+from stgt._internal.checks import InputError, check_count, check_number, first_line, quoted
+from stgt.torch import addresses, transfer
+from stgt.torch.failure_detector import DeadlockError, LostNodeError
+from stgt.torch.keeper import Answer, Keeper, Plan, Record
+from stgt.torch.membership import SEND, GroupBroken, Membership, Operation
+from stgt.torch.process_group import BACKEND_TIMEOUT
+
+CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
+STORE_TIMEOUT = timedelta(seconds=10)  # for a store to answer
+PAUSE = 0.002  # seconds between two looks at what another thread or node has done
+FAREWELL = 3.0  # seconds for the others to learn that this node leaves
+TERMINATED = 128 + signal.SIGTERM  # the exit code of a process that SIGTERM ended, as shells have it
+EVENTS = 50  # changes of the members that are kept for `status`
+
+_log = logging.getLogger("stgt")
+_node: ElasticNode | None = None
+Result = TypeVar("Result")
+
+
+class Left(SystemExit):
+    """This node has left the training in order. It ends the script, unless that catches it."""
+
+
+class TooFewNodesError(LostNodeError):
+    """Fewer nodes are left than may train."""
+
+
+class _Superseded(Exception):
+    """Other members were agreed on while these met."""
+
+
+class ElasticNode:
+    """This process among those that may train together: its id, its store, and where the lighthouse is."""
+
+    def __init__(self, lighthouses: list[str], timeout: float, node: str = ""):
+        try:
+            import torchft.coordination  # noqa: F401
+        except ImportError as error:
+            raise ImportError("init(elastic=True) needs torchft: pip install 'stgt[elastic]'.") from error
+        self.lighthouses, self.timeout = lighthouses, timeout
+        name = node or os.environ.get("STGT_NODE", "") or f"{socket.gethostname()}-{os.getpid()}"
+        self.name, self.id = name, f"{name}:{uuid4().hex[:8]}"
+        self.secret = os.environ.get("STGT_RUN_SECRET", "")
+        host = addresses.towards(lighthouses[0])
+        if interface := addresses.interface_of(host):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        self.store = addresses.open_store(host, STORE_TIMEOUT)
+        self.address = f"{host}:{self.store.port}"
+        self.taken = False  # has an optimiser been made?
+        self.terminated = threading.Event()  # has SIGTERM come?
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda *_: self.terminated.set())
+
+
+def join(timeout: float, node: str = "") -> None:
+    """Makes this process one that may train with others, wherever the lighthouse is that the environment names."""
+    global _node
+    given = os.environ.get("TORCHFT_LIGHTHOUSE", "")
+    if not given:
+        raise ValueError(
+            "TORCHFT_LIGHTHOUSE is not in the environment: start one with `stgt lighthouse`, and give its address, such "
+            "as TORCHFT_LIGHTHOUSE=http://host:29510; several, separated by commas, are tried in that order."
+        )
+    if _node is not None:
+        raise ValueError("init(elastic=True) was called before: call it once, before all else.")
+    _node = ElasticNode([one.strip() for one in given.split(",") if one.strip()], timeout, node)
+
+
+def elastic_node() -> ElasticNode | None:
+    """This process's part, if init(elastic=True) was called."""
+    return _node
+
+
+class ElasticMembership(Membership):
+    """The members of an elastic training, and this node's place among them.
+
+    Args:
+        node: this process.
+        name: of the optimiser, for messages.
+        min_nodes: how few members may train.
+        patience: seconds after which a round is made without the nodes that are late; None waits for all.
+
+    Attributes:
+        taking_part: the places among the members of those that take part in this round's exchange.
+        on_change: is called at all members when there are new ones.
+        newcomer: does this node still lack a model that others have?
+        seconds_lost: for which this node has waited for changes of the members.
+        events: the last changes.
+    """
+
+    elastic = True
+
+    def __init__(self, node: ElasticNode, name: str = "", min_nodes: int = 2, patience: float | None = None):
+        if node.taken:
+            raise ValueError("a second DistributedOptimizer cannot be elastic: train both models by one.")
+        node.taken = True
+        self.node, self.patience = node, None if patience is None else check_number(patience, "patience", above=0)
+        self.min_nodes, self.timeout = check_count(min_nodes, "min_nodes"), node.timeout
+        self._name = f" of {name}" if name else ""
+        self.members, self.rank, self.nodes, self.epoch, self.round = (node.id,), 0, 1, 0, 0
+        self.taking_part: tuple[int, ...] = (0,)
+        self.on_change = lambda: None
+        self.newcomer = False
+        self.seconds_lost, self.events = 0.0, deque[dict[str, Any]](maxlen=EVENTS)
+        self.wanted: set[tuple[str, int]] = set()  # newcomers that wait for this node's model, and their attempt
+        self._given: set[tuple[str, int]] = set()
+        self._lock = threading.Lock()
+        self._group: Any = None
+        self._rendezvous: Any = None  # the store of this epoch's members
+        self._record = Record(address=node.address)  # what changes seldom of it; the next three are the rest
+        self._progress, self._waiting, self._step_seconds = 0, "", 0.0
+        self._records: dict[str, Record] = {}
+        self._plan: Plan | None = None
+        self._why = ""  # why there is no plan, as the last answer has it
+        self._broken_by = ""
+        self._broken_at: float | None = None
+        self._fatal: BaseException | None = None
+        self._moved = time.monotonic()  # when the training thread last made progress
+        self._still: tuple[Any, float] = ((), time.monotonic())  # the progress of all nodes, and since when
+        self.keeper = Keeper(node.lighthouses, node.id, node.secret, self.min_nodes, self._given_record, self._receive)
+        self._calls, self._depth = 0, 0  # calls of all members since the round began, and whether one is under way
+        self._stopped = False
+        atexit.register(self.depart)
+
+    # -- what the keeper's threads call ----------------------------------------------------------------------------
+
+    def _given_record(self) -> Record | None:
+        """This node's record; None if its training thread hangs, so that the others go on without it."""
+        record, waiting = self._record, self._waiting
+        if not waiting and record.state == "member" and time.monotonic() - self._moved > self.timeout:
+            return None
+        return replace(
+            record, round=self.round, progress=self._progress, waiting=waiting, step_seconds=self._step_seconds
+        )
+
+    def _set(self, **values: Any) -> None:
+        with self._lock:
+            self._record = replace(self._record, **values)
+
+    def _receive(self, records: dict[str, Record], answer: Answer) -> None:
+        self._records, self._why = records, answer.why
+        mine = self._record
+        if mine.state == "member":
+            gone = tuple(sorted({*mine.gone, *(who for who, one in records.items() if one.leaving)} & set(mine.members)))
+            if gone != mine.gone:
+                self._set(gone=gone)
+            others = [one.run for one in records.values() if one.state == "member"]
+            latest = max((one for one in records.values() if one.state == "member"), key=lambda one: (one.epoch, one.run))
+            if latest.run != mine.run and mine.run in others:
+                self._stop_with(LostNodeError("another run is under way at this lighthouse: give each run its own."))
+            members = sorted(who for who, one in records.items() if one.state == "member" and not one.broken)
+            for number, (who, one) in enumerate(sorted(records.items())):
+                asks = one.state == "joining" and not one.leaving and (who, one.attempt) not in self._given
+                if asks and members and members[(number + one.attempt) % len(members)] == self.node.id:
+                    self.wanted.add((who, one.attempt))
+        self._look_for_deadlock(records)
+        plan = answer.plan
+        if plan is None:
+            if mine.state == "member" and not (answer.proposal or answer.why):
+                self._plan = None
+            return
+        with self._lock:
+            self._plan = plan
+        if not plan.round and mine.state == "member" and not mine.broken:
+            # Others cannot go on, or a member is lost: this node may wait for one of them now.
+            self.break_group(f"{self.names(plan.lost)} lost" if plan.lost else "another member's connection was closed")
+
+    def _look_for_deadlock(self, records: dict[str, Record]) -> None:
+        """All members wait, and none has made progress: they have made different calls."""
+        members = {who: one for who, one in records.items() if one.state == "member"}
+        now = time.monotonic()
+        sign = tuple(sorted((who, one.progress, one.waiting, one.epoch) for who, one in members.items()))
+        if sign != self._still[0]:
+            self._still = sign, now
+            return
+        waits = {who: one.waiting for who, one in members.items()}
+        if len(members) < 2 or not all(waits.values()) or any(one.broken or one.proposal for one in members.values()):
+            return
+        differ = len(set(waits.values())) > 1
+        if now - self._still[1] > (min(5.0, self.timeout) if differ else self.timeout):
+            words = ", ".join(f"{self.names([who])} waits in {call}" for who, call in sorted(waits.items()))
+            self._stop_with(DeadlockError(f"{words}: the nodes wait for one another; all must make the same calls."))
+
+    def _stop_with(self, error: BaseException) -> None:
+        self._fatal = self._fatal or error
+        self.break_group(first_line(error))
+
+    def break_group(self, why: str) -> None:
+        """This epoch's group does not work any more: closes its connections, and tells the other members."""
+        with self._lock:
+            if self._record.broken or self._record.state != "member":
+                return
+            self._record = replace(self._record, broken=True)
+            self._broken_by, self._broken_at = why, time.monotonic()
+            group, rendezvous, others = self._group, self._rendezvous, [i for i in range(self.nodes) if i != self.rank]
+        close(group, others)
+        # The store may not answer, so nobody waits for it. A member that does not hear of it asks the lighthouse anyway.
+        threading.Thread(target=_ring, args=(rendezvous,), daemon=True).start()
+        self.keeper.wake()
+
+    def _watch(self, rendezvous: Any) -> None:
+        """Waits until a member of this epoch says that its group is broken, or the store's host is gone."""
+        with suppress(RuntimeError):
+            rendezvous.wait([BELL], BACKEND_TIMEOUT)
+        self.keeper.wake()
+
+    # -- changes of the members, by the training thread --------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Waits until this node is one of a new run's first members, or knows that there is a run to join."""
+        self.keeper.start()
+        self.keeper.wake()
+        end = time.monotonic() + self.timeout
+        while True:
+            if self._plan is not None and self.node.id in self._plan.members:
+                self.regroup()
+                return
+            if any(one.state == "member" for who, one in self._records.items() if who != self.node.id):
+                self.newcomer = True
+                return
+            if time.monotonic() > end:
+                why = self.keeper.trouble or self._why or "no lighthouse has answered"
+                raise TooFewNodesError(f"no training has begun within {self.timeout:g} s: {why}.")
+            time.sleep(0.01)
+
+    def before_exchange(self) -> bool:
+        """Carries out a change of the members that is due. False if the others have ended this round already."""
+        self._check(broken=False)
+        if self.node.terminated.is_set() and not self._record.leaving:
+            self.announce("SIGTERM")
+        plan = self._plan
+        if plan is not None and not plan.members and plan.round <= self.round and not self._record.broken:
+            self.end = self._left()  # all leave: they end this round, and save it
+            return True
+        if self._record.broken or self._record.state != "member" or (plan is not None and plan.round <= self.round):
+            return self.regroup(exchanging=True)
+        return True
+
+    def regroup(self, exchanging: bool = False) -> bool:
+        """Waits for new members to be agreed on, and meets them.
+
+        False if those of them that are furthest have ended what this node is in: its exchange, or a call of all members.
+        """
+        began = time.monotonic()
+        while True:
+            plan = self._await_plan(began)
+            if plan is None:  # what was to be changed is as it was: a newcomer has gone again
+                return True
+            if self.node.id not in plan.members:
+                raise self._left()
+            try:
+                with self._waits("the meeting of the members"):
+                    return self._meet(plan, exchanging)
+            except (_Superseded, LostNodeError) as error:
+                if isinstance(error, LostNodeError):
+                    raise
+            except (RuntimeError, DistError) as error:
+                _log.info("the members could not meet (%s), and try again", first_line(error))
+                with self._lock:
+                    self._plan = None if self._plan is plan else self._plan
+                close(self._group, range(self.nodes))
+                self._set(tries=self._record.tries + 1, broken=self._record.state == "member")
+                self.keeper.wake()
+
+    def _await_plan(self, began: float) -> Plan | None:
+        while True:
+            self._check(broken=False)
+            if self._plan is not None:
+                return self._plan
+            if self._record.state == "member" and not self._record.broken:
+                return None
+            waited = time.monotonic() - began
+            if waited > self.timeout and self._why.endswith(f"min_nodes is {self.min_nodes}"):
+                self._set(stopping=True)
+                self.keeper.wake()
+            if waited > self.timeout + (5.0 if self._record.stopping else 0.0):
+                why = self._why or self.keeper.trouble or "no lighthouse has answered"
+                raise TooFewNodesError(
+                    f"the members could not be agreed on within {self.timeout:g} s after {self._broken_by}: {why} "
+                    f"(round {self.round}{self._last_checkpoint()})."
+                )
+            with self._waits("the agreement on the members"):
+                time.sleep(PAUSE)
+
+    def _meet(self, plan: Plan, exchanging: bool) -> bool:
+        """Makes a group with the members of a plan, and agrees with them on the round."""
+        began = self._broken_at or time.monotonic()
+        host, port = plan.store.rsplit(":", 1)
+        store = PrefixStore(plan.key, TCPStore(host, int(port), is_master=False, timeout=STORE_TIMEOUT))
+        store.set(f"here/{self.node.id}", "")
+        keys = [f"here/{who}" for who in plan.members]
+        while not store.check(keys):
+            if self._plan is not plan or self._fatal is not None:
+                raise _Superseded
+            time.sleep(PAUSE)
+        from torchft.process_group import ProcessGroupGloo
+
+        rank = plan.members.index(self.node.id)
+        with self._lock:
+            self._group = group = ProcessGroupGloo(timeout=CONNECT_TIMEOUT)
+        group.configure(f"{plan.store}/{plan.key}/group", self.node.id, rank, len(plan.members))
+        here = [self.round, exchanging, self._calls]
+        all_of_them = self._gather_values([here, self.newcomer, self._record.stopping], len(plan.members))
+        furthest = max(place for place, new, _ in all_of_them if not new)
+        self.round = furthest[0]
+        # An exchange goes on with those that are in it, whatever the numbers of their rounds were.
+        over = not furthest[1] if exchanging else furthest > here
+        old = self._rendezvous
+        with self._lock:
+            self._rendezvous = store
+            self.members, self.rank, self.nodes, self.epoch = plan.members, rank, len(plan.members), plan.epoch
+            self.taking_part = tuple(range(self.nodes))
+            if self._plan is plan:
+                self._plan = None
+            self._record = replace(
+                self._record, state="member", run=plan.run, epoch=plan.epoch, members=plan.members, broken=False, gone=()
+            )
+            cause, self._broken_by, self._broken_at = self._broken_by, "", None
+        threading.Thread(target=_ring, args=(old,), daemon=True).start()  # ends the watch over the last epoch
+        # A connection of its own: nobody else can use one while it waits.
+        threading.Thread(target=self._watch, args=(store.clone(),), daemon=True).start()
+        self.on_change()
+        self.newcomer = False
+        self._tell(plan, cause, time.monotonic() - began)
+        if any(stops for _, _, stops in all_of_them):
+            self.end = TooFewNodesError(
+                f"{self.nodes} nodes are left, and min_nodes is {self.min_nodes}; waited {self.timeout:g} s for others."
+            )
+        return not over
+
+    def _tell(self, plan: Plan, cause: str, seconds: float) -> None:
+        """One line in the log, and one entry in `events`."""
+        changes = {"lost": list(plan.lost), "left": [f"{who} ({why})" for who, why in plan.left.items()]}
+        changes["joined"] = list(plan.joined)
+        words = "; ".join(f"{what} {self.names(who)}" for what, who in changes.items() if who)
+        self.seconds_lost += seconds
+        self.events.append(
+            {"time": time.time(), "epoch": plan.epoch, "round": self.round, "members": self.nodes, "cause": cause,
+             "seconds": seconds, **changes}
+        )  # fmt: skip
+        _log.info(
+            "epoch %d: %d members from round %d on (%s)%s; it took %.2f s",
+            plan.epoch, self.nodes, self.round, words or "the same, in a new group", f"; {cause}" if cause else "", seconds,
+        )  # fmt: skip
+
+    def names(self, nodes: Sequence[str]) -> str:
+        """The names of nodes, without what makes their ids unique."""
+        return ", ".join(one.partition(":")[0] if " (" not in one else one for one in nodes)
+
+    # -- newcomers ---------------------------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The number of the run that this node is a member of."""
+        return self._record.run
+
+    def asked(self) -> list[tuple[str, int]]:
+        found = []
+        while self.wanted:
+            who, attempt = self.wanted.pop()
+            self._given.add((who, attempt))
+            if who in self._records:
+                found.append((self._records[who].address, attempt))
+        return found
+
+    def receive_model(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        began = time.monotonic()
+
+        def alive() -> None:
+            self._check()
+            there = any(one.state == "member" for one in self._records.values())
+            if not there or time.monotonic() - began > self.timeout:
+                why = f"none has sent a model within {self.timeout:g} s" if there else "they are gone"
+                raise LostNodeError(f"this node could not join the members: {why}; start it again.")
+
+        while True:
+            attempt = self._record.attempt
+            try:
+                return transfer.receive(self.node.store, attempt, alive)
+            except transfer.TransferError as error:
+                _log.info("this node asks another member for a model: %s", first_line(error))
+                self._set(attempt=attempt + 1)
+                self.keeper.wake()
+
+    def ready(self, run: int) -> None:
+        self._set(state="ready", run=run)
+        self.keeper.wake()
+
+    def metrics(self) -> dict[str, float]:
+        return {"members": float(self.nodes), "epoch": float(self.epoch), "seconds_lost": self.seconds_lost}
+
+    # -- leaving -----------------------------------------------------------------------------------------------------
+
+    def _left(self) -> Left:
+        return Left(TERMINATED if self.node.terminated.is_set() else 0)
+
+    def announce(self, why: str) -> None:
+        """This node will leave: the others agree on a round from which on they do without it."""
+        self._set(leaving=why)
+        self.keeper.wake()
+
+    def depart(self, why: str = "its training is over") -> None:
+        """The end of this process: tells the others, so that they need not find out."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._record.state == "member" and self.keeper.reached:
+            heard, end = self.keeper.answered, time.monotonic() + FAREWELL
+            if not self._record.leaving:
+                self.announce(why)
+            while self.keeper.answered == heard and self.keeper.reached and time.monotonic() < end:
+                time.sleep(PAUSE)
+        self._set(leaving=why)
+        self.keeper.stop()
+        ringing = threading.Thread(target=_ring, args=(self._rendezvous,), daemon=True)
+        ringing.start()
+        ringing.join(1.0)  # so that the watch ends before Python does
+        self._group = None
+
+    def fail(self, error: BaseException) -> None:
+        """Tells the others why this node cannot go on."""
+        if not isinstance(error, LostNodeError | Left | GeneratorExit):
+            self.depart(quoted(error))
+            close(self._group, range(self.nodes))
+
+    # -- the service of a membership ---------------------------------------------------------------------------------
+
+    def open_group(self) -> None:
+        """There is one: it was made when the members met."""
+
+    def progress(self) -> None:
+        self._check(broken=False)
+        self._moved, self._progress = time.monotonic(), self._progress + 1
+
+    def begin_round(self, r: int) -> None:
+        self.round, self._moved, self._progress, self._calls = r, time.monotonic(), self._progress + 1, 0
+
+    def end_round(self) -> None:
+        """Nothing is counted."""
+
+    def saved(self, where: Any) -> None:
+        self.folder = Path(where)
+
+    def _last_checkpoint(self) -> str:
+        return "" if self.folder is None else f"; the last checkpoint in {self.folder} is intact"
+
+    def together(self, do: Callable[[], Result], missed: Result | None = None) -> Any:
+        """A call that all members make: made again by those that are left, if it fails as one is lost."""
+        self._depth += 1
+        try:
+            while True:
+                if self._record.broken and not self.regroup():
+                    _log.warning("the members changed during a call, which the others have ended: it has no result here")
+                    return missed
+                with suppress(GroupBroken):
+                    return do()
+        finally:
+            self._depth -= 1
+            self._calls += not self._depth
+
+    def barrier(self, call: str, value: Any = None) -> list[Any]:
+        with self._guarded(call):
+            return self._gather_values(value, self.nodes)
+
+    @contextmanager
+    def collective(self, call: str) -> Iterator[None]:
+        try:
+            yield
+        except (LostNodeError, GroupBroken, Left):
+            raise
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def sum(self, value: Tensor) -> Tensor:
+        options = AllreduceOptions()
+        options.timeout = BACKEND_TIMEOUT
+        with self._guarded("a sum over the members"):
+            self._group.allreduce([value], options).wait()
+        return value
+
+    def broadcast(self, value: Tensor) -> Tensor:
+        options = BroadcastOptions()
+        options.rootRank, options.timeout = 0, BACKEND_TIMEOUT
+        with self._guarded("a broadcast"):
+            self._group.broadcast([value], options).wait()
+        return value
+
+    def gather(self, value: Tensor) -> list[Tensor]:
+        with self._guarded("a gathering"):
+            return self._gather(value, self.nodes)
+
+    def _gather(self, value: Tensor, nodes: int) -> list[Tensor]:
+        found = [value.new_empty(value.shape) for _ in range(nodes)]
+        options = AllgatherOptions()
+        options.timeout = BACKEND_TIMEOUT
+        self._group.allgather([found], [value], options).wait()
+        return found
+
+    def _gather_values(self, value: Any, nodes: int) -> list[Any]:
+        """What JSON can hold, of each member."""
+        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        lengths = [int(one) for one in self._gather(torch.tensor([len(data)]), nodes)]
+        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded[: len(data)] = data
+        return [
+            json.loads(bytes(one[:length].numpy()).decode())
+            for one, length in zip(self._gather(padded, nodes), lengths, strict=True)
+        ]
+
+    def post(self, operations: Sequence[Operation], peers: tuple[int, ...]) -> list[tuple[int | None, Any]]:
+        group, part = self._group, self.taking_part
+        with self._guarded("an exchange"):
+            return [
+                (peer, (group.send if do is SEND else group.recv)([value], part[peer], tag))
+                for do, value, peer, tag in operations
+            ]
+
+    def wait(self, works: Sequence[tuple[int | None, Any]], peers: tuple[int, ...]) -> None:
+        with self._guarded(f"the exchange of round {self.round}{self._name}"):
+            for _, work in works:
+                work.wait(BACKEND_TIMEOUT)
+
+    @contextmanager
+    def _guarded(self, call: str) -> Iterator[None]:
+        """While this node communicates: a failure is one of the whole group."""
+        self._check()
+        try:
+            with self._waits(call):
+                yield
+        except (RuntimeError, DistError) as error:
+            if not (type(error) is RuntimeError or isinstance(error, DistError)):
+                raise
+            self.break_group(f"{call}: {first_line(error)}")
+            self._check()
+            raise GroupBroken(call) from error
+
+    @contextmanager
+    def _waits(self, call: str) -> Iterator[None]:
+        """The training thread waits for others, which is no sign that it hangs."""
+        before, self._waiting = self._waiting, call
+        try:
+            yield
+        finally:
+            self._moved, self._progress, self._waiting = time.monotonic(), self._progress + 1, before
+
+    def _check(self, broken: bool = True) -> None:
+        if self._fatal is not None:
+            raise self._fatal
+        if broken and self._record.broken:
+            raise GroupBroken(self._broken_by)
+
+
+BELL = "broken"
+
+
+def _ring(rendezvous: Any) -> None:
+    if rendezvous is not None:
+        with suppress(RuntimeError):
+            rendezvous.set(BELL, "")
+
+
+def close(group: Any, others: Any) -> None:
+    """Closes all connections of a group, so that whoever waits in it fails at once.
+
+    gloo cannot be aborted, but closes them when one receive times out. That needs a connection that is still open.
+    """
+    for peer in others:
+        with suppress(Exception):
+            group.recv([torch.zeros(1)], peer, 1 << 20).wait(timedelta(milliseconds=1))
+
+
+def make_membership(name: str, min_nodes: int, patience: float | None, tau: str | None) -> Membership:
+    """The membership of an optimiser: elastic after init(elastic=True)."""
+    if _node is None:
+        for what, value, default in (("min_nodes", min_nodes, 2), ("patience", patience, None), ("tau", tau, None)):
+            if value != default:
+                raise InputError(what, value, "is for elastic training: call init(elastic=True), or leave it out.")
+        return Membership(name)
+    membership = ElasticMembership(_node, name, min_nodes, patience)
+    try:
+        membership.enter()
+    except BaseException:
+        membership.depart("it could not join")
+        raise
+    return membership

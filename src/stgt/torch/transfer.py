@@ -1,0 +1,141 @@
+"""A newcomer's first model: a member sends it what it needs to take part, through the newcomer's own store.
+
+The tensors travel as raw bytes, chunk by chunk, behind a header of JSON that has their shapes and the SHA-256 of all bytes.
+Nothing that is received can execute code. The member sends a copy from a thread of its own, and trains on meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
+
+from stgt._internal.checks import first_line
+
+CHUNK = 4 << 20  # bytes; torch's store takes up to 8 MiB at once
+AHEAD = 16  # chunks that a member sends before the newcomer has taken the first of them
+PATIENCE = 20.0  # seconds without a chunk after which the other one is given up
+PAUSE = 0.005
+_DTYPES = {str(one): one for one in (
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
+    torch.uint8, torch.bool, torch.complex64, torch.complex128,
+)}  # fmt: skip
+
+_log = logging.getLogger("stgt")
+
+
+class TransferError(RuntimeError):
+    """A model was not received whole."""
+
+
+def send(address: str, attempt: int, sender: str, metadata: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Sends copies of the tensors to the newcomer whose store is at this address, in a thread of its own."""
+    copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
+
+    def run() -> None:
+        try:
+            _send(address, attempt, sender, metadata, copies)
+        except (RuntimeError, TimeoutError) as error:  # the newcomer asks another member
+            _log.info("the newcomer at %s has not taken the model: %s", address, first_line(error))
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def _send(address: str, attempt: int, sender: str, metadata: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    host, port = address.rsplit(":", 1)
+    store = PrefixStore(
+        f"model/{attempt}", TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=PATIENCE))
+    )
+    if store.compare_set("sender", "", sender) != sender.encode():
+        return
+    digest, sizes = hashlib.sha256(), {}
+    for name, value in tensors.items():
+        data = _bytes(value)
+        digest.update(data)
+        sizes[name] = {"dtype": str(value.dtype), "shape": list(value.shape), "bytes": len(data)}
+    header = {"tensors": sizes, "sha256": digest.hexdigest(), "metadata": metadata}
+    number = _put(store, 0, json.dumps(header).encode())
+    store.set("header", str(number))
+    for value in tensors.values():
+        number = _put(store, number, _bytes(value))
+
+
+def _put(store: Any, number: int, data: memoryview | bytes) -> int:
+    """Sends bytes as chunks from this number on; returns the next number."""
+    for low in range(0, len(data), CHUNK):
+        end = time.monotonic() + PATIENCE
+        while number - store.add("taken", 0) >= AHEAD:
+            if time.monotonic() > end:
+                raise TimeoutError(f"it has taken nothing for {PATIENCE:g} s")
+            time.sleep(PAUSE)
+        store.set(str(number), bytes(data[low : low + CHUNK]))
+        number += 1
+    return number
+
+
+def receive(store: Any, attempt: int, alive: Callable[[], None]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a member has sent to this process's store: metadata, and tensors by name. A TransferError if it is not whole.
+
+    Args:
+        store: of this process.
+        attempt: the number that was asked with.
+        alive: is called again and again while it waits.
+    """
+    store, taken = PrefixStore(f"model/{attempt}", store), 0
+
+    def wait(key: str) -> bytes:
+        end = time.monotonic() + PATIENCE
+        while not store.check([key]):
+            alive()
+            if time.monotonic() > end and key != "header":  # a member answers at the end of its round
+                raise TransferError(f"no part of the model has come for {PATIENCE:g} s")
+            time.sleep(PAUSE)
+        return store.get(key)
+
+    def take(size: int | None = None) -> bytearray:
+        nonlocal taken
+        found, whole = bytearray(), size is None
+        while not found if whole else len(found) < (size or 0):
+            found += wait(str(taken))
+            store.delete_key(str(taken))
+            taken += 1
+            store.add("taken", 1)
+        return found
+
+    try:
+        text = bytearray()
+        parts = int(wait("header"))
+        while taken < parts:
+            text += take()
+        header = json.loads(text)
+        digest, tensors = hashlib.sha256(), {}
+        for name, one in header["tensors"].items():
+            data = take(one["bytes"]) if one["bytes"] else bytearray()
+            digest.update(data)
+            dtype = _DTYPES[one["dtype"]]
+            flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+            tensors[name] = flat.reshape(one["shape"])
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        if isinstance(error, TransferError):
+            raise
+        raise TransferError(f"what has come is no model ({first_line(error)})") from error
+    finally:
+        with suppress(RuntimeError):
+            store.delete_key("header")
+    if digest.hexdigest() != header["sha256"]:
+        raise TransferError("its bytes are not those that were sent")
+    return header["metadata"], tensors
+
+
+def _bytes(value: Tensor) -> memoryview:
+    return memoryview(value.reshape(-1).view(torch.uint8).numpy()) if value.numel() else memoryview(b"")
