@@ -96,43 +96,43 @@ def take_over(
     name, folder = str(shards.folder / here.folder), "another checkpoint folder"
     problem = next(filter(None, (other_run(state, one, name, folder) for one in metadata.values())), None)
     everything = not all(found.seen)  # a node that sees no shard needs to be given all
-    rows = [[shard, _told(metadata[shard], everything)] for shard in given]
+    rows = [[shard, _for_all(metadata[shard], everything)] for shard in given]
     everybody = membership.barrier("load()", [problem, rows])
     raise_first(problem for problem, _ in everybody)
     by_shard = {shard: one for _, rows in everybody for shard, one in rows}
-    told = [by_shard[shard] for shard in range(found.nodes)]
-    weights = [one["weight"] for one in told]
-    moving = next((one["moving"] for one in told if one["moving"] is not None), None)
+    received = [by_shard[shard] for shard in range(found.nodes)]
+    weights = [one["weight"] for one in received]
+    moving = next((one["moving"] for one in received if one["moving"] is not None), None)
     with membership.collective("load()"), torch.no_grad(), ExitStack() as opened:
         files = {
             shard: opened.enter_context(safe_open(str(shards.of(shard).path(here, "safetensors")), framework="pt"))
             for shard in read
         }
         if own is None:
-            _take_groups(trained, told[membership.rank % found.nodes]["groups"])
+            _take_groups(trained, received[membership.rank % found.nodes]["groups"])
         else:
             _take_own(trained, metadata[own], files[own], as_it_was=own == membership.rank)
         _take_means(membership, trained, {shard: files[shard] for shard in given}, weights, moving)
     if membership.rank == 0:
-        _say(name, found, trained)
+        _report(name, found, trained)
     return {
-        **{name: max(one[name] for one in told) for name in (*COUNTERS, *EXCHANGE_COUNTERS)},
+        **{name: max(one[name] for one in received) for name in (*COUNTERS, *EXCHANGE_COUNTERS)},
         "taken": 0,
-        "warm": all(one["warm"] for one in told),
+        "warm": all(one["warm"] for one in received),
         "lr_sum": [0.0] * len(trained.buckets),
         "moving": moving,
-        "extra": (told[membership.rank % found.nodes] if own is None else metadata[own])["extra"],
+        "extra": (received[membership.rank % found.nodes] if own is None else metadata[own])["extra"],
     }
 
 
-def _told(metadata: dict[str, Any], everything: bool) -> dict[str, Any]:
+def _for_all(metadata: dict[str, Any], everything: bool) -> dict[str, Any]:
     """What all nodes need to have of a shard's JSON."""
     names = ("warm", "weight", "moving", *COUNTERS, *EXCHANGE_COUNTERS, *(["extra"] if everything else []))
     groups = {"groups": dict(metadata["base"]["dict"])["param_groups"]} if everything else {}
     return {name: metadata[name] for name in names} | groups
 
 
-def _say(name: str, found: Visible, trained: Trained) -> None:
+def _report(name: str, found: Visible, trained: Trained) -> None:
     """Rank 0 logs what has become of the checkpoint."""
     fresh = "; corrections start at 0" if trained.method.spec.tracks else ""
     without = [str(rank) for rank, seen in enumerate(found.seen) if not seen]
