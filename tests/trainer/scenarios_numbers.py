@@ -67,6 +67,7 @@ def statistics(folder: str, policy: str, save: bool):
     """Rounds of a BatchNorm with a constant input at each node; or what its buffers are after a load."""
     rank, nodes = dist.get_rank(), dist.get_world_size()
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(2, dtype=torch.float64), torch.nn.Linear(2, 1).double())
+    model.register_buffer("grid", torch.zeros(3, 2).t())  # of another layout than its shape's
     sgd = torch.optim.SGD(model.parameters(), lr=0.01)
     opt = DistributedOptimizer(sgd, stgt.STGT(tau=2), stgt.topology.ring(nodes), model=model, buffers=policy)
     if not save:
@@ -76,6 +77,7 @@ def statistics(folder: str, policy: str, save: bool):
         for _ in range(1 + rank):  # counted by num_batches_tracked
             loss = model(torch.full((4, 2), 10.0 * rank, dtype=torch.float64)).square().mean()
         loss.backward()
+        model.grid += (1.0 + rank) * torch.arange(6.0).view(2, 3)
         opt.step()
     if save:
         opt.save(folder)

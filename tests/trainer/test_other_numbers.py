@@ -43,11 +43,13 @@ def assert_same(found, expected) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(3, 2), (2, 3), (4, 1)])
-@pytest.mark.parametrize("name", ["STGT", "LED", "Outer-STGT", "KGT"])
-@pytest.mark.sampled(6, each="name")
-def test_it_converges_to_the_minimiser_over_those_present(worlds, tmp_path, name, before, after):
+@pytest.mark.parametrize(
+    ("name", "early"), [("STGT", False), ("STGT", True), ("LED", False), ("Outer-STGT", False), ("KGT", False)]
+)
+@pytest.mark.sampled(6, each="name early")
+def test_it_converges_to_the_minimiser_over_those_present(worlds, tmp_path, name, early, before, after):
     """From the middle of a round, and not from near the new minimiser."""
-    arguments = {"folder": str(tmp_path), "name": name}
+    arguments = {"folder": str(tmp_path), "name": name, "early": early}
     first = worlds(before).run("part", steps=121, save=True, **arguments)
     assert np.abs(np.array(first[0]["x"]) - minimiser(after)).max() > 1e-2
     for node in worlds(after).run("part", steps=360 if after > 1 else 600, **arguments):
@@ -138,6 +140,8 @@ def test_batch_norms_statistics(worlds, tmp_path, policy):
     for rank, node in enumerate(worlds(4).run("statistics", folder=str(tmp_path), policy=policy, save=False)):
         expected = means[rank % 3] if policy == "none" else means.mean(axis=0)
         assert_same(node["0.running_mean"], expected)
+        grids = [one["grid"] for one in before]
+        np.testing.assert_allclose(node["grid"], grids[rank % 3] if policy == "none" else np.mean(grids, axis=0), 1e-6)
         assert node["0.num_batches_tracked"] == before[rank % 3]["0.num_batches_tracked"] == [5 * (1 + rank % 3)]
 
 

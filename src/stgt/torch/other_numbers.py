@@ -170,8 +170,8 @@ def _take_means(
 
     An idle worker's copy of what a server holds counts as little as in the averaged model: it may be of an older round.
     """
-    top = max(weights)
-    held = [weight / top for weight in weights]  # 1 where all count the same, so that sums of models stay exact
+    equal, top = [1.0] * len(weights), max(weights)
+    held = [weight / top for weight in weights] if top else equal  # 1 where all count the same: nothing is rounded
     spec = trained.method.spec
     zero = {f"state.{kept.name}" for kept in spec.state if kept.zero_sum} | {"first", "total"}
 
@@ -192,7 +192,7 @@ def _take_means(
                 buffer.zero_()
             elif name == "x" or not spec.invariant:
                 at_server = name == "x" or name.removeprefix("state.") in spec.server_fields
-                for part, value in mean(f"bucket.{number}.{name}", buffer, held if at_server else [1.0] * len(held)):
+                for part, value in mean(f"bucket.{number}.{name}", buffer, held if at_server else equal):
                     buffer[part] = value
         if spec.invariant:
             _begin_anew(trained, bucket)
