@@ -7,12 +7,13 @@ from multiprocessing.connection import Client
 import scenarios
 import scenarios_files
 import scenarios_guarded
+import scenarios_numbers
 import scenarios_use
 import torch
 
 from stgt.torch import init
 
-PLAYS = (scenarios, scenarios_use, scenarios_files, scenarios_guarded)
+PLAYS = (scenarios, scenarios_use, scenarios_files, scenarios_guarded, scenarios_numbers)
 
 
 def main(address: str) -> None:

@@ -1,7 +1,6 @@
 """Checkpoints: a training that was stopped goes on as if it had not been."""
 
 import json
-import re
 
 import pytest
 from literal import NODES
@@ -112,18 +111,15 @@ def test_a_checkpoint_of_something_else(world, tmp_path, other, words):
         assert answer["error"].count(". ") == 0
 
 
-@pytest.mark.parametrize("parts", [4, 8])
-def test_a_checkpoint_of_another_number_of_nodes(world, tmp_path, parts):
-    """Of four nodes, as if half of the processes were new; of sixteen, as if half of them were gone."""
+def test_half_of_a_checkpoint_of_more_nodes(world, tmp_path):
+    """Of sixteen nodes, as if half of them were gone with their disks."""
     arguments = {"folder": str(tmp_path), "base": "sgd"}
     world.run("stopping", steps=same_steps(3), save=True, **arguments)
     for path in tmp_path.rglob("*.safetensors"):
         arrays, about = container.read(path, shards.KIND)
-        container.write(path, shards.KIND, arrays, about | {"nodes": 4 if parts == 4 else 16})
-        if about["node"] >= parts:
-            path.unlink()
+        container.write(path, shards.KIND, arrays, about | {"nodes": 16})
     for answer in world.ask("stopping", steps=same_steps(0), load=True, **arguments):
-        assert re.search(r"was written by (4|16) nodes, but 8 run: start as many\.$", answer["error"])
+        assert "(step 3 of 16 nodes is missing at ranks 8, 9, 10, 11, 12, 13, 14, 15): bring" in answer["error"]
 
 
 def test_extra_that_json_cannot_hold_and_a_folder_that_is_a_file(world, tmp_path):

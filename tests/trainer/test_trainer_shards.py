@@ -52,7 +52,7 @@ def test_what_is_not_there_and_what_cannot_be_read(tmp_path):
     shards.path(version, "complete").unlink()
     (tmp_path / version.folder / ".node-0003-abcdefgh.safetensors").touch()
     (tmp_path / version.folder / ".node-0003-gan-abcdefgh.safetensors").touch()  # another optimiser's
-    assert shards.statuses() == {version: ShardStatus("missing", False)}
+    assert shards.survey(8) == {version: {3: ShardStatus("missing", False)}}
     shards.remove(version)
     assert [path.name for path in (tmp_path / version.folder).iterdir()] == [".node-0003-gan-abcdefgh.safetensors"]
 
@@ -65,7 +65,7 @@ def test_what_is_kept(tmp_path, keep, left):
     """3 is complete, 4 half written, 6 complete at its second attempt, 7 and 12 half written; 9 is the newest."""
     written(tmp_path, Version(3, 1), Version(6, 1), Version(6, 2), Version(9, 1))
     shards = written(tmp_path, Version(4, 1), Version(7, 1), Version(12, 1), confirmed=False)
-    statuses = shards.statuses()
+    statuses = shards.survey(8)
     del statuses[9, 1]
     shards.prune(statuses, Version(9, 1), keep)
     names = {"6": Version(6, 2).folder, **{str(step): Version(step, 1).folder for step in (3, 9, 12)}}
@@ -75,10 +75,10 @@ def test_what_is_kept(tmp_path, keep, left):
 def test_a_damaged_one_does_not_count_as_kept(tmp_path):
     shards = written(tmp_path, Version(3, 1), Version(6, 1), Version(9, 1))
     shards.path(Version(6, 1), "safetensors").write_bytes(b"")
-    statuses = shards.statuses()
+    statuses = shards.survey(8)
     del statuses[9, 1]
     shards.prune(statuses, Version(9, 1), 2)
-    assert sorted(version.step for version in shards.statuses()) == [3, 6, 9]
+    assert sorted(version.step for version in shards.survey(8)) == [3, 6, 9]
 
 
 # -- in a training -----------------------------------------------------------------------------------------------------

@@ -36,7 +36,8 @@ WRONG = {
     "algorithm": "the state_dict was written with another algorithm: give the same, or start a new run.",
     "topology": "the state_dict was written with another topology: give the same, or start a new run.",
     "name": "the state_dict was written with another name: give the same, or start a new run.",
-    "nodes": "the state_dict was written by 4 nodes, but 8 run: start as many.",
+    "nodes": "the state_dict was written by 4 nodes, but 8 run: start as many, or use opt.save and opt.load, which "
+    "takes a checkpoint of any number.",
     "rank": "the state_dict was written by rank {other}, and this is rank {rank}: give each node its own.",
     "lacking": "the state_dict lacks some of the algorithm's buffers: give what opt.state_dict() returned.",
     "format": "the state_dict has format 7, and this stgt reads 1: use the stgt that wrote it.",

@@ -1,8 +1,9 @@
 """Checkpoints: one shard for each node, complete when every node has written its own.
 
 On loading, the nodes agree on the newest checkpoint of which all have a whole shard, whether they share a folder or
-not. Reading and writing is separate from communication: what fails at one node becomes a sentence that all nodes
-receive, and all stop with it.
+not. Where another number of nodes has written it, each of its shards must be whole at some node, and `other_numbers`
+takes it over. Reading and writing is separate from communication: what fails at one node becomes a sentence that all
+nodes receive, and all stop with it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import gc
 import json
 import logging
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -24,8 +24,9 @@ from stgt._internal.checks import InputError
 from stgt._internal.container import verify
 from stgt.torch.finite import first_nonfinite
 from stgt.torch.membership import Membership
-from stgt.torch.run_state import Trained, mismatch, pack, unpack
-from stgt.torch.shards import ABSENT, Shards, ShardStatus, Version
+from stgt.torch.other_numbers import Visible, take_over, visible
+from stgt.torch.run_state import Trained, mismatch, pack, raise_first, unpack
+from stgt.torch.shards import Shards, ShardStatus, Survey, Version
 
 SHOWN = 3  # checkpoints that an error names
 
@@ -46,13 +47,13 @@ def save(
     """Writes this node's shard, waits until all nodes have, and only then removes older ones."""
     problem, before = _open(membership, shards)
     everybody = membership.barrier("save()", [problem, state["steps_taken"], list(before)])
-    _raise_first(problem for problem, _, _ in everybody)
+    raise_first(problem for problem, _, _ in everybody)
     step = max(steps for _, steps, _ in everybody)  # nodes may differ: all name the checkpoint by the most steps
     tried = [attempt for _, _, versions in everybody for one, attempt in versions if one == step]
     here = Version(step, max(tried, default=0) + 1)
     problem = _write(f"rank {membership.rank}", trained, shards, here, {**state, "extra": extra})
     try:
-        _raise_first(membership.barrier("the end of save()", problem))
+        raise_first(membership.barrier("the end of save()", problem))
     except ValueError:
         shards.remove(here)
         raise
@@ -64,23 +65,51 @@ def save(
 def load(
     membership: Membership, shards: Shards, trained: Trained, state: dict[str, Any], start_anew: bool
 ) -> dict[str, Any] | None:
-    """Takes over this node's shard of the newest checkpoint of which all nodes have a whole one; returns its JSON."""
+    """Takes over the newest checkpoint that is whole: this node's shard, if as many nodes have written it; returns the
+    shard's JSON."""
     problem, mine = _open(membership, shards)
-    rows = [[*version, *status] for version, status in mine.items()]
+    rows = [[*version, rank, *status] for version, statuses in mine.items() for rank, status in statuses.items()]
     everybody = membership.barrier("load()", [problem, start_anew, rows])
-    _raise_first(problem for problem, _, _ in everybody)
-    statuses = [{Version(*row[:2]): ShardStatus(*row[2:]) for row in rows} for _, _, rows in everybody]
-    versions = sorted({version for one in statuses for version in one}, reverse=True)
-    found = {version: [one.get(version, ABSENT) for one in statuses] for version in versions}
-    here = next((version for version in versions if _is_whole(membership, shards, version, found)), None)
+    raise_first(problem for problem, _, _ in everybody)
+    found = visible([rows for _, _, rows in everybody])
+    here = next((version for version in found if _is_whole(membership, shards, version, found[version])), None)
     if here is None:
         _check_nothing_lost(membership, shards, found, all(anew for _, anew, _ in everybody))
         return None
+    if found[here].nodes == membership.nodes:
+        metadata = _take_over_own(membership, shards, trained, state, here)
+    else:
+        metadata = take_over(membership, shards, trained, state, here, found[here])
+    newer = {version: one for version, one in found.items() if version > here}
+    metadata["skipped"] = _skipped(shards.folder, newer, membership.rank == 0)
+    metadata["written_by"] = found[here].nodes
+    for rank in found[here].read_by(membership.rank):
+        shards.of(rank).confirm(here)
+    return metadata
+
+
+# -- what all nodes do together --------------------------------------------------------------------------------------
+
+
+def _is_whole(membership: Membership, shards: Shards, version: Version, found: Visible) -> bool:
+    """Is every shard whole, to the last byte? Writes into `found` what the check of the bytes has shown."""
+    if any(status.state != "whole" for status in found.statuses):
+        return False
+    checked = {rank: shards.of(rank).status(version, verify) for rank in found.read_by(membership.rank)}
+    for rows in membership.barrier("load()", [[rank, *status] for rank, status in checked.items()]):
+        for rank, *status in rows:
+            if found.statuses[rank].state == "whole":  # of several who read it, one may have found that it is not
+                found.statuses[rank] = ShardStatus(*status)
+    return all(status.state == "whole" for status in found.statuses)
+
+
+def _take_over_own(
+    membership: Membership, shards: Shards, trained: Trained, state: dict[str, Any], here: Version
+) -> dict[str, Any]:
+    """Takes over the shard that this node has written, bit for bit; returns its JSON."""
     metadata = shards.metadata(here)
     problem = mismatch(state, metadata, str(shards.folder / here.folder), "another checkpoint folder")
-    _raise_first(membership.barrier("load()", problem))
-    newer = {version: statuses for version, statuses in found.items() if version > here}
-    metadata["skipped"] = _skipped(shards.folder, newer, membership.rank == 0)
+    raise_first(membership.barrier("load()", problem))
     with safe_open(str(shards.path(here, "safetensors")), framework="pt") as file, torch.no_grad():
         for number, bucket in enumerate(trained.buckets):
             for name, buffer in bucket.tensors.items():
@@ -89,35 +118,14 @@ def load(
             buffer.copy_(file.get_tensor(f"buffer.{name}"))
         torch.set_rng_state(file.get_tensor("rng"))
         trained.base.load_state_dict(unpack(metadata["base"], file.get_tensor))
-    shards.confirm(here)
     return metadata
-
-
-# -- what all nodes do together --------------------------------------------------------------------------------------
-
-
-def _raise_first(problems: Iterable[str | None]) -> None:
-    """All nodes stop with the first node's problem, if there is one."""
-    for problem in problems:
-        if problem is not None:
-            raise ValueError(problem)
-
-
-def _is_whole(
-    membership: Membership, shards: Shards, version: Version, found: dict[Version, list[ShardStatus]]
-) -> bool:
-    """Has every node a whole shard, to the last byte? Writes into `found` what the check of the bytes has shown."""
-    if any(status.state != "whole" for status in found[version]):
-        return False
-    found[version] = [ShardStatus(*one) for one in membership.barrier("load()", shards.status(version, verify))]
-    return all(status.state == "whole" for status in found[version])
 
 
 # -- what a node does by itself ----------------------------------------------------------------------------------------
 
 
-def _open(membership: Membership, shards: Shards) -> tuple[str | None, dict[Version, ShardStatus]]:
-    """A sentence if this node cannot use the folder, else None; and what it has written there before."""
+def _open(membership: Membership, shards: Shards) -> tuple[str | None, Survey]:
+    """A sentence if this node cannot use the folder, else None; and what was written there before."""
     key = shards.folder.resolve(), shards.stem
     if _users.get(key) not in (None, membership):
         # An optimiser that is out of use may still be alive in a cycle of references, such as that with its scheduler.
@@ -128,7 +136,7 @@ def _open(membership: Membership, shards: Shards) -> tuple[str | None, dict[Vers
             "its own, or a folder of its own."
         ), {}
     try:
-        return None, shards.statuses()
+        return None, shards.survey(membership.nodes)
     except OSError as error:
         return f"rank {membership.rank}: the checkpoint folder {shards.folder} cannot be read ({error.strerror}).", {}
 
@@ -170,36 +178,35 @@ def _label(trained: Trained, name: str) -> str:
 
 
 def _check_nothing_lost(
-    membership: Membership, shards: Shards, found: dict[Version, list[ShardStatus]], start_anew: bool
+    membership: Membership, shards: Shards, found: dict[Version, Visible], start_anew: bool
 ) -> None:
     """A ValueError if a checkpoint was lost. One that never became complete, as its writers died, does not count."""
-    statuses = [status for one in found.values() for status in one]
-    if start_anew or not any(status.final for status in statuses):
+    if start_anew or not any(one.final for one in found.values()):
         others = [] if found else shards.other_names()
         if others and membership.rank == 0:
             _log.warning("%s has %s, and nothing of this optimiser: has it another name=?", shards.folder, others[0])
         return
-    for nodes in sorted({status.nodes for status in statuses} - {0, membership.nodes}):
-        raise ValueError(f"{shards.folder} was written by {nodes} nodes, but {membership.nodes} run: start as many.")
-    words = [f"step {version.step} is {_states(statuses)}" for version, statuses in found.items()]
+    words = []
+    for version, one in found.items():
+        number = f" of {one.nodes} nodes" if one.nodes != membership.nodes else ""
+        words.append(f"step {version.step}{number} is {_states(one.statuses)}")
     raise ValueError(
         f"{shards.folder} has no checkpoint that is whole at all nodes ({'; '.join(words[:SHOWN])}): bring the files "
         "back, or begin from the start with load(folder, start_anew=True)."
     )
 
 
-def _skipped(folder: Path, newer: dict[Version, list[ShardStatus]], logs: bool) -> list[dict[str, Any]]:
+def _skipped(folder: Path, newer: dict[Version, Visible], logs: bool) -> list[dict[str, Any]]:
     """The newer checkpoints that are not whole, newest first; rank 0 logs them."""
     skipped = []
-    for version, statuses in newer.items():
-        lost = any(status.final for status in statuses)
+    for version, one in newer.items():
         skipped += [
-            {"step": version.step, "rank": rank, "why": status.state if lost else "unfinished"}
-            for rank, status in enumerate(statuses)
+            {"step": version.step, "rank": rank, "why": status.state if one.final else "unfinished"}
+            for rank, status in enumerate(one.statuses)
             if status.state != "whole"
         ]
         if logs:
-            level, why = (logging.WARNING, _states(statuses)) if lost else (logging.INFO, "unfinished")
+            level, why = (logging.WARNING, _states(one.statuses)) if one.final else (logging.INFO, "unfinished")
             _log.log(level, "%s: step %d is skipped, as it is %s; an older one is loaded.", folder, version.step, why)
     return skipped
 

@@ -32,13 +32,11 @@ from stgt.torch.exchange import LrSums, MessageExchange
 from stgt.torch.local_steps import Chunk, LocalSteps, gain
 from stgt.torch.overlap import Overlap
 from stgt.torch.routes import RouteSchedule
-from stgt.torch.run_state import Trained
+from stgt.torch.run_state import COUNTERS, EXCHANGE_COUNTERS, Trained
 from stgt.torch.shards import Shards
 
 CHUNK = 1 << 19  # elements that travel at once
 WIRES = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
-COUNTERS = ("round", "taken", "steps_taken", "rounds_skipped", "seconds_computing")
-EXCHANGE_COUNTERS = ("bytes_sent", "seconds_exchanging", "seconds_waiting")
 _log = logging.getLogger("stgt")
 _LATER = "a parameter group cannot be added later: put all parameters into the optimiser at first."
 
@@ -134,7 +132,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._divides = self._steps.method.divides()
         self._exchange = MessageExchange(self.membership, WIRES[message_dtype])
         self._overlap = Overlap(self._steps, self._exchange, algorithm.tau) if early else None
-        self._trained = Trained(optimizer, self.buckets, self.buffers)
+        self._trained = Trained(optimizer, self.buckets, self.buffers, self._steps.method)
         self._evaluation = Evaluation(self.membership, self._steps, self.buffers, self.topology, chunk)
         self._guard = finite.Guard(self._steps, self.buffers, optimizer, skips=on_nonfinite == "skip")
         self._warm = not self.spec.needs_initial_gradient
@@ -319,18 +317,22 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def load(self, folder: Path | str, start_anew: bool = False) -> dict[str, Any] | None:
         """Continues from the newest checkpoint that all nodes have; None if there was none. All nodes must call.
 
+        If another number of nodes has written it, all start its round anew from the mean of their models, with the
+        mean of what else the method keeps, corrections of 0, and the wrapped optimiser's state of one of those nodes.
+
         Args:
             folder: of the checkpoints.
             start_anew: None as well where there was one and files of some node are damaged or missing, instead of a
                 ValueError that names them.
 
         Returns:
-            {"round": …, "steps": …, "extra": …, "skipped": […]} of the checkpoint; skipped are newer ones that are not
-            whole, each as {"step": …, "rank": …, "why": "damaged", "missing", "unreadable" or "unfinished"}.
+            {"round": …, "steps": …, "extra": …, "skipped": […], "written_by": …} of the checkpoint; skipped are newer
+            ones that are not whole, each as {"step": …, "rank": …, "why": "damaged", "missing", "unreadable" or
+            "unfinished"}; written_by is the number of nodes.
         """
         start_anew = check_flag(start_anew, "start_anew")
         if self._joined:  # the model of the others is newer than any checkpoint
-            return {"round": self.round, "steps": self.steps_taken, "extra": self._extra, "skipped": []}
+            return {"round": self.round, "steps": self.steps_taken, "extra": self._extra, "skipped": [], "written_by": 0}
         found = self.membership.together(
             lambda: checkpoint.load(
                 self.membership, Shards(Path(folder), self.rank, self.name), self._trained, self._run_state(), start_anew
@@ -341,7 +343,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._restore(found)
         self.membership.saved(folder)
         self._extra = found["extra"]
-        return {"round": self.round, "steps": self.steps_taken, "extra": found["extra"], "skipped": found["skipped"]}
+        kept = {name: found[name] for name in ("extra", "skipped", "written_by")}
+        return {"round": self.round, "steps": self.steps_taken, **kept}
 
     def state_dict(self) -> dict[str, Any]:
         """This node's state, for `torch.save` and frameworks: the wrapped optimiser's, and the algorithm's as "stgt".
@@ -543,6 +546,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             "nodes": self.nodes,
             "signature": json.loads(json.dumps(self._signature())),  # as a file returns it
             "warm": self._warm,
+            "weight": self._weight(),
             "lr_sum": [bucket.lr_sum for bucket in self.buckets],
             "moving": self.buffers.agreed,
             **{name: getattr(self, name) for name in COUNTERS},

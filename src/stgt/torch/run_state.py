@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from stgt.algorithms.calls import Checked
 from stgt.torch.buckets import Bucket
 from stgt.torch.buffers import Buffers
 
 KEY, FORMAT = "stgt", 1
+COUNTERS = ("round", "taken", "steps_taken", "rounds_skipped", "seconds_computing")
+EXCHANGE_COUNTERS = ("bytes_sent", "seconds_exchanging", "seconds_waiting")
+OF_NODES = ("topology", "weights")  # what of the signature belongs to a number of nodes
 
 
 class Trained(NamedTuple):
@@ -20,22 +24,42 @@ class Trained(NamedTuple):
     base: torch.optim.Optimizer
     buckets: list[Bucket]
     buffers: Buffers
+    method: Checked
 
 
-def mismatch(state: dict[str, Any], saved: dict[str, Any], what: str, otherwise: str) -> str | None:
-    """A sentence if the saved state is of another run, else None.
+def raise_first(problems: Iterable[str | None]) -> None:
+    """All nodes stop with the first node's problem, if there is one."""
+    for problem in problems:
+        if problem is not None:
+            raise ValueError(problem)
+
+
+def other_run(state: dict[str, Any], saved: dict[str, Any], what: str, otherwise: str) -> str | None:
+    """A sentence if the saved state has another signature, else None.
 
     Args:
-        state: of this node: its number, those of all nodes, and the signature.
-        saved: the same of a file.
+        state: of this node: the number of all nodes, and the signature.
+        saved: the same of a file; another number of nodes may have had another topology.
         what: its name for the message.
         otherwise: what else the user can do.
     """
-    if saved["nodes"] != state["nodes"]:
-        return f"{what} was written by {saved['nodes']} nodes, but {state['nodes']} run: start as many."
+    apart = OF_NODES if saved["nodes"] != state["nodes"] else ()
     for name, value in state["signature"].items():
-        if value != saved["signature"][name]:
+        if name not in apart and value != saved["signature"][name]:
             return f"{what} was written with another {name}: give the same, or {otherwise}."
+    return None
+
+
+def mismatch(state: dict[str, Any], saved: dict[str, Any], what: str, otherwise: str) -> str | None:
+    """A sentence if the saved state is not this node's of this run, else None; the arguments are `other_run`'s."""
+    if saved["nodes"] != state["nodes"]:
+        return (
+            f"{what} was written by {saved['nodes']} nodes, but {state['nodes']} run: start as many, or use opt.save "
+            "and opt.load, which takes a checkpoint of any number."
+        )
+    problem = other_run(state, saved, what, otherwise)
+    if problem is not None:
+        return problem
     if saved["node"] != state["node"]:
         return f"{what} was written by rank {saved['node']}, and this is rank {state['node']}: give each node its own."
     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ class ShardStatus(NamedTuple):
     nodes: int = 0  # how many wrote the checkpoint; 0 if that cannot be read
 
 
+Survey = dict[Version, dict[int, ShardStatus]]  # what a node sees of each version, by the rank that wrote the shard
 ABSENT = ShardStatus("missing")
 
 
@@ -53,21 +55,47 @@ class Shards:
     """
 
     def __init__(self, folder: Path, rank: int, name: str):
-        self.folder, self.node = folder, f"node-{rank:04d}"
-        self.stem = self.node + (f"-{name}" if name else "")
+        self.folder, self.rank, self.name = folder, rank, name
+        ending = f"-{name}" if name else ""
+        self.node = f"node-{rank:04d}"
+        self.stem = self.node + ending
+        # The files of any node's shard, and the temporary ones that a killed process left.
+        self._anyone = re.compile(rf"(?:node-(\d{{4,}}){ending}|\.node-(\d{{4,}}){ending}-\w{{8}})\.\w+")
+
+    def of(self, rank: int) -> Shards:
+        """Another node's in the same folder."""
+        return Shards(self.folder, rank, self.name)
 
     def path(self, version: Version, ending: str) -> Path:
         return self.folder / version.folder / f"{self.stem}.{ending}"
 
-    def statuses(self) -> dict[Version, ShardStatus]:
-        """The status of each version of which this node has some file, in order."""
-        found: list[Version] = []
-        for path in self.folder.glob("step-*") if self.folder.is_dir() else ():
-            match = _FOLDER.fullmatch(path.name)
-            if match is not None:
-                version = Version(int(match[1]), int(match[2] or 1))
-                found += [version] if any(one.exists() for one in self._files(version)) else []
-        return {version: self.status(version) for version in sorted(found)}
+    def survey(self, nodes: int) -> Survey:
+        """The status of this node's shard of each version, in order, and of all others that are seen here where another
+        number of nodes than these has written the version: its nodes may not be there any more."""
+        found: Survey = {}
+        for version, ranks in sorted(self._present().items()):
+            statuses: dict[int, ShardStatus] = {}
+            for rank in sorted(ranks, key=lambda rank: (rank != self.rank, rank)):
+                statuses[rank] = self.of(rank).status(version)
+                if statuses[rank].nodes == nodes:  # the others' own: one header is read, however many shards there are
+                    statuses = {rank: status for rank, status in statuses.items() if rank == self.rank}
+                    break
+            if statuses:
+                found[version] = statuses
+        return found
+
+    def _present(self) -> dict[Version, set[int]]:
+        """Whose files are there of each version."""
+        found: dict[Version, set[int]] = {}
+        for folder in self.folder.glob("step-*") if self.folder.is_dir() else ():
+            match = _FOLDER.fullmatch(folder.name)
+            if match is None:
+                continue
+            with suppress(FileNotFoundError, NotADirectoryError):  # another node may just have removed it
+                files = [self._anyone.fullmatch(path.name) for path in folder.iterdir()]
+                ranks = {int(one[1] or one[2]) for one in files if one is not None}
+                found |= {Version(int(match[1]), int(match[2] or 1)): ranks} if ranks else {}
+        return found
 
     def other_names(self) -> list[str]:
         """Files of this node in the folder that are of an optimiser with another name."""
@@ -112,19 +140,25 @@ class Shards:
         except OSError:  # other nodes' shards are still there, or the last of them has removed it
             return
 
-    def prune(self, before: dict[Version, ShardStatus], newest: Version, keep: int) -> None:
+    def prune(self, before: Survey, newest: Version, keep: int) -> None:
         """Removes all but the last `keep` complete steps up to the newest, and all half-written versions before it.
 
-        Versions of later steps are not newer: a run that was resumed from an earlier step may have left some.
+        Versions of later steps are not newer: a run that was resumed from an earlier step may have left some. Of a
+        version by another number of nodes every node removes all that it sees.
         """
-        statuses = {version: status for version, status in before.items() if version < newest}
-        whole = {one.step: one for one, status in statuses.items() if status.state == "whole" and status.final}
+        older = {version: statuses for version, statuses in before.items() if version < newest}
+        whole = {
+            version.step: version
+            for version, statuses in older.items()
+            if all(status.state == "whole" and status.final for status in statuses.values())
+        }
         kept = sorted((whole | {newest.step: newest}).values())[-keep:]
         first = kept[0] if len(kept) == keep else Version(-1, 0)
-        for version, status in statuses.items():
+        for version, statuses in older.items():
             superseded = any(version.step == one.step and version < one for one in kept)
-            if version < first or superseded or not status.final:
-                self.remove(version)
+            if version < first or superseded or not any(status.final for status in statuses.values()):
+                for rank in statuses:
+                    self.of(rank).remove(version)
 
     def _files(self, version: Version) -> list[Path]:
         """The shard's files in the order of removal, and the temporary ones that a killed process left."""
