@@ -12,6 +12,8 @@ import os
 import sys
 
 import dying  # noqa: F401
+import elastic_lighthouse  # noqa: F401
+import elastic_node  # noqa: F401
 import losses  # noqa: F401
 import node  # noqa: F401
 import resumable  # noqa: F401

@@ -30,7 +30,7 @@ def free_port() -> int:
 def python_environment() -> dict[str, str]:
     """Python finds the tests' modules, and has one thread, as several processes share the cores."""
     paths = os.pathsep.join(filter(None, [str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH")]))
-    return os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": paths}
+    return os.environ | {"RUST_LOG": "error", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": paths}
 
 
 def node_environment(rank: int, nodes: int, port: int) -> dict[str, str]:

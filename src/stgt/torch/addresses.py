@@ -22,7 +22,9 @@ def towards(url: str) -> str:
             probe.connect(address)  # of UDP: nothing is sent
             return probe.getsockname()[0]
     except (OSError, ValueError) as error:
-        raise ValueError(f"the lighthouse {url!r} cannot be looked up ({error}): give it as http://host:29510.") from None
+        raise ValueError(
+            f"the lighthouse {url!r} cannot be looked up ({error}): give it as http://host:29510."
+        ) from None
 
 
 def interface_of(address: str) -> str:
@@ -57,3 +59,9 @@ def open_store(host: str, wait: timedelta, port: int = 0) -> TCPStore:
     return TCPStore(
         host, port, is_master=True, timeout=wait, wait_for_workers=False, master_listen_fd=listener.detach()
     )
+
+
+def reach_store(address: str, wait: timedelta) -> TCPStore:
+    """The store at an address, such as "10.0.0.1:4000", of another process."""
+    host, _, port = address.rpartition(":")
+    return TCPStore(host, int(port), is_master=False, timeout=wait)

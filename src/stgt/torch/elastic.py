@@ -33,7 +33,6 @@ from torch import Tensor
 from torch.distributed import (
     DistError,
     PrefixStore,  # pyright: ignore[reportPrivateImportUsage]
-    TCPStore,  # pyright: ignore[reportPrivateImportUsage]
 )
 from torch.distributed.distributed_c10d import (
     AllgatherOptions,  # pyright: ignore[reportPrivateImportUsage]
@@ -50,6 +49,7 @@ from stgt.torch.process_group import BACKEND_TIMEOUT
 
 CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
 STORE_TIMEOUT = timedelta(seconds=10)  # for a store to answer
+WATCH_INTERVAL = 0.2  # seconds between two looks at whether another member's group is broken
 PAUSE = 0.002  # seconds between two looks at what another thread or node has done
 FAREWELL = 3.0  # seconds for the others to learn that this node leaves
 TERMINATED = 128 + signal.SIGTERM  # the exit code of a process that SIGTERM ended, as shells have it
@@ -76,6 +76,7 @@ class ElasticNode:
     """This process among those that may train together: its id, its store, and where the lighthouse is."""
 
     def __init__(self, lighthouses: list[str], timeout: float, node: str = ""):
+        os.environ.setdefault("RUST_LOG", "warn")  # torchft says else that it connects
         try:
             import torchft.coordination  # noqa: F401
         except ImportError as error:
@@ -151,7 +152,7 @@ class ElasticMembership(Membership):
         self._group: Any = None
         self._rendezvous: Any = None  # the store of this epoch's members
         self._record = Record(address=node.address)  # what changes seldom of it; the next three are the rest
-        self._progress, self._waiting, self._step_seconds = 0, "", 0.0
+        self._progress, self._waits_in, self._step_seconds = 0, "", 0.0
         self._records: dict[str, Record] = {}
         self._plan: Plan | None = None
         self._why = ""  # why there is no plan, as the last answer has it
@@ -161,6 +162,8 @@ class ElasticMembership(Membership):
         self._moved = time.monotonic()  # when the training thread last made progress
         self._still: tuple[Any, float] = ((), time.monotonic())  # the progress of all nodes, and since when
         self.keeper = Keeper(node.lighthouses, node.id, node.secret, self.min_nodes, self._given_record, self._receive)
+        self._watched: tuple[str, str] | None = None  # the address and the key of this epoch's store
+        self._watch = threading.Thread(target=self._run_watch, daemon=True)
         self._calls, self._depth = 0, 0  # calls of all members since the round began, and whether one is under way
         self._stopped = False
         atexit.register(self.depart)
@@ -169,7 +172,7 @@ class ElasticMembership(Membership):
 
     def _given_record(self) -> Record | None:
         """This node's record; None if its training thread hangs, so that the others go on without it."""
-        record, waiting = self._record, self._waiting
+        record, waiting = self._record, self._waits_in
         if not waiting and record.state == "member" and time.monotonic() - self._moved > self.timeout:
             return None
         return replace(
@@ -184,11 +187,15 @@ class ElasticMembership(Membership):
         self._records, self._why = records, answer.why
         mine = self._record
         if mine.state == "member":
-            gone = tuple(sorted({*mine.gone, *(who for who, one in records.items() if one.leaving)} & set(mine.members)))
+            gone = tuple(
+                sorted({*mine.gone, *(who for who, one in records.items() if one.leaving)} & set(mine.members))
+            )
             if gone != mine.gone:
                 self._set(gone=gone)
             others = [one.run for one in records.values() if one.state == "member"]
-            latest = max((one for one in records.values() if one.state == "member"), key=lambda one: (one.epoch, one.run))
+            latest = max(
+                (one for one in records.values() if one.state == "member"), key=lambda one: (one.epoch, one.run)
+            )
             if latest.run != mine.run and mine.run in others:
                 self._stop_with(LostNodeError("another run is under way at this lighthouse: give each run its own."))
             members = sorted(who for who, one in records.items() if one.state == "member" and not one.broken)
@@ -241,17 +248,34 @@ class ElasticMembership(Membership):
         threading.Thread(target=_ring, args=(rendezvous,), daemon=True).start()
         self.keeper.wake()
 
-    def _watch(self, rendezvous: Any) -> None:
-        """Waits until a member of this epoch says that its group is broken, or the store's host is gone."""
-        with suppress(RuntimeError):
-            rendezvous.wait([BELL], BACKEND_TIMEOUT)
-        self.keeper.wake()
+    def _run_watch(self) -> None:
+        """Looks whether a member has said that its group is broken, or the store's host is gone.
+
+        It matters to a node that is in its local steps: in an exchange a broken group is noticed anyway.
+        """
+        store, watched = None, None
+        while not self._stopped:
+            time.sleep(WATCH_INTERVAL)
+            if self._watched is None:
+                continue
+            try:
+                if store is None or watched != self._watched:  # a connection of its own: another's may wait for an answer
+                    watched = self._watched
+                    store = PrefixStore(watched[1], addresses.reach_store(watched[0], STORE_TIMEOUT))
+                if not store.check([BELL]):
+                    continue
+            except RuntimeError:
+                pass
+            if self._watched == watched:
+                store = self._watched = None
+                self.keeper.wake()
 
     # -- changes of the members, by the training thread --------------------------------------------------------------
 
     def enter(self) -> None:
         """Waits until this node is one of a new run's first members, or knows that there is a run to join."""
         self.keeper.start()
+        self._watch.start()
         self.keeper.wake()
         end = time.monotonic() + self.timeout
         while True:
@@ -328,8 +352,7 @@ class ElasticMembership(Membership):
     def _meet(self, plan: Plan, exchanging: bool) -> bool:
         """Makes a group with the members of a plan, and agrees with them on the round."""
         began = self._broken_at or time.monotonic()
-        host, port = plan.store.rsplit(":", 1)
-        store = PrefixStore(plan.key, TCPStore(host, int(port), is_master=False, timeout=STORE_TIMEOUT))
+        store = PrefixStore(plan.key, addresses.reach_store(plan.store, STORE_TIMEOUT))
         store.set(f"here/{self.node.id}", "")
         keys = [f"here/{who}" for who in plan.members]
         while not store.check(keys):
@@ -348,7 +371,6 @@ class ElasticMembership(Membership):
         self.round = furthest[0]
         # An exchange goes on with those that are in it, whatever the numbers of their rounds were.
         over = not furthest[1] if exchanging else furthest > here
-        old = self._rendezvous
         with self._lock:
             self._rendezvous = store
             self.members, self.rank, self.nodes, self.epoch = plan.members, rank, len(plan.members), plan.epoch
@@ -356,12 +378,16 @@ class ElasticMembership(Membership):
             if self._plan is plan:
                 self._plan = None
             self._record = replace(
-                self._record, state="member", run=plan.run, epoch=plan.epoch, members=plan.members, broken=False, gone=()
+                self._record,
+                state="member",
+                run=plan.run,
+                epoch=plan.epoch,
+                members=plan.members,
+                broken=False,
+                gone=(),
             )
             cause, self._broken_by, self._broken_at = self._broken_by, "", None
-        threading.Thread(target=_ring, args=(old,), daemon=True).start()  # ends the watch over the last epoch
-        # A connection of its own: nobody else can use one while it waits.
-        threading.Thread(target=self._watch, args=(store.clone(),), daemon=True).start()
+        self._watched = plan.store, plan.key
         self.on_change()
         self.newcomer = False
         self._tell(plan, cause, time.monotonic() - began)
@@ -455,9 +481,8 @@ class ElasticMembership(Membership):
                 time.sleep(PAUSE)
         self._set(leaving=why)
         self.keeper.stop()
-        ringing = threading.Thread(target=_ring, args=(self._rendezvous,), daemon=True)
-        ringing.start()
-        ringing.join(1.0)  # so that the watch ends before Python does
+        if self._watch.is_alive():
+            self._watch.join(2 * WATCH_INTERVAL)
         self._group = None
 
     def fail(self, error: BaseException) -> None:
@@ -493,7 +518,9 @@ class ElasticMembership(Membership):
         try:
             while True:
                 if self._record.broken and not self.regroup():
-                    _log.warning("the members changed during a call, which the others have ended: it has no result here")
+                    _log.warning(
+                        "the members changed during a call, which the others have ended: it has no result here"
+                    )
                     return missed
                 with suppress(GroupBroken):
                     return do()
@@ -581,11 +608,11 @@ class ElasticMembership(Membership):
     @contextmanager
     def _waits(self, call: str) -> Iterator[None]:
         """The training thread waits for others, which is no sign that it hangs."""
-        before, self._waiting = self._waiting, call
+        before, self._waits_in = self._waits_in, call
         try:
             yield
         finally:
-            self._moved, self._progress, self._waiting = time.monotonic(), self._progress + 1, before
+            self._moved, self._progress, self._waits_in = time.monotonic(), self._progress + 1, before
 
     def _check(self, broken: bool = True) -> None:
         if self._fatal is not None:

@@ -147,9 +147,7 @@ def agree(records: dict[str, Record], stamp: str, min_nodes: int) -> Answer:
         ready = [who for who, one in records.items() if one.state == "ready" and one.run == run and not one.leaving]
         last = latest.members
         found = tuple(sorted([*staying, *ready]))
-        whole = all(
-            who in members and members[who].epoch == latest.epoch and not members[who].broken for who in last
-        )
+        whole = all(who in members and members[who].epoch == latest.epoch and not members[who].broken for who in last)
         if whole and found == last:
             return Answer()
         gone = {who for one in members.values() for who in one.gone} | set(leaving)

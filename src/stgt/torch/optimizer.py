@@ -332,10 +332,20 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """
         start_anew = check_flag(start_anew, "start_anew")
         if self._joined:  # the model of the others is newer than any checkpoint
-            return {"round": self.round, "steps": self.steps_taken, "extra": self._extra, "skipped": [], "written_by": 0}
+            return {
+                "round": self.round,
+                "steps": self.steps_taken,
+                "extra": self._extra,
+                "skipped": [],
+                "written_by": 0,
+            }
         found = self.membership.together(
             lambda: checkpoint.load(
-                self.membership, Shards(Path(folder), self.rank, self.name), self._trained, self._run_state(), start_anew
+                self.membership,
+                Shards(Path(folder), self.rank, self.name),
+                self._trained,
+                self._run_state(),
+                start_anew,
             )
         )
         if found is None:

@@ -18,9 +18,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed import PrefixStore  # pyright: ignore[reportPrivateImportUsage]
 
 from stgt._internal.checks import first_line
+from stgt.torch.addresses import reach_store
 
 CHUNK = 4 << 20  # bytes; torch's store takes up to 8 MiB at once
 AHEAD = 16  # chunks that a member sends before the newcomer has taken the first of them
@@ -52,10 +53,7 @@ def send(address: str, attempt: int, sender: str, metadata: dict[str, Any], tens
 
 
 def _send(address: str, attempt: int, sender: str, metadata: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    host, port = address.rsplit(":", 1)
-    store = PrefixStore(
-        f"model/{attempt}", TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=PATIENCE))
-    )
+    store = PrefixStore(f"model/{attempt}", reach_store(address, timedelta(seconds=PATIENCE)))
     if store.compare_set("sender", "", sender) != sender.encode():
         return
     digest, sizes = hashlib.sha256(), {}
@@ -138,4 +136,5 @@ def receive(store: Any, attempt: int, alive: Callable[[], None]) -> tuple[dict[s
 
 
 def _bytes(value: Tensor) -> memoryview:
-    return memoryview(value.reshape(-1).view(torch.uint8).numpy()) if value.numel() else memoryview(b"")
+    data: Any = value.reshape(-1).view(torch.uint8).numpy() if value.numel() else b""
+    return memoryview(data)

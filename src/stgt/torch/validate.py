@@ -114,7 +114,9 @@ def check_elastic(algorithm: Algorithm, topology: Any, made: Topology, early: bo
     """A ValueError if it is not known how to go on with this after a change of the members."""
     if isinstance(topology, Topology):
         raise InputError(
-            "topology", topology.name, "has a fixed number of nodes, and members change: give its name, or a function of n."
+            "topology",
+            topology.name,
+            "has a fixed number of nodes, and members change: give its name, or a function of n.",
         )
     if made.has_server or made.has_push:
         raise InputError(

@@ -1,0 +1,76 @@
+"""An elastic training of forked processes with a lighthouse, whose nodes a test kills, stops, starts and asks."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from nodes import Forker, Node, free_port, stop
+
+
+class ElasticNode(Node):
+    """A node that is started by itself, and prints what it does."""
+
+    def said(self, what: str) -> list[dict]:
+        """What it has printed of a kind: "begin", "round", "end", …"""
+        found = [json.loads(line[1:]) for line in self.lines if line.startswith("@")]
+        return [one for one in found if one["what"] == what]
+
+    def wait_until(self, what: str, seconds: float = 60, round: int = 0) -> dict:
+        end = time.monotonic() + seconds
+        while not any(one["round"] >= round for one in self.said(what)):
+            assert time.monotonic() < end, self.lines[-20:]
+            assert self.poll() is None or self.said(what), (self.exit_code, self.lines[-20:])
+            time.sleep(0.01)
+        return next(one for one in self.said(what) if one["round"] >= round)
+
+    def send(self, sign: int) -> None:
+        os.kill(self.number, sign)
+
+
+class ElasticRun:
+    """A lighthouse, and the nodes of one training by their numbers."""
+
+    def __init__(self, forker: Forker, folder: Path, script: str = "elastic_node", **settings):
+        self.forker, self.folder, self.script, self.settings = forker, folder, script, settings
+        self.port, self.nodes, self.lighthouse = free_port(), {}, None
+        self.everybody: list[Node] = []
+        folder.mkdir(exist_ok=True)
+        self.start_lighthouse()
+
+    def start_lighthouse(self) -> None:
+        self.lighthouse = Node(
+            self.forker, self.folder, {"RANK": f"lighthouse-{len(self.everybody)}"}, "elastic_lighthouse",
+            f"127.0.0.1:{self.port}",
+        )  # fmt: skip
+        self.lighthouse.wait_for("http")
+        self.everybody.append(self.lighthouse)
+
+    def start(self, *numbers: int, **settings) -> list[ElasticNode]:
+        for k in numbers:
+            environment = {
+                "RANK": f"{k}-{len(self.everybody)}",
+                "STGT_NODE": f"n{k}",
+                "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{self.port}",
+            }
+            told = json.dumps({"timeout": 20, "min_nodes": 2, **self.settings, **settings})
+            self.nodes[k] = ElasticNode(self.forker, self.folder, environment, self.script, told)
+            self.everybody.append(self.nodes[k])
+        return [self.nodes[k] for k in numbers]
+
+    def kill(self, *numbers: int) -> None:
+        for k in numbers:
+            self.nodes[k].send(signal.SIGKILL)
+
+    def finish(self, *numbers: int, seconds: float = 60) -> list[dict]:
+        """What each of these nodes says at its end, which is in good order."""
+        for k in numbers:
+            assert self.nodes[k].finish(seconds) == 0, (k, self.nodes[k].lines[-30:])
+        return [self.nodes[k].said("end")[0] for k in numbers]
+
+    def close(self) -> None:
+        for node in self.everybody:
+            if node.poll() is None:
+                os.kill(node.number, signal.SIGCONT)
+        stop(self.everybody)
