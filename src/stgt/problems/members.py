@@ -12,6 +12,7 @@ from stgt.problems.base import Problem
 
 DIFFERENCE = 1e-3  # of the central differences that give ∇²f; exact for quadratics, whatever it is
 STEPS = 100  # of Newton's method, at most
+ROUNDING = 1e-15  # a step this small beside x is none
 HALVINGS = 40  # of a step that does not come closer
 SINGULAR = 1e-12  # an eigenvalue this small beside the largest counts as 0
 
@@ -49,6 +50,8 @@ def _minimiser(problem: Problem, x: np.ndarray) -> np.ndarray:
         if eigenvalues[0] <= SINGULAR * eigenvalues[-1]:
             return np.full(problem.p, np.nan)
         step = np.linalg.solve(curvature, gradient)
+        if np.abs(step).max() <= ROUNDING * np.abs(x).max():
+            break
         for halving in range(HALVINGS):
             tried = x - 0.5**halving * step
             found = problem.gradient(tried)
