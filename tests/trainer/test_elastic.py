@@ -193,8 +193,8 @@ def test_status_page(run, tmp_path):
 
 @pytest.mark.parametrize("how, hint", [
     ({"topology": "server"}, "topology"),
-    ({"algorithm": "Scaffold⁺"}, "algorithm=Scaffold"),
-    ({"algorithm": "ProxSkip"}, "algorithm=ProxSkip"),
+    ({"algorithm": "Scaffold⁺"}, "algorithm='Scaffold⁺': conserves"),
+    ({"algorithm": "ProxSkip"}, "algorithm='ProxSkip': begins"),
 ])  # fmt: skip
 def test_what_is_not_known_is_refused(run, how, hint):
     training = run(**how)
