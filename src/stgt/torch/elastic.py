@@ -482,7 +482,8 @@ class ElasticMembership(Membership):
         )  # fmt: skip
         _log.info(
             "epoch %d: %d members from round %d on (%s)%s; it took %.2f s",
-            plan.epoch, self.nodes, self.round, words or "the same in a new group", f"; {cause}" if cause else "", seconds,
+            plan.epoch, self.nodes, self.round, words or "the same in a new group", f"; {cause}" if cause else "",
+            seconds,
         )  # fmt: skip
 
     def names(self, nodes: Sequence[str]) -> str:

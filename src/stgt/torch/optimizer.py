@@ -306,9 +306,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
             rate = (self.steps_taken - steps) / max(time.monotonic() - began, 1e-9)
             return {
                 "round": self.round, "steps": self.steps_taken, "steps a second": rate,
-                "bytes sent": exchange.bytes_sent, "seconds waiting": exchange.seconds_waiting, "rounds ended alone": exchange.rounds_alone,
-                "epoch": members.epoch, **members.metrics(), "members": [str(one) for one in self.members],
-                "events": list(members.events),
+                "bytes sent": exchange.bytes_sent, "seconds waiting": exchange.seconds_waiting,
+                "rounds ended alone": exchange.rounds_alone, "epoch": members.epoch, **members.metrics(),
+                "members": [str(one) for one in self.members], "events": list(members.events),
             }  # fmt: skip
 
         return serve(status, check_count(port, "port", 0))

@@ -121,8 +121,8 @@ def check_elastic(algorithm: Algorithm, topology: Any, early: bool) -> None:
     made = topology_of(topology, 2)
     if made.has_server or made.has_push:
         raise InputError(
-            "topology", made.name, "is not for elastic training: take an undirected or exponential graph, or stgt.flower,"
-            " where clients come and go."
+            "topology", made.name, "is not for elastic training: take an undirected or exponential graph, or"
+            " stgt.flower, where clients come and go."
         )  # fmt: skip
     spec = algorithm.spec()
     if spec.tracks and (spec.invariant or not any(one.zero_sum for one in spec.state)):
