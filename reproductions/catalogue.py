@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from reproductions.churn import churn
 from reproductions.directed import directed
 from reproductions.frontier import frontier
 from reproductions.heterogeneity import DATA as HETEROGENEITY_DATA
@@ -34,6 +35,7 @@ EXPERIMENTS: dict[str, Callable[..., Outcome] | tuple[str, ...]] = {
     "directed": directed,
     "heterogeneity": heterogeneity,
     "relaxed": relaxed,
+    "churn": churn,
     "table1": table1,
     "cifar10": ("cifar10", "cifar10"),
     "mnist": ("mnist", "mnist"),

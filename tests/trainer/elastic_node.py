@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
 
@@ -19,7 +20,8 @@ ALGORITHMS = {
     "LED": stgt.LED(tau=3),
     "K-GT": stgt.KGT(tau=3, eta_s=0.9),
     "Outer": stgt.Outer(stgt.STGT(tau=3, beta=0.5), lr=0.9, momentum=0.3),
-    "D-PSGD": stgt.DPSGD(),
+    "Scaffold⁺": stgt.ScaffoldPlus(tau=3),
+    "ProxSkip": stgt.ProxSkip(p=0.5),
 }
 
 
@@ -42,8 +44,7 @@ def main(*arguments):
     settings = json.loads(arguments[0])
     torch.set_num_threads(1)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stdout)
-    if settings.get("timeout"):
-        init(elastic=True, timeout=settings["timeout"])
+    init(elastic=True, timeout=settings["timeout"])
     k = int(os.environ["STGT_NODE"].removeprefix("n"))
     A, b = quadratic(k)
     x = torch.nn.Parameter(torch.zeros(SIZE, dtype=torch.float64))
@@ -61,21 +62,32 @@ def main(*arguments):
     if "checkpoints" in settings:
         found = opt.load(settings["checkpoints"])
         say("loaded", opt, x, found=found and found["round"])
-    while opt.round < settings["rounds"]:
-        if settings.get("save_every") and opt.taken == 0 and opt.round and opt.round % settings["save_every"] == 0:
-            opt.save(settings["checkpoints"])
-        if settings.get("report_every") and opt.taken == 0 and opt.round % settings["report_every"] == 0:
-            say("round", opt, x)
+    if settings.get("serve"):
+        say("serving", opt, x, address=opt.serve_status())
+    stop, beat = Path(settings["stop"]), 0.0
+    while opt.round < (int(stop.read_text()) if stop.exists() else settings.get("rounds", 1_000_000)):
+        if opt.taken == 0:
+            every = settings.get("save_every")
+            if every and opt.round and opt.round % every == 0:
+                opt.save(settings["checkpoints"])
+                say("saved", opt, x)
+            if time.monotonic() - beat > settings.get("beat", 0.05):
+                beat = time.monotonic()
+                say("round", opt, x)
+            if opt.round == settings.get("leave_at"):
+                opt.leave()
+            if opt.round == settings.get("hang_at"):
+                time.sleep(1000)
+            if opt.round == settings.get("evaluate_at") or opt.round in settings.get("evaluate", ()):
+                say("evaluated", opt, x, found=opt.evaluate(lambda: float(x.detach()[0])))
         opt.zero_grad()
         (x @ A @ x / 2 - b @ x).backward()
         if opt.round == settings.get("nan_at"):
             x.grad.fill_(float("nan"))
-        if opt.round == settings.get("leave_at") and opt.taken == 0:
-            opt.leave()
         opt.step()
         time.sleep(settings.get("sleep", 0.0))
-    metrics = opt.metrics() if settings.get("measure", True) else {}
-    say("end", opt, x, metrics=metrics, events=list(opt.membership.events) if opt.membership.elastic else [])
+    metrics = opt.metrics()
+    say("end", opt, x, metrics=metrics, events=list(opt.membership.events))
 
 
 def say(what, opt, x, **more):
@@ -85,7 +97,10 @@ def say(what, opt, x, **more):
 
 
 class Killer:
-    """Kills this process in an exchange: {"round": r, "merged": m} after m of its chunks are merged there."""
+    """Kills this process in an exchange: {"round": r, "merged": m} after m of its chunks are merged there.
+
+    "after" in the place of "round" counts the rounds from the node's first one.
+    """
 
     def __init__(self, when):
         if when is None:
@@ -94,6 +109,7 @@ class Killer:
 
         def counted(exchange, item):
             here = exchange.membership.round
+            when.setdefault("round", here + when.get("after", 0))
             if merged["round"] != here:
                 merged.update(round=here, count=0)
             if here == when["round"] and merged["count"] == when["merged"]:

@@ -6,7 +6,14 @@ import signal
 import time
 from pathlib import Path
 
+import torch
+from elastic_node import minimiser
 from nodes import Forker, Node, free_port, stop
+
+
+def distance(line: dict, numbers: list[int]) -> float:
+    """How far a node's model is from the minimiser over these nodes, by the normal equations."""
+    return float((torch.tensor(line["x"], dtype=torch.float64) - minimiser(numbers)).abs().max())
 
 
 class ElasticNode(Node):
@@ -36,6 +43,7 @@ class ElasticRun:
         self.forker, self.folder, self.script, self.settings = forker, folder, script, settings
         self.port, self.nodes, self.lighthouse = free_port(), {}, None
         self.everybody: list[Node] = []
+        self.stop = folder / "stop"  # has the round at which all nodes end
         folder.mkdir(exist_ok=True)
         self.start_lighthouse()
 
@@ -54,7 +62,7 @@ class ElasticRun:
                 "STGT_NODE": f"n{k}",
                 "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{self.port}",
             }
-            told = json.dumps({"timeout": 20, "min_nodes": 2, **self.settings, **settings})
+            told = json.dumps({"timeout": 20, "min_nodes": 2, "stop": str(self.stop), **self.settings, **settings})
             self.nodes[k] = ElasticNode(self.forker, self.folder, environment, self.script, told)
             self.everybody.append(self.nodes[k])
         return [self.nodes[k] for k in numbers]
@@ -62,6 +70,26 @@ class ElasticRun:
     def kill(self, *numbers: int) -> None:
         for k in numbers:
             self.nodes[k].send(signal.SIGKILL)
+
+    def settle(self, *numbers: int, tolerance: float = 1e-10, seconds: float = 60) -> None:
+        """Waits until these nodes are the members, and each is at their minimiser."""
+        end, expected = time.monotonic() + seconds, sorted(numbers)
+        for k in numbers:
+            while not any(
+                one["members"] == expected and distance(one, expected) < tolerance
+                for one in self.nodes[k].said("round")[-1:]
+            ):
+                assert time.monotonic() < end, (k, self.nodes[k].lines[-20:])
+                assert self.nodes[k].poll() is None, (k, self.nodes[k].exit_code, self.nodes[k].lines[-20:])
+                time.sleep(0.05)
+
+    def end(self, *numbers: int, seconds: float = 60) -> list[dict]:
+        """Ends the training a little later, at all nodes in the same round; returns what these say then."""
+        last = max(line["round"] for k in numbers for line in self.nodes[k].said("round")[-1:])
+        writing = self.stop.with_suffix(".new")
+        writing.write_text(str(last + 60))
+        writing.replace(self.stop)
+        return self.finish(*numbers, seconds=seconds)
 
     def finish(self, *numbers: int, seconds: float = 60) -> list[dict]:
         """What each of these nodes says at its end, which is in good order."""

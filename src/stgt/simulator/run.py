@@ -207,7 +207,7 @@ def run_together(
     if file is not None and file.path.exists():
         before = load_checkpoint(file.path, len(algorithms), rounds, before)
     engine, job = _job(algorithms, problem, topology, rounds, seeds, engine, before, resume is None, options)
-    made = _engine(engine)(job)
+    made = load_engine(engine)(job)
     if before:
         check_same_measurements(job, made, before)
 
@@ -290,7 +290,8 @@ def _notes(algorithm: Algorithm, topology: Topology) -> tuple[str, ...]:
     return (f"{algorithm.label} as given{where} is {other}: their curves coincide.",)
 
 
-def _engine(name: str) -> Callable[[Job], Engine]:
+def load_engine(name: str) -> Callable[[Job], Engine]:
+    """The class of an engine, by its name: "jax" or "numpy"."""
     # Imported here, as JAX takes a second to load and the reference does not need it.
     if name == "numpy":
         from stgt.simulator.reference import Reference

@@ -40,11 +40,11 @@ from torch.distributed.distributed_c10d import (
     BroadcastOptions,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from stgt._internal.checks import InputError, check_count, check_number, first_line, quoted
+from stgt._internal.checks import InputError, check_choice, check_count, check_number, first_line, quoted
 from stgt.torch import addresses, transfer
 from stgt.torch.failure_detector import DeadlockError, LostNodeError
 from stgt.torch.keeper import Answer, Keeper, Plan, Record
-from stgt.torch.membership import SEND, GroupBroken, Membership, Operation
+from stgt.torch.membership import SEND, BrokenGroupError, Membership, Operation
 from stgt.torch.process_group import BACKEND_TIMEOUT
 
 CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
@@ -68,7 +68,7 @@ class TooFewNodesError(LostNodeError):
     """Fewer nodes are left than may train."""
 
 
-class _Superseded(Exception):
+class _SupersededError(Exception):
     """Other members were agreed on while these met."""
 
 
@@ -102,8 +102,8 @@ def join(timeout: float, node: str = "") -> None:
     given = os.environ.get("TORCHFT_LIGHTHOUSE", "")
     if not given:
         raise ValueError(
-            "TORCHFT_LIGHTHOUSE is not in the environment: start one with `stgt lighthouse`, and give its address, such "
-            "as TORCHFT_LIGHTHOUSE=http://host:29510; several, separated by commas, are tried in that order."
+            "TORCHFT_LIGHTHOUSE is not in the environment: start one with `stgt lighthouse`, and give its address, "
+            "such as TORCHFT_LIGHTHOUSE=http://host:29510; several, separated by commas, are tried in that order."
         )
     if _node is not None:
         raise ValueError("init(elastic=True) was called before: call it once, before all else.")
@@ -125,7 +125,7 @@ class ElasticMembership(Membership):
         patience: seconds after which a round is made without the nodes that are late; None waits for all.
 
     Attributes:
-        taking_part: the places among the members of those that take part in this round's exchange.
+        present: the places among the members of those that take part in this round's exchange.
         on_change: is called at all members when there are new ones.
         newcomer: does this node still lack a model that others have?
         seconds_lost: for which this node has waited for changes of the members.
@@ -134,15 +134,25 @@ class ElasticMembership(Membership):
 
     elastic = True
 
-    def __init__(self, node: ElasticNode, name: str = "", min_nodes: int = 2, patience: float | None = None):
+    def __init__(
+        self,
+        node: ElasticNode,
+        name: str = "",
+        min_nodes: int = 2,
+        patience: float | None = None,
+        tau: str | None = None,
+    ):
         if node.taken:
             raise ValueError("a second DistributedOptimizer cannot be elastic: train both models by one.")
         node.taken = True
         self.node, self.patience = node, None if patience is None else check_number(patience, "patience", above=0)
+        if tau is not None:
+            check_choice(tau, "tau", ("auto",))
+        self._fits_time = tau == "auto"
         self.min_nodes, self.timeout = check_count(min_nodes, "min_nodes"), node.timeout
         self._name = f" of {name}" if name else ""
         self.members, self.rank, self.nodes, self.epoch, self.round = (node.id,), 0, 1, 0, 0
-        self.taking_part: tuple[int, ...] = (0,)
+        self.present: tuple[int, ...] = (0,)
         self.on_change = lambda: None
         self.newcomer = False
         self.seconds_lost, self.events = 0.0, deque[dict[str, Any]](maxlen=EVENTS)
@@ -209,6 +219,8 @@ class ElasticMembership(Membership):
             if mine.state == "member" and not (answer.proposal or answer.why):
                 self._plan = None
             return
+        if self.node.id not in plan.members and not mine.leaving:
+            return  # a newcomer that has no model yet reads what the members agree on
         with self._lock:
             self._plan = plan
         if not plan.round and mine.state == "member" and not mine.broken:
@@ -242,7 +254,8 @@ class ElasticMembership(Membership):
                 return
             self._record = replace(self._record, broken=True)
             self._broken_by, self._broken_at = why, time.monotonic()
-            group, rendezvous, others = self._group, self._rendezvous, [i for i in range(self.nodes) if i != self.rank]
+            group, rendezvous = self._group, self._rendezvous
+            others = [peer for peer in range(self.nodes) if peer != self.rank]
         close(group, others)
         # The store may not answer, so nobody waits for it. A member that does not hear of it asks the lighthouse anyway.
         threading.Thread(target=_ring, args=(rendezvous,), daemon=True).start()
@@ -259,7 +272,7 @@ class ElasticMembership(Membership):
             if self._watched is None:
                 continue
             try:
-                if store is None or watched != self._watched:  # a connection of its own: another's may wait for an answer
+                if store is None or watched != self._watched:
                     watched = self._watched
                     store = PrefixStore(watched[1], addresses.reach_store(watched[0], STORE_TIMEOUT))
                 if not store.check([BELL]):
@@ -300,8 +313,67 @@ class ElasticMembership(Membership):
             self.end = self._left()  # all leave: they end this round, and save it
             return True
         if self._record.broken or self._record.state != "member" or (plan is not None and plan.round <= self.round):
-            return self.regroup(exchanging=True)
+            if not self.regroup(exchanging=True):
+                return False
+        if self.patience is not None and self.nodes > 1:
+            self._choose_present(self.patience)
         return True
+
+    def _choose_present(self, patience: float) -> None:
+        """Agrees on who takes part in the next exchange: all, or those that are there soon after half of them.
+
+        A node that is late for its round takes part in the next one that is not decided yet. The first proposal in the
+        store counts, so all that read it take the same.
+        """
+        store = self._rendezvous
+        with self._guarded("the agreement on who is late"):
+            decided = int(store.compare_set("decided", "", "0"))
+            while True:
+                r = self.round = max(self.round, decided)
+                ready = [f"ready/{r}/{place}" for place in range(self.nodes)]
+                store.set(ready[self.rank], "")
+                there, since = store.add(f"count/{r}", 1), None
+                while not store.check([f"present/{r}"]):
+                    self._check()
+                    now = time.monotonic()
+                    since = now if since is None and 2 * there >= self.nodes else since
+                    if there == self.nodes or (since is not None and now - since > patience):
+                        self._propose(store, r, [one for one, key in enumerate(ready) if store.check([key])])
+                        continue
+                    time.sleep(PAUSE)
+                    there = store.add(f"count/{r}", 0)
+                self.present = tuple(json.loads(store.get(f"present/{r}")))
+                if self.rank in self.present:
+                    return
+                decided = r + 1
+
+    def _propose(self, store: Any, r: int, present: list[int]) -> None:
+        """Proposes who takes part in round r; the first one who does tidies up what is older."""
+        mine = json.dumps(present)
+        if store.compare_set(f"present/{r}", "", mine).decode() == mine:
+            store.set("decided", str(r + 1))
+            for place in range(self.nodes):
+                store.delete_key(f"ready/{r - 2}/{place}")
+            store.delete_key(f"count/{r - 2}")
+            store.delete_key(f"present/{r - 2}")
+
+    @property
+    def place(self) -> int:
+        return self.present.index(self.rank)
+
+    @property
+    def taking_part(self) -> int:
+        return len(self.present)
+
+    def local_steps(self, tau: int) -> int:
+        others = [one.step_seconds for one in self._records.values() if one.state == "member" and one.step_seconds]
+        if not (self._fits_time and self._step_seconds and others):
+            return tau
+        return max(1, min(tau, int(tau * statistics.median(others) / self._step_seconds + 0.5)))
+
+    def computed(self, seconds: float, steps: int) -> None:
+        now = seconds / steps
+        self._step_seconds = now if not self._step_seconds else 0.8 * self._step_seconds + 0.2 * now
 
     def regroup(self, exchanging: bool = False) -> bool:
         """Waits for new members to be agreed on, and meets them.
@@ -318,7 +390,7 @@ class ElasticMembership(Membership):
             try:
                 with self._waits("the meeting of the members"):
                     return self._meet(plan, exchanging)
-            except (_Superseded, LostNodeError) as error:
+            except (_SupersededError, LostNodeError) as error:
                 if isinstance(error, LostNodeError):
                     raise
             except (RuntimeError, DistError) as error:
@@ -357,7 +429,7 @@ class ElasticMembership(Membership):
         keys = [f"here/{who}" for who in plan.members]
         while not store.check(keys):
             if self._plan is not plan or self._fatal is not None:
-                raise _Superseded
+                raise _SupersededError
             time.sleep(PAUSE)
         from torchft.process_group import ProcessGroupGloo
 
@@ -374,7 +446,7 @@ class ElasticMembership(Membership):
         with self._lock:
             self._rendezvous = store
             self.members, self.rank, self.nodes, self.epoch = plan.members, rank, len(plan.members), plan.epoch
-            self.taking_part = tuple(range(self.nodes))
+            self.present = tuple(range(self.nodes))
             if self._plan is plan:
                 self._plan = None
             self._record = replace(
@@ -522,7 +594,7 @@ class ElasticMembership(Membership):
                         "the members changed during a call, which the others have ended: it has no result here"
                     )
                     return missed
-                with suppress(GroupBroken):
+                with suppress(BrokenGroupError):
                     return do()
         finally:
             self._depth -= 1
@@ -536,7 +608,7 @@ class ElasticMembership(Membership):
     def collective(self, call: str) -> Iterator[None]:
         try:
             yield
-        except (LostNodeError, GroupBroken, Left):
+        except (LostNodeError, BrokenGroupError, Left):
             raise
         except BaseException as error:
             self.fail(error)
@@ -579,7 +651,7 @@ class ElasticMembership(Membership):
         ]
 
     def post(self, operations: Sequence[Operation], peers: tuple[int, ...]) -> list[tuple[int | None, Any]]:
-        group, part = self._group, self.taking_part
+        group, part = self._group, self.present
         with self._guarded("an exchange"):
             return [
                 (peer, (group.send if do is SEND else group.recv)([value], part[peer], tag))
@@ -603,7 +675,7 @@ class ElasticMembership(Membership):
                 raise
             self.break_group(f"{call}: {first_line(error)}")
             self._check()
-            raise GroupBroken(call) from error
+            raise BrokenGroupError(call) from error
 
     @contextmanager
     def _waits(self, call: str) -> Iterator[None]:
@@ -618,7 +690,7 @@ class ElasticMembership(Membership):
         if self._fatal is not None:
             raise self._fatal
         if broken and self._record.broken:
-            raise GroupBroken(self._broken_by)
+            raise BrokenGroupError(self._broken_by)
 
 
 BELL = "broken"
@@ -647,7 +719,7 @@ def make_membership(name: str, min_nodes: int, patience: float | None, tau: str 
             if value != default:
                 raise InputError(what, value, "is for elastic training: call init(elastic=True), or leave it out.")
         return Membership(name)
-    membership = ElasticMembership(_node, name, min_nodes, patience)
+    membership = ElasticMembership(_node, name, min_nodes, patience, tau)
     try:
         membership.enter()
     except BaseException:

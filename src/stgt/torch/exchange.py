@@ -13,7 +13,7 @@ from torch import Tensor
 
 from stgt.torch.buckets import IN_FLIGHT, RING, slices_of
 from stgt.torch.finite import NonFiniteError, is_finite
-from stgt.torch.membership import RECEIVE, SEND, GroupBroken, Membership, Operation
+from stgt.torch.membership import RECEIVE, SEND, BrokenGroupError, Membership, Operation
 from stgt.torch.routes import Mean, Route
 
 PIECE = 1 << 16  # elements that are mixed and merged at once: they stay in the cache from one operation to the next
@@ -107,7 +107,7 @@ class MessageExchange:
         try:
             for _ in self.pipeline(payloads, routes):
                 pass
-        except GroupBroken:
+        except BrokenGroupError:
             self.alone([one for one in payloads if not any(one is merged for merged in self._merged)])
 
     def alone(self, payloads: Sequence[Payload]) -> None:
@@ -120,7 +120,7 @@ class MessageExchange:
         """The same, step by step: yields when the first payloads are on the wire, and after each that was merged."""
         if not payloads:
             return
-        peers = tuple(sorted(set().union(*(one.peers for one in routes.values())) - {self.membership.rank}))
+        peers = tuple(sorted(set().union(*(one.peers for one in routes.values())) - {self.membership.place}))
         held = None  # a payload whose mean its owner has not sent back yet: it is merged one step later
         in_flight = deque(self._post_message(i, one, routes, peers) for i, one in enumerate(payloads[:IN_FLIGHT]))
         yield
@@ -151,7 +151,7 @@ class MessageExchange:
         self, number: int, payload: Payload, routes: Mapping[str, Route], peers: tuple[int, ...]
     ) -> _InFlight:
         """Posts the sends of a payload's message and the receives of the neighbours'."""
-        rank, item = self.membership.rank, _InFlight(number, payload, payload.message(), peers)
+        rank, item = self.membership.place, _InFlight(number, payload, payload.message(), peers)
         operations: list[Operation] = []
         for tag, (name, value) in enumerate(item.message.items()):
             route = routes[name]
@@ -184,7 +184,7 @@ class MessageExchange:
 
     def _send_means(self, item: _InFlight, routes: Mapping[str, Route]) -> None:
         """Posts the sends of the means that this node owns, and the receives of those that it needs."""
-        rank, operations = self.membership.rank, []
+        rank, operations = self.membership.place, []
         for tag, (name, value) in enumerate(item.message.items()):
             route = routes[name]
             for which, mean in enumerate(route.means):

@@ -34,6 +34,8 @@ def start(host: str, port: int, silence: float = SILENCE, verbose: bool = False)
     try:
         server = LighthouseServer(bind=f"{host}:{port}", **options(silence))
     except RuntimeError as error:
-        raise ValueError(f"the lighthouse cannot listen on {host}:{port} ({error}): give another --port or --bind.") from None
+        raise ValueError(
+            f"the lighthouse cannot listen on {host}:{port} ({error}): give another --port or --bind."
+        ) from None
     shown = socket.gethostname() if host in ("0.0.0.0", "[::]") else host
     return server, f"http://{shown}:{server.address().rsplit(':', 1)[1]}"

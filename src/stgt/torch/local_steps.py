@@ -57,6 +57,7 @@ class LocalSteps:
         keeps_start = "start" in reads or (plain and "direction" in reads)
         sums = not plain and "direction" in reads
         self.divides = not plain and "gamma" in reads
+        self.share_made = 1.0  # of tau steps, in a round in which the node was to make fewer
         self._scratch: dict[Any, Tensor] = {}
         self.corrected = False  # do the gradients hold the corrections now?
         self._last: list[tuple[Any, int] | None] = []  # the last step's gradients, and their versions
@@ -276,7 +277,7 @@ class Chunk:
             start=start,
             end=x,
             direction=direction,
-            gamma=lr_sum / method.tau,
+            gamma=lr_sum / steps.share_made / method.tau,
             round=self.round,
             participation=self.share,
             first=None if bucket.first is None else wide(bucket.first[self.part]),

@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 _unused: list[Any] = []  # process groups whose optimisers are gone; Python may find that out in any thread
 
 
-class GroupBroken(RuntimeError):
+class BrokenGroupError(RuntimeError):
     """The members' process group does not work any more, as one of them is lost; only where members may change."""
 
 
@@ -59,6 +59,7 @@ class Membership:
     end: BaseException | None = None  # with what this node stops after this round, if it does
     folder: Any = None  # of the last checkpoint that all nodes have
     run = 0
+    events: Any = ()  # the last changes of the members
     newcomer = False  # does this node still lack a model that the others have?
 
     def __init__(self, name: str = ""):
@@ -95,6 +96,23 @@ class Membership:
     def fail(self, error: BaseException) -> None:
         """Reports to the others why this node cannot go on."""
         self._detector.fail(error)
+
+    @property
+    def place(self) -> int:
+        """This node's place among those that take part in the round's exchange."""
+        return self.rank
+
+    @property
+    def taking_part(self) -> int:
+        """How many nodes take part in the round's exchange."""
+        return self.nodes
+
+    def local_steps(self, tau: int) -> int:
+        """How many local steps this node makes in the next round."""
+        return tau
+
+    def computed(self, seconds: float, steps: int) -> None:
+        """Records how long a round's local steps have taken."""
 
     def begin_round(self, r: int) -> None:
         """This node is in round r: the next one, or that of a loaded checkpoint."""

@@ -34,6 +34,7 @@ from stgt.torch.overlap import Overlap
 from stgt.torch.routes import RouteSchedule
 from stgt.torch.run_state import COUNTERS, EXCHANGE_COUNTERS, Trained
 from stgt.torch.shards import Shards
+from stgt.torch.status import serve
 
 CHUNK = 1 << 19  # elements that travel at once
 WIRES = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -126,6 +127,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.seconds_computing = 0.0
         self._chunk = chunk
         self._options = {"seed": seed, "message_dtype": message_dtype, "early": early, "chunk": chunk, "name": name}
+        self._fits_time = tau is not None
+        self._schedules: dict[tuple[int, int], RouteSchedule] = {}  # of rounds without those that are late
         self._warned_of_state = False  # that a state_dict is of one node only
         self._schedule = self._make_schedule()
         self._steps = LocalSteps(algorithm, self.buckets, validate.is_plain(optimizer), guarded=on_nonfinite == "skip")
@@ -184,7 +187,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self.base._opt_called = True  # pyright: ignore  # a scheduler of the base checks it
             self.taken += 1
             self.steps_taken += 1
-            if self.taken == self.algorithm.tau:
+            if self.taken == self._local_steps:
                 self.end_round()
         return loss
 
@@ -193,7 +196,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Ends the round now, after however many local steps; `step` calls it after tau of them."""
         if self.taken == 0:
             raise ValueError("end_round() was called before the round's first step: take at least one.")
-        self.seconds_computing += time.perf_counter() - self._began
+        seconds = time.perf_counter() - self._began
+        self.seconds_computing += seconds
+        self.membership.computed(seconds, self.taken)
+        self._steps.share_made = self.taken / self.algorithm.tau if self._fits_time else 1.0
         self._steps.end_round()
         if self.active:
             self._steps.check_round()
@@ -277,6 +283,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         found = {
             "round": float(self.round),
             "rounds_skipped": float(self.rounds_skipped),
+            "rounds_alone": float(self._exchange.rounds_alone),
             "seconds_computing": self.seconds_computing,
             **{name: float(getattr(self._exchange, name)) for name in EXCHANGE_COUNTERS},
         }
@@ -285,6 +292,26 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if self.logger is not None:
             self.logger.log({f"stgt/{name}": value for name, value in found.items()}, self.round)
         return found
+
+    def serve_status(self, port: int = 0) -> str:
+        """Serves a read-only page of this node on 127.0.0.1, and /status.json beside it; returns the page's address.
+
+        Args:
+            port: to listen on; 0 for any that is free.
+        """
+        began, steps = time.monotonic(), self.steps_taken
+
+        def status() -> dict[str, Any]:
+            members, exchange = self.membership, self._exchange
+            rate = (self.steps_taken - steps) / max(time.monotonic() - began, 1e-9)
+            return {
+                "round": self.round, "steps": self.steps_taken, "steps a second": rate, "bytes sent": exchange.bytes_sent,
+                "seconds waiting": exchange.seconds_waiting, "rounds ended alone": exchange.rounds_alone,
+                "epoch": members.epoch, **members.metrics(), "members": [str(one) for one in self.members],
+                "events": list(members.events),
+            }  # fmt: skip
+
+        return serve(status, check_count(port, "port", 0))
 
     # -- files ---------------------------------------------------------------------------------------------------
 
@@ -424,15 +451,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
         elif self.active or (self.spec.server_fields and self._schedule.receives_server_state(self.round)):
             payloads = [*self._lr_sums(), *self._chunks(), *([self.buffers] if self.buffers.mixes else [])]
             exchange = self._exchange.run if self._overlap is None else self._overlap.finish
-            if takes_part:
-                exchange(payloads, self._schedule.routes(self.round))
+            if takes_part and self.membership.taking_part > 1:
+                exchange(payloads, self._schedule_now().routes(self.round))
             else:
                 self._exchange.alone(payloads)
         if not takes_part:
             self.round -= 1  # they are about to begin the round that comes now
 
     def _open_round(self) -> None:
-        self._began = time.perf_counter()
+        self._began, self._local_steps = time.perf_counter(), self.membership.local_steps(self.algorithm.tau)
         self.membership.begin_round(self.round)
         if self.membership.elastic:
             self._send_model()
@@ -450,6 +477,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def _make_schedule(self) -> RouteSchedule:
         return RouteSchedule(self.topology, self.algorithm, self.rank, self.seed)
+
+    def _schedule_now(self) -> RouteSchedule:
+        """The routes among those that take part in this round's exchange."""
+        n, place = self.membership.taking_part, self.membership.place
+        if n == self.nodes:
+            return self._schedule
+        if (n, place) not in self._schedules:
+            made = validate.topology_of(self._given_topology, n)
+            self._schedules[n, place] = RouteSchedule(made, self.algorithm, place, self.seed)
+        return self._schedules[n, place]
 
     @torch.no_grad()
     def _take_over_change(self) -> None:
@@ -525,7 +562,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             why = "early=True takes them to be the same; give all nodes the same, or leave early out"
         else:
             return []
-        sums = [bucket.lr_sum for bucket in self.buckets]
+        sums = [bucket.lr_sum / self._steps.share_made for bucket in self.buckets]
         sums = torch.tensor(sums, dtype=torch.float64, device=self.buckets[0].x.device)
         return [LrSums(sums, self.rank, self.round, why)]
 
