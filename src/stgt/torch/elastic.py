@@ -208,6 +208,9 @@ class ElasticMembership(Membership):
             )
             if latest.run != mine.run and mine.run in others:
                 self._stop_with(LostNodeError("another run is under way at this lighthouse: give each run its own."))
+            elif self.node.id not in latest.members and latest.epoch > mine.epoch:
+                # It was silent for a while, and may wait for an answer in a group that the others have left.
+                self.break_group("the others went on without this node")
             members = sorted(who for who, one in records.items() if one.state == "member" and not one.broken)
             for number, (who, one) in enumerate(sorted(records.items())):
                 asks = one.state == "joining" and not one.leaving and (who, one.attempt) not in self._given
@@ -223,9 +226,10 @@ class ElasticMembership(Membership):
             return  # a newcomer that has no model yet reads what the members agree on
         with self._lock:
             self._plan = plan
-        if not plan.round and mine.state == "member" and not mine.broken:
-            # Others cannot go on, or a member is lost: this node may wait for one of them now.
-            self.break_group(f"{self.names(plan.lost)} lost" if plan.lost else "another member's connection was closed")
+        if mine.state == "member" and not mine.broken and plan.round <= self.round:
+            # Others cannot go on, or a member is lost, or they are past the round: this node may wait for one of them now.
+            why = "the change came late" if plan.round else "another member's connection was closed"
+            self.break_group(f"{self.names(plan.lost)} lost" if plan.lost else why)
 
     def _look_for_deadlock(self, records: dict[str, Record]) -> None:
         """All members wait, and none has made progress: they have made different calls."""
@@ -383,8 +387,9 @@ class ElasticMembership(Membership):
         began = time.monotonic()
         while True:
             plan = self._await_plan(began)
-            if plan is None:  # what was to be changed is as it was: a newcomer has gone again
-                return True
+            member = self._record.state == "member" and not self._record.broken
+            if plan is None or (member and plan.round > self.round):
+                return True  # what was to be changed is as it was, as a newcomer has gone again; or it changes later
             if self.node.id not in plan.members:
                 raise self._left()
             try:
