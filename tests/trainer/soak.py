@@ -27,8 +27,8 @@ NODES = 8
 FEWEST = 5  # nodes that nothing happens to
 MIN_NODES = 3
 PROTECTED = (5, 6)  # nodes that live through all of it: what they hold open is compared
-MARGIN = 300  # rounds after which all nodes have read which round is the last
-LAST_ROUNDS = 600  # without faults
+MARGIN = 100  # rounds after which all nodes have read which round is the last
+LAST_ROUNDS = 250  # without faults
 IDLE = 60.0  # seconds without the end of a round anywhere
 TIMEOUT = 15.0
 SAMPLE_INTERVAL = 2.0
@@ -66,7 +66,7 @@ class Soak:
         self.mark = f"STGT_SOAK={os.getpid()}-{folder.name}-{time.time_ns()}"
         self.settings = {
             "folder": str(folder), "timeout": TIMEOUT, "beta": 0.5, "topology": "exponential", "min_nodes": MIN_NODES,
-            "on_nonfinite": "skip", "patience": None, "sleep": 0.003, "measure_every": 200, "save_every": 300,
+            "on_nonfinite": "skip", "patience": None, "sleep": 0.003, "measure_every": 100, "save_every": 150,
         } | settings  # fmt: skip
         self.processes: list[Process] = []
         self.lighthouses: list[Node] = []
@@ -346,7 +346,7 @@ class Soak:
         end = time.time() + seconds
         while time.time() < end:
             if self.happen(kinds):
-                pause = self.random.choice((self.random.expovariate(1.0), self.random.uniform(6.0, 9.0)))
+                pause = self.random.choice((self.random.expovariate(1.0), self.random.uniform(4.0, 7.0)))
                 self.wait(min(pause, end - time.time()) if end > time.time() else 0)
             else:
                 self.wait(0.1)

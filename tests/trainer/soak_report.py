@@ -13,7 +13,7 @@ LOSS = 1e-12  # relative, to the undisturbed run
 MEMORY = (20.0, 0.05)  # MiB, or relative: a growth below either is none
 FILES = THREADS = 4  # more at the end than at the beginning
 NOTICED = 30.0  # seconds after a fault until which an event must name it
-QUIET = 4.0  # seconds after a fault in which no other begins, for it to count as alone
+QUIET = 3.0  # seconds after a fault in which no other begins, for it to count as alone
 
 # kind: how it is injected, what is promised, seconds of pause at the others, beyond the fault's own
 FAULTS = {
