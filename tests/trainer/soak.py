@@ -73,6 +73,7 @@ class Soak:
         self.port = free_port()
         self.faults: list[Fault] = []
         self.due: list[tuple[float, object]] = []  # what to do later
+        self.cut_until = 0.0
         self.began, self.sampled = time.time(), 0.0
         self.problems: list[str] = []
         self.start_lighthouse()
@@ -179,7 +180,9 @@ class Soak:
         for one in victims:
             one.busy_until = max(one.busy_until, time.time() + seconds + 2.0)
         self.faults.append(made)
-        print(f"{made.time:.3f} {kind} {', '.join(made.victims)} {f'for {seconds:.1f} s' if seconds else ''}", flush=True)
+        print(
+            f"{made.time:.3f} {kind} {', '.join(made.victims)} {f'for {seconds:.1f} s' if seconds else ''}", flush=True
+        )
         return made
 
     def candidates(self, lost: int) -> list[Process]:
@@ -320,10 +323,13 @@ class Soak:
 
     def _cut(self, host: int, kind: str) -> bool:
         there = [one for one in self.running if self.host_of(int(one.name[1:])) == host]
+        if time.time() < self.cut_until:
+            return False
         if not self.candidates(0 if kind != "cut" else sum(one.well for one in there)):
             return False
         seconds = self.random.uniform(1.0, 9.0)
         self.fault(kind if kind != "cut" else f"cut {'<' if seconds < 5 else '>'} 5 s", *there, seconds=seconds)
+        self.cut_until = time.time() + seconds + 3.0
         self.net.unplug(host)
         self.later(seconds, lambda: self.net.plug(host))
         return True

@@ -137,6 +137,11 @@ def files_of(folder: Path, temporary: Path) -> list[str]:
 
 def look_up(run, fault) -> dict:
     """What the nodes have said of a fault."""
+    for one in run.processes:  # a fault that was ordered begins when the node obeys
+        for line in one.said.get("obeys", ()) if one.id in fault.victims else ():
+            if fault.kind.lower().startswith(line["order"]) and 0 <= line["time"] - fault.time < NOTICED:
+                fault.time = line["time"]
+                break
     spared = [
         one for one in run.processes
         if one.id and one.id not in fault.victims and one.born < fault.time - 1
@@ -219,7 +224,9 @@ def table(report: dict) -> str:
     counts = Counter(fault["kind"] for fault in report["faults"])
     for kind in (kind for kind in FAULTS if counts[kind]):
         how, promised, _ = FAULTS[kind]
-        pauses = [(fault["seen"]["pause"], fault["seen"]["alone"]) for fault in report["faults"] if fault["kind"] == kind]
+        pauses = [
+            (fault["seen"]["pause"], fault["seen"]["alone"]) for fault in report["faults"] if fault["kind"] == kind
+        ]
         alone = [seconds for seconds, one in pauses if one]
         numbers = [shown(median(alone)) if alone else "", shown(max(alone)) if alone else "", shown(max(pauses)[0])]
         rows.append(f"| {kind} | {how} | {promised} | {counts[kind]} | {len(alone)} | {' | '.join(numbers)} |")

@@ -127,6 +127,7 @@ class ElasticMembership(Membership):
     Attributes:
         present: the places among the members of those that take part in this round's exchange.
         on_change: is called at all members when there are new ones.
+        on_request: sends a model to newcomers; is called where this node waits until enough nodes are there.
         newcomer: does this node still lack a model that others have?
         seconds_lost: for which this node has waited for changes of the members.
         events: the last changes.
@@ -154,6 +155,7 @@ class ElasticMembership(Membership):
         self.members, self.rank, self.nodes, self.epoch, self.round = (node.id,), 0, 1, 0, 0
         self.present: tuple[int, ...] = (0,)
         self.on_change = lambda: None
+        self.on_request = lambda: None
         self.newcomer = False
         self.seconds_lost, self.events = 0.0, deque[dict[str, Any]](maxlen=EVENTS)
         self.wanted: set[tuple[str, int]] = set()  # newcomers that wait for this node's model, and their attempt
@@ -212,6 +214,7 @@ class ElasticMembership(Membership):
                 # It was silent for a while, and may wait for an answer in a group that the others have left.
                 self.break_group("the others went on without this node")
             members = sorted(who for who, one in records.items() if one.state == "member" and not one.broken)
+            members = members or sorted(who for who, one in records.items() if one.state == "member")
             for number, (who, one) in enumerate(sorted(records.items())):
                 asks = one.state == "joining" and not one.leaving and (who, one.attempt) not in self._given
                 if asks and members and members[(number + one.attempt) % len(members)] == self.node.id:
@@ -423,6 +426,8 @@ class ElasticMembership(Membership):
                     f"the members could not be agreed on within {self.timeout:g} s after {self._broken_by}: {why} "
                     f"(round {self.round}{self._last_checkpoint()})."
                 )
+            if self.wanted:
+                self.on_request()
             with self._waits("the agreement on the members"):
                 time.sleep(PAUSE)
 

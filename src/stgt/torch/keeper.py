@@ -21,7 +21,7 @@ from typing import Any
 from stgt._internal.checks import first_line
 
 HEARTBEAT_INTERVAL = 0.15  # seconds; `stgt lighthouse` takes a node for dead after four of them
-POLL_INTERVAL = 2.0  # seconds between two questions to the lighthouse where nothing has happened
+POLL_INTERVAL = 0.5  # seconds between two questions to the lighthouse where nothing has happened
 RETRY_INTERVAL = 0.3  # seconds until a lighthouse that does not answer is asked again
 ANSWER_TIMEOUT = timedelta(seconds=20)  # of one question; the lighthouse waits for all nodes that send heartbeats
 CONNECT_TIMEOUT = timedelta(seconds=3)
