@@ -128,6 +128,7 @@ class ElasticMembership(Membership):
     Attributes:
         present: the places among the members of those that take part in this round's exchange.
         on_change: is called at all members when there are new ones.
+        on_request: sends a model to newcomers; is called where this node waits until enough nodes are there.
         newcomer: does this node still lack a model that others have?
         seconds_lost: for which this node has waited for changes of the members.
         events: the last changes.
@@ -155,6 +156,7 @@ class ElasticMembership(Membership):
         self.members, self.rank, self.nodes, self.epoch, self.round = (node.id,), 0, 1, 0, 0
         self.present: tuple[int, ...] = (0,)
         self.on_change = lambda: None
+        self.on_request = lambda: None
         self.newcomer = False
         self.seconds_lost, self.events = 0.0, deque[dict[str, Any]](maxlen=EVENTS)
         self.wanted: set[tuple[str, int]] = set()  # newcomers that wait for this node's model, and their attempt
@@ -209,7 +211,11 @@ class ElasticMembership(Membership):
             )
             if latest.run != mine.run and mine.run in others:
                 self._stop_with(LostNodeError("another run is under way at this lighthouse: give each run its own."))
+            elif self.node.id not in latest.members and latest.epoch > mine.epoch:
+                # It was silent for a while, and may wait for an answer in a group that the others have left.
+                self.break_group("the others went on without this node")
             members = sorted(who for who, one in records.items() if one.state == "member" and not one.broken)
+            members = members or sorted(who for who, one in records.items() if one.state == "member")
             for number, (who, one) in enumerate(sorted(records.items())):
                 asks = one.state == "joining" and not one.leaving and (who, one.attempt) not in self._given
                 if asks and members and members[(number + one.attempt) % len(members)] == self.node.id:
@@ -224,9 +230,10 @@ class ElasticMembership(Membership):
             return  # a newcomer that has no model yet reads what the members agree on
         with self._lock:
             self._plan = plan
-        if not plan.round and mine.state == "member" and not mine.broken:
-            # Others cannot go on, or a member is lost: this node may wait for one of them now.
-            self.break_group(f"{self.names(plan.lost)} lost" if plan.lost else "another member's connection was closed")
+        if mine.state == "member" and not mine.broken and plan.round <= self.round:
+            # Others cannot go on, or a member is lost, or they are past the round: this node may wait for one of them now.
+            why = "the change came late" if plan.round else "another member's connection was closed"
+            self.break_group(f"{self.names(plan.lost)} lost" if plan.lost else why)
 
     def _look_for_deadlock(self, records: dict[str, Record]) -> None:
         """All members wait, and none has made progress: they have made different calls."""
@@ -384,8 +391,9 @@ class ElasticMembership(Membership):
         began = time.monotonic()
         while True:
             plan = self._await_plan(began)
-            if plan is None:  # what was to be changed is as it was: a newcomer has gone again
-                return True
+            member = self._record.state == "member" and not self._record.broken
+            if plan is None or (member and plan.round > self.round):
+                return True  # what was to be changed is as it was, as a newcomer has gone again; or it changes later
             if self.node.id not in plan.members:
                 raise self._left()
             try:
@@ -419,6 +427,8 @@ class ElasticMembership(Membership):
                     f"the members could not be agreed on within {self.timeout:g} s after {self._broken_by}: {why} "
                     f"(round {self.round}{self._last_checkpoint()})."
                 )
+            if self.wanted:
+                self.on_request()
             with self._waits("the agreement on the members"):
                 time.sleep(PAUSE)
 

@@ -21,7 +21,7 @@ from typing import Any
 from stgt._internal.checks import first_line
 
 HEARTBEAT_INTERVAL = 0.15  # seconds; `stgt lighthouse` takes a node for dead after four of them
-POLL_INTERVAL = 2.0  # seconds between two questions to the lighthouse where nothing has happened
+POLL_INTERVAL = 0.5  # seconds between two questions to the lighthouse where nothing has happened
 RETRY_INTERVAL = 0.3  # seconds until a lighthouse that does not answer is asked again
 ANSWER_TIMEOUT = timedelta(seconds=20)  # of one question; the lighthouse waits for all nodes that send heartbeats
 CONNECT_TIMEOUT = timedelta(seconds=3)
@@ -52,6 +52,7 @@ class Record:
         tries: counts the meetings of new members that failed at this node.
         step_seconds: of one of its local steps; 0 if it has made none.
         proposal: the change that it has computed from the last answer, or "".
+        planned: the key of the change that was agreed on and that it has not forgotten, or "".
     """
 
     state: str = "joining"
@@ -71,6 +72,7 @@ class Record:
     tries: int = 0
     step_seconds: float = 0.0
     proposal: str = ""
+    planned: str = ""
 
     @property
     def news(self) -> tuple[Any, ...]:
@@ -168,13 +170,17 @@ def agree(records: dict[str, Record], stamp: str, min_nodes: int) -> Answer:
     proposal = json.dumps([latest.epoch + 1, tries, found, sorted(leaving)])
     if any(records[who].proposal != proposal for who in taking_part):
         return Answer(proposal)
+    change, here = (hashlib.sha256(words.encode()).hexdigest()[:16] for words in (proposal, stamp))
+    planned = {records[who].planned for who in taking_part}
+    if len(planned) == 1 and change in min(planned):
+        return Answer(proposal)  # all know it: this later answer would set another round
     first = found[0] if found else sorted(taking_part)[0]
     plan = Plan(
         epoch=latest.epoch + 1,
         run=run or int(hashlib.sha256(stamp.encode()).hexdigest()[:12], 16),
         members=found,
         store=records[first].address,
-        key=hashlib.sha256(proposal.encode()).hexdigest()[:16],
+        key=f"{change}-{here}",
         round=max(one.round for one in members.values()) + AHEAD if members and whole else 0,
         lost=tuple(who for who in last if who not in records and who not in gone),
         left=leaving,
@@ -249,7 +255,7 @@ class Keeper:
             record = self._record()
             if self._ended.is_set() or record is None:
                 continue
-            found = self._ask(replace(record, proposal=proposal))
+            found = self._ask(replace(record, proposal=proposal, planned=planned))
             if found is None:
                 if not self._ended.is_set():
                     time.sleep(RETRY_INTERVAL)
@@ -261,10 +267,7 @@ class Keeper:
             if answer.proposal != proposal or (now is not None and now.news != record.news):
                 self._wake.set()  # to confirm it, or to send what has changed since the question
             proposal = answer.proposal
-            if answer.plan is not None and answer.plan.key == planned:
-                answer = replace(answer, plan=None)  # it is known, and this later answer would set another round
-            elif answer.plan is not None:
-                planned = answer.plan.key
+            planned = answer.plan.key if answer.plan is not None else planned if proposal else ""
             try:
                 self._received(records, answer)
             except Exception:

@@ -143,6 +143,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._joined = self.membership.newcomer  # has it taken its model from a member?
         self._extra: Any = None  # what the last checkpoint was written or loaded with
         self.membership.on_change = self._take_over_change
+        self.membership.on_request = self._send_model
         if self.membership.newcomer:
             self._join()
         else:

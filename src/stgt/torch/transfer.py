@@ -22,6 +22,7 @@ from torch.distributed import PrefixStore  # pyright: ignore[reportPrivateImport
 
 from stgt._internal.checks import first_line
 from stgt.torch.addresses import reach_store
+from stgt.torch.failure_detector import LostNodeError
 
 CHUNK = 4 << 20  # bytes; torch's store takes up to 8 MiB at once
 AHEAD = 16  # chunks that a member sends before the newcomer has taken the first of them
@@ -124,7 +125,7 @@ def receive(store: Any, attempt: int, alive: Callable[[], None]) -> tuple[dict[s
             flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
             tensors[name] = flat.reshape(one["shape"])
     except (KeyError, ValueError, TypeError, RuntimeError) as error:
-        if isinstance(error, TransferError):
+        if isinstance(error, TransferError | LostNodeError):
             raise
         raise TransferError(f"what has come is no model ({first_line(error)})") from error
     finally:
