@@ -26,7 +26,8 @@ from stgt.torch import checkpoint, finite, newcomer, run_state, validate
 from stgt.torch.buckets import make_buckets, parameter_names, slices_of, wide
 from stgt.torch.buffers import Buffers
 from stgt.torch.data import NO_BATCHES, end_of_epoch
-from stgt.torch.elastic import elastic_node, make_membership
+from stgt.torch.elastic import make_membership
+from stgt.torch.elastic_node import elastic_node
 from stgt.torch.evaluation import Evaluation
 from stgt.torch.exchange import LrSums, MessageExchange
 from stgt.torch.local_steps import Chunk, LocalSteps
@@ -463,7 +464,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._began, self._local_steps = time.perf_counter(), self.membership.local_steps(self.algorithm.tau)
         self.membership.begin_round(self.round)
         if self.membership.elastic:
-            newcomer.send_model(self.membership, self._trained, self._frozen(), self._run_state, self._extra)
+            self._send_model()
         self.active = bool(self._schedule.active(self.round)[self.rank])
         if self.active:
             self._guard.keep()
@@ -495,6 +496,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         check_runs(self.algorithm, self.topology, "trainer")
         self._schedule = self._make_schedule()
         newcomer.restore_sums(self.membership, self.buckets, self.spec, self._chunk)
+
+    def _send_model(self) -> None:
+        newcomer.send_model(self.membership, self._trained, self._frozen, self._run_state, self._extra)
 
     def _join(self) -> None:
         """A newcomer's start: takes over a member's state, and stands still in the exchange at which it joins."""
