@@ -26,6 +26,7 @@ from stgt.torch.process_group import BACKEND_TIMEOUT
 CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
 STORE_TIMEOUT = timedelta(seconds=10)  # for a store to answer
 PAUSE = 0.002  # seconds between two looks at what another thread or node has done
+KEPT = 16  # rounds of which a store keeps who took part
 BELL = "broken"  # the key that a member sets when the group does not work any more
 
 
@@ -145,9 +146,8 @@ class ElasticGroup:
             The round in which it takes part.
         """
         store = self._store
-        decided = int(store.compare_set("decided", "", "0"))
         while True:
-            r = max(r, decided)
+            r = max(r, self._undecided())
             ready = [f"ready/{r}/{place}" for place in range(self.nodes)]
             store.set(ready[self.rank], "")
             there, since = store.add(f"count/{r}", 1), None
@@ -158,18 +158,25 @@ class ElasticGroup:
                 if there == self.nodes or (since is not None and now - since > patience):
                     self._propose(r, [place for place, key in enumerate(ready) if store.check([key])])
                     continue
+                if self._undecided() > r + 1:  # it was decided long ago, and tidied up
+                    break
                 time.sleep(PAUSE)
                 there = store.add(f"count/{r}", 0)
-            self.present = tuple(json.loads(store.get(f"present/{r}")))
-            if self.rank in self.present:
-                return r
-            decided = r + 1
+            else:
+                self.present = tuple(json.loads(store.get(f"present/{r}")))
+                if self.rank in self.present:
+                    return r
+            r += 1
+
+    def _undecided(self) -> int:
+        """The first round of which it is not decided who takes part."""
+        return int(self._store.compare_set("decided", "", "0"))
 
     def _propose(self, r: int, present: list[int]) -> None:
         """Proposes who takes part in round r; the first one who does tidies up what is older."""
         mine = json.dumps(present)
         if self._store.compare_set(f"present/{r}", "", mine).decode() == mine:
             self._store.set("decided", str(r + 1))
-            old = [f"ready/{r - 2}/{place}" for place in range(self.nodes)]
-            for key in (*old, f"count/{r - 2}", f"present/{r - 2}"):
+            old = [f"ready/{r - KEPT}/{place}" for place in range(self.nodes)]
+            for key in (*old, f"count/{r - KEPT}", f"present/{r - KEPT}"):
                 self._store.delete_key(key)
