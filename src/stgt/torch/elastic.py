@@ -41,11 +41,12 @@ from torch.distributed.distributed_c10d import (
 )
 
 from stgt._internal.checks import InputError, check_choice, check_count, check_number, first_line, quoted
-from stgt.torch import addresses, transfer
+from stgt.torch.addresses import interface_of, open_store, reach_store, towards
 from stgt.torch.failure_detector import DeadlockError, LostNodeError
 from stgt.torch.keeper import Answer, Keeper, Plan, Record
 from stgt.torch.membership import SEND, BrokenGroupError, Membership, Operation
 from stgt.torch.process_group import BACKEND_TIMEOUT
+from stgt.torch.transfer import TransferError, receive
 
 CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
 STORE_TIMEOUT = timedelta(seconds=10)  # for a store to answer
@@ -85,10 +86,10 @@ class ElasticNode:
         name = node or os.environ.get("STGT_NODE", "") or f"{socket.gethostname()}-{os.getpid()}"
         self.name, self.id = name, f"{name}:{uuid4().hex[:8]}"
         self.secret = os.environ.get("STGT_RUN_SECRET", "")
-        host = addresses.towards(lighthouses[0])
-        if interface := addresses.interface_of(host):
+        host = towards(lighthouses[0])
+        if interface := interface_of(host):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        self.store = addresses.open_store(host, STORE_TIMEOUT)
+        self.store = open_store(host, STORE_TIMEOUT)
         self.address = f"{host}:{self.store.port}"
         self.taken = False  # has an optimiser been made?
         self.terminated = threading.Event()  # has SIGTERM come?
@@ -264,7 +265,7 @@ class ElasticMembership(Membership):
             group, rendezvous = self._group, self._rendezvous
             others = [peer for peer in range(self.nodes) if peer != self.rank]
         close(group, others)
-        # The store may not answer, so nobody waits for it. A member that does not hear of it asks the lighthouse anyway.
+        # The store may not answer, so nobody waits for it. A member that does not read it asks the lighthouse anyway.
         threading.Thread(target=_ring, args=(rendezvous,), daemon=True).start()
         self.keeper.wake()
 
@@ -281,7 +282,7 @@ class ElasticMembership(Membership):
             try:
                 if store is None or watched != self._watched:
                     watched = self._watched
-                    store = PrefixStore(watched[1], addresses.reach_store(watched[0], STORE_TIMEOUT))
+                    store = PrefixStore(watched[1], reach_store(watched[0], STORE_TIMEOUT))
                 if not store.check([BELL]):
                     continue
             except RuntimeError:
@@ -319,9 +320,9 @@ class ElasticMembership(Membership):
         if plan is not None and not plan.members and plan.round <= self.round and not self._record.broken:
             self.end = self._left()  # all leave: they end this round, and save it
             return True
-        if self._record.broken or self._record.state != "member" or (plan is not None and plan.round <= self.round):
-            if not self.regroup(exchanging=True):
-                return False
+        due = self._record.broken or self._record.state != "member" or (plan is not None and plan.round <= self.round)
+        if due and not self.regroup(exchanging=True):
+            return False
         if self.patience is not None and self.nodes > 1:
             self._choose_present(self.patience)
         return True
@@ -385,7 +386,7 @@ class ElasticMembership(Membership):
     def regroup(self, exchanging: bool = False) -> bool:
         """Waits for new members to be agreed on, and meets them.
 
-        False if those of them that are furthest have ended what this node is in: its exchange, or a call of all members.
+        False if those that are furthest have ended what this node is in: its exchange, or a call of all members.
         """
         began = time.monotonic()
         while True:
@@ -397,7 +398,7 @@ class ElasticMembership(Membership):
                 raise self._left()
             try:
                 with self._waits("the meeting of the members"):
-                    return self._meet(plan, exchanging)
+                    return self._gather_members(plan, exchanging)
             except (_SupersededError, LostNodeError) as error:
                 if isinstance(error, LostNodeError):
                     raise
@@ -431,10 +432,10 @@ class ElasticMembership(Membership):
             with self._waits("the agreement on the members"):
                 time.sleep(PAUSE)
 
-    def _meet(self, plan: Plan, exchanging: bool) -> bool:
+    def _gather_members(self, plan: Plan, exchanging: bool) -> bool:
         """Makes a group with the members of a plan, and agrees with them on the round."""
         began = self._broken_at or time.monotonic()
-        store = PrefixStore(plan.key, addresses.reach_store(plan.store, STORE_TIMEOUT))
+        store = PrefixStore(plan.key, reach_store(plan.store, STORE_TIMEOUT))
         store.set(f"here/{self.node.id}", "")
         keys = [f"here/{who}" for who in plan.members]
         while not store.check(keys):
@@ -472,14 +473,14 @@ class ElasticMembership(Membership):
         self._watched = plan.store, plan.key
         self.on_change()
         self.newcomer = False
-        self._tell(plan, cause, time.monotonic() - began)
+        self._report(plan, cause, time.monotonic() - began)
         if any(stops for _, _, stops in all_of_them):
             self.end = TooFewNodesError(
                 f"{self.nodes} nodes are left, and min_nodes is {self.min_nodes}; waited {self.timeout:g} s for others."
             )
         return not over
 
-    def _tell(self, plan: Plan, cause: str, seconds: float) -> None:
+    def _report(self, plan: Plan, cause: str, seconds: float) -> None:
         """One line in the log, and one entry in `events`."""
         changes = {"lost": list(plan.lost), "left": [f"{who} ({why})" for who, why in plan.left.items()]}
         changes["joined"] = list(plan.joined)
@@ -491,7 +492,8 @@ class ElasticMembership(Membership):
         )  # fmt: skip
         _log.info(
             "epoch %d: %d members from round %d on (%s)%s; it took %.2f s",
-            plan.epoch, self.nodes, self.round, words or "the same, in a new group", f"; {cause}" if cause else "", seconds,
+            plan.epoch, self.nodes, self.round, words or "the same in a new group", f"; {cause}" if cause else "",
+            seconds,
         )  # fmt: skip
 
     def names(self, nodes: Sequence[str]) -> str:
@@ -527,8 +529,8 @@ class ElasticMembership(Membership):
         while True:
             attempt = self._record.attempt
             try:
-                return transfer.receive(self.node.store, attempt, alive)
-            except transfer.TransferError as error:
+                return receive(self.node.store, attempt, alive)
+            except TransferError as error:
                 _log.info("this node asks another member for a model: %s", first_line(error))
                 self._set(attempt=attempt + 1)
                 self.keeper.wake()
@@ -556,10 +558,10 @@ class ElasticMembership(Membership):
             return
         self._stopped = True
         if self._record.state == "member" and self.keeper.reached:
-            heard, end = self.keeper.answered, time.monotonic() + FAREWELL
+            before, end = self.keeper.answered, time.monotonic() + FAREWELL
             if not self._record.leaving:
                 self.announce(why)
-            while self.keeper.answered == heard and self.keeper.reached and time.monotonic() < end:
+            while self.keeper.answered == before and self.keeper.reached and time.monotonic() < end:
                 time.sleep(PAUSE)
         self._set(leaving=why)
         self.keeper.stop()

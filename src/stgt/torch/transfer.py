@@ -1,6 +1,6 @@
 """A newcomer's first model: a member sends it what it needs to take part, through the newcomer's own store.
 
-The tensors travel as raw bytes, chunk by chunk, behind a header of JSON that has their shapes and the SHA-256 of all bytes.
+The tensors travel as raw bytes, chunk by chunk, behind a header of JSON with their shapes and the SHA-256 of all bytes.
 Nothing that is received can execute code. The member sends a copy from a thread of its own, and trains on meanwhile.
 """
 
@@ -83,7 +83,7 @@ def _put(store: Any, number: int, data: memoryview | bytes) -> int:
 
 
 def receive(store: Any, attempt: int, alive: Callable[[], None]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a member has sent to this process's store: metadata, and tensors by name. A TransferError if it is not whole.
+    """What a member has sent to this process's store: metadata, and tensors by name; a TransferError if not whole.
 
     Args:
         store: of this process.
