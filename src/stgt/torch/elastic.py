@@ -43,9 +43,10 @@ from torch.distributed.distributed_c10d import (
 from stgt._internal.checks import InputError, check_choice, check_count, check_number, first_line, quoted
 from stgt.torch.addresses import interface_of, open_store, reach_store, towards
 from stgt.torch.failure_detector import DeadlockError, LostNodeError
-from stgt.torch.keeper import Answer, Keeper, Plan, Record
+from stgt.torch.keeper import AGREEMENT, MEETING, Answer, Keeper, Plan, Record
 from stgt.torch.membership import SEND, BrokenGroupError, Membership, Operation
 from stgt.torch.process_group import BACKEND_TIMEOUT
+from stgt.torch.waiting import ForgottenError, Waiter
 from stgt.torch.transfer import TransferError, receive
 
 CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
@@ -58,6 +59,7 @@ EVENTS = 50  # changes of the members that are kept for `status`
 
 _log = logging.getLogger("stgt")
 _node: ElasticNode | None = None
+_broken: list[Any] = []  # groups that a thread may still wait in
 Result = TypeVar("Result")
 
 
@@ -177,6 +179,7 @@ class ElasticMembership(Membership):
         self.keeper = Keeper(node.lighthouses, node.id, node.secret, self.min_nodes, self._given_record, self._receive)
         self._watched: tuple[str, str] | None = None  # the address and the key of this epoch's store
         self._watch = threading.Thread(target=self._run_watch, daemon=True)
+        self._waiter, self._meeting = Waiter(), None  # the plan for whose members a group is being made
         self._calls, self._depth = 0, 0  # calls of all members since the round began, and whether one is under way
         self._stopped = False
         atexit.register(self.depart)
@@ -228,12 +231,12 @@ class ElasticMembership(Membership):
             return
         if self.node.id not in plan.members and not mine.leaving:
             return  # a newcomer that has no model yet reads what the members agree on
-        with self._lock:
-            self._plan = plan
         if mine.state == "member" and not mine.broken and plan.round <= self.round:
             # Others cannot go on, or a member is lost, or they are past the round: this node may wait for one of them now.
             why = "the change came late" if plan.round else "another member's connection was closed"
             self.break_group(f"{self.names(plan.lost)} lost" if plan.lost else why)
+        with self._lock:
+            self._plan = plan  # not before: the group that was to be closed is not that of the meeting
 
     def _look_for_deadlock(self, records: dict[str, Record]) -> None:
         """All members wait, and none has made progress: they have made different calls."""
@@ -397,7 +400,7 @@ class ElasticMembership(Membership):
             if self.node.id not in plan.members:
                 raise self._left()
             try:
-                with self._waits("the meeting of the members"):
+                with self._waits(MEETING):
                     return self._gather_members(plan, exchanging)
             except (_SupersededError, LostNodeError) as error:
                 if isinstance(error, LostNodeError):
@@ -429,7 +432,7 @@ class ElasticMembership(Membership):
                 )
             if self.wanted:
                 self.on_request()
-            with self._waits("the agreement on the members"):
+            with self._waits(AGREEMENT):
                 time.sleep(PAUSE)
 
     def _gather_members(self, plan: Plan, exchanging: bool) -> bool:
@@ -449,7 +452,11 @@ class ElasticMembership(Membership):
             self._group = group = ProcessGroupGloo(timeout=CONNECT_TIMEOUT)
         group.configure(f"{plan.store}/{plan.key}/group", self.node.id, rank, len(plan.members))
         here = [self.round, exchanging, self._calls]
-        all_of_them = self._gather_values([here, self.newcomer, self._record.stopping], len(plan.members))
+        self._meeting = plan
+        try:
+            all_of_them = self._gather_values([here, self.newcomer, self._record.stopping], len(plan.members))
+        finally:
+            self._meeting = None
         furthest = max(place for place, new, _ in all_of_them if not new)
         self.round = furthest[0]
         # An exchange goes on with those that are in it, whatever the numbers of their rounds were.
@@ -567,6 +574,7 @@ class ElasticMembership(Membership):
         self.keeper.stop()
         if self._watch.is_alive():
             self._watch.join(2 * WATCH_INTERVAL)
+        self._waiter.stop()
         self._group = None
 
     def fail(self, error: BaseException) -> None:
@@ -630,14 +638,14 @@ class ElasticMembership(Membership):
         options = AllreduceOptions()
         options.timeout = BACKEND_TIMEOUT
         with self._guarded("a sum over the members"):
-            self._group.allreduce([value], options).wait()
+            self._finish(self._group.allreduce([value], options).wait)
         return value
 
     def broadcast(self, value: Tensor) -> Tensor:
         options = BroadcastOptions()
         options.rootRank, options.timeout = 0, BACKEND_TIMEOUT
         with self._guarded("a broadcast"):
-            self._group.broadcast([value], options).wait()
+            self._finish(self._group.broadcast([value], options).wait)
         return value
 
     def gather(self, value: Tensor) -> list[Tensor]:
@@ -648,7 +656,7 @@ class ElasticMembership(Membership):
         found = [value.new_empty(value.shape) for _ in range(nodes)]
         options = AllgatherOptions()
         options.timeout = BACKEND_TIMEOUT
-        self._group.allgather([found], [value], options).wait()
+        self._finish(self._group.allgather([found], [value], options).wait)
         return found
 
     def _gather_values(self, value: Any, nodes: int) -> list[Any]:
@@ -672,8 +680,22 @@ class ElasticMembership(Membership):
 
     def wait(self, works: Sequence[tuple[int | None, Any]], peers: tuple[int, ...]) -> None:
         with self._guarded(f"the exchange of round {self.round}{self._name}"):
-            for _, work in works:
-                work.wait(BACKEND_TIMEOUT)
+            self._finish(lambda: [work.wait(BACKEND_TIMEOUT) for _, work in works])
+
+    def _finish(self, wait: Callable[[], object]) -> None:
+        """Waits for the group; not longer than it works, or than the meeting for which it is made goes on."""
+        group, meeting, end = self._group, self._meeting, time.monotonic() + CONNECT_TIMEOUT.total_seconds()
+
+        def over() -> bool:
+            if meeting is None:
+                return self._record.broken
+            return self._plan is not meeting or self._fatal is not None or time.monotonic() > end
+
+        try:
+            self._waiter.run(wait, over)
+        except ForgottenError as error:
+            _broken.append(group)  # it is not destroyed: it would wait for what is still under way
+            raise RuntimeError(str(error)) from None
 
     @contextmanager
     def _guarded(self, call: str) -> Iterator[None]:

@@ -25,6 +25,7 @@ POLL_INTERVAL = 0.5  # seconds between two questions to the lighthouse where not
 RETRY_INTERVAL = 0.3  # seconds until a lighthouse that does not answer is asked again
 ANSWER_TIMEOUT = timedelta(seconds=20)  # of one question; the lighthouse waits for all nodes that send heartbeats
 CONNECT_TIMEOUT = timedelta(seconds=3)
+AGREEMENT, MEETING = "the agreement on the members", "the meeting of the members"  # what a node waits for in a change
 AHEAD = 2  # rounds between a change that was agreed on and its begin, where all nodes are well
 
 _log = logging.getLogger("stgt")
@@ -145,7 +146,9 @@ def agree(records: dict[str, Record], stamp: str, min_nodes: int) -> Answer:
         members = {who: one for who, one in members.items() if one.run == run}
         latest = max(members.values(), key=lambda one: one.epoch)
         leaving = {who: one.leaving for who, one in members.items() if one.leaving}
-        staying = [who for who in members if who not in leaving]
+        # One whom the others went on without comes back once it has left its old group, not while it may still hang there.
+        back = {who for who, one in members.items() if one.waiting in (AGREEMENT, MEETING)}
+        staying = [who for who in members if who not in leaving and (who in latest.members or who in back)]
         ready = [who for who, one in records.items() if one.state == "ready" and one.run == run and not one.leaving]
         last = latest.members
         found = tuple(sorted([*staying, *ready]))

@@ -463,7 +463,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._began, self._local_steps = time.perf_counter(), self.membership.local_steps(self.algorithm.tau)
         self.membership.begin_round(self.round)
         if self.membership.elastic:
-            newcomer.send_model(self.membership, self._trained, self._frozen(), self._run_state, self._extra)
+            self._send_model()
         self.active = bool(self._schedule.active(self.round)[self.rank])
         if self.active:
             self._guard.keep()
@@ -488,6 +488,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
             made = validate.topology_of(self._given_topology, n)
             self._schedules[n, place] = RouteSchedule(made, self.algorithm, place, self.seed)
         return self._schedules[n, place]
+
+    def _send_model(self) -> None:
+        newcomer.send_model(self.membership, self._trained, self._frozen(), self._run_state, self._extra)
 
     def _take_over_change(self) -> None:
         """There are other members: makes the topology for them, and restores Σ_i c_i = 0."""
