@@ -27,15 +27,17 @@ from torch import Tensor
 from torch.distributed import DistError
 
 from stgt._internal.checks import InputError, check_choice, check_count, check_number, first_line, quoted
-from stgt.torch.elastic_group import PAUSE, ElasticGroup
+from stgt.torch.elastic_group import CONNECT_TIMEOUT, PAUSE, ElasticGroup
 from stgt.torch.elastic_node import ElasticNode, elastic_node
 from stgt.torch.failure_detector import DeadlockError, LostNodeError
-from stgt.torch.keeper import Answer, Keeper, Plan, Record
+from stgt.torch.keeper import AGREEMENT, MEETING, Answer, Keeper, Plan, Record
 from stgt.torch.membership import BrokenGroupError, Membership, Operation
 from stgt.torch.process_group import BACKEND_TIMEOUT
 from stgt.torch.transfer import TransferError, receive
+from stgt.torch.waiting import Waiter
 
 WATCH_INTERVAL = 0.2  # seconds between two looks at whether another member's group is broken
+GRACE = 10.0  # seconds after SIGTERM in which a node leaves in order
 FAREWELL = 3.0  # seconds for the others to learn that this node leaves
 TERMINATED = 128 + signal.SIGTERM  # the exit code of a process that SIGTERM ended, as shells have it
 EVENTS = 50  # changes of the members that are kept for `status`
@@ -116,6 +118,7 @@ class ElasticMembership(Membership):
         self.keeper = Keeper(node.lighthouses, node.id, node.secret, self.min_nodes, self._given_record, self._receive)
         self._watched: ElasticGroup | None = None
         self._watch = threading.Thread(target=self._run_watch, daemon=True)
+        self._waiter = Waiter()
         self._calls, self._depth = 0, 0  # calls of all members since the round began, and whether one is under way
         self._stopped = False
         atexit.register(self.depart)
@@ -125,7 +128,11 @@ class ElasticMembership(Membership):
     def _given_record(self) -> Record | None:
         """This node's record; None if its training thread hangs, so that the others go on without it."""
         record, waiting = self._record, self._waits_in
-        if not waiting and record.state == "member" and time.monotonic() - self._moved > self.timeout:
+        silent = time.monotonic() - self._moved
+        if waiting and not self.keeper.reached and record.state == "member" and silent > 2 * self.timeout:
+            # Without a lighthouse nobody finds out that a member hangs, so that all would wait for it for ever.
+            self.break_group(f"{waiting}: no message for {silent:.0f} s, and there is no lighthouse")
+        if not waiting and record.state == "member" and silent > self.timeout:
             return None
         return replace(
             record, round=self.round, progress=self._progress, waiting=waiting, step_seconds=self._step_seconds
@@ -167,12 +174,12 @@ class ElasticMembership(Membership):
             return
         if self.node.id not in plan.members and not mine.leaving:
             return  # a newcomer that has no model yet reads what the members agree on
-        with self._lock:
-            self._plan = plan
         if mine.state == "member" and not mine.broken and plan.round <= self.round:
             # Others cannot go on, or a member is lost, or they are past the round: this node may wait for one of them.
             why = "the change came late" if plan.round else "another member's connection was closed"
             self.break_group(f"{self.names(plan.lost)} lost" if plan.lost else why)
+        with self._lock:
+            self._plan = plan  # not before: the group that was to be closed is not that of the meeting
 
     def _look_for_deadlock(self, records: dict[str, Record]) -> None:
         """All members wait, and none has made progress: they have made different calls."""
@@ -245,6 +252,7 @@ class ElasticMembership(Membership):
             if any(one.state == "member" for who, one in self._records.items() if who != self.node.id):
                 self.newcomer = True
                 return
+            self._check_terminated()
             if time.monotonic() > end:
                 why = self.keeper.trouble or self._why or "no lighthouse has answered"
                 raise TooFewNodesError(f"no training has begun within {self.timeout:g} s: {why}.")
@@ -253,8 +261,9 @@ class ElasticMembership(Membership):
     def before_exchange(self) -> bool:
         """Carries out a change of the members that is due. False if the others have ended this round already."""
         self._check(broken=False)
-        if self.node.terminated.is_set() and not self._record.leaving:
+        if self.node.terminated is not None and not self._record.leaving:
             self.announce("SIGTERM")
+        self._check_terminated()
         while True:
             plan, record = self._plan, self._record
             if plan is not None and not plan.members and plan.round <= self.round and not record.broken:
@@ -306,7 +315,7 @@ class ElasticMembership(Membership):
             if self.node.id not in plan.members:
                 raise self._left()
             try:
-                with self._waits("the meeting of the members"):
+                with self._waits(MEETING):
                     return self._gather_members(plan, exchanging)
             except (_SupersededError, LostNodeError) as error:
                 if isinstance(error, LostNodeError):
@@ -328,6 +337,7 @@ class ElasticMembership(Membership):
                 return self._plan
             if self._record.state == "member" and not self._record.broken:
                 return None
+            self._check_terminated()
             waited = time.monotonic() - began
             if waited > self.timeout and self._too_few:
                 self._set(stopping=True)
@@ -340,20 +350,26 @@ class ElasticMembership(Membership):
                 )
             if self.wanted:
                 self.on_request()
-            with self._waits("the agreement on the members"):
+            with self._waits(AGREEMENT):
                 time.sleep(PAUSE)
 
     def _gather_members(self, plan: Plan, exchanging: bool) -> bool:
         """Makes a group with the members of a plan, and agrees with them on the round."""
         began = self._broken_at or time.monotonic()
-        group = ElasticGroup(plan.store, plan.key, self.node.id, plan.members)
+
+        def superseded() -> bool:
+            return self._plan is not plan or self._fatal is not None
+
+        group = ElasticGroup(plan.store, plan.key, self.node.id, plan.members, self._waiter)
         group.arrive()
         while not group.complete():
-            if self._plan is not plan or self._fatal is not None:
+            if superseded():
                 raise _SupersededError
             time.sleep(PAUSE)
         with self._lock:
             self._next_group = group
+        end = time.monotonic() + CONNECT_TIMEOUT.total_seconds()
+        group.over = lambda: superseded() or time.monotonic() > end
         group.connect()
         here = [self.round, exchanging, self._calls]
         all_of_them = group.gather_values([here, self.newcomer, self._record.stopping])
@@ -361,6 +377,7 @@ class ElasticMembership(Membership):
         self.round = furthest[0]
         # An exchange goes on with those that are in it, whatever the numbers of their rounds were.
         over = not furthest[1] if exchanging else furthest > here
+        group.over = lambda: self._record.broken
         with self._lock:
             self._group, self._next_group = group, None
             self.members, self.rank, self.nodes, self.epoch = plan.members, group.rank, group.nodes, plan.epoch
@@ -427,6 +444,7 @@ class ElasticMembership(Membership):
 
         def alive() -> None:
             self._check()
+            self._check_terminated()
             there = any(one.state == "member" for one in self._records.values())
             if not there or time.monotonic() - began > self.timeout:
                 why = f"none has sent a model within {self.timeout:g} s" if there else "they are gone"
@@ -451,7 +469,13 @@ class ElasticMembership(Membership):
     # -- leaving -----------------------------------------------------------------------------------------------------
 
     def _left(self) -> Left:
-        return Left(TERMINATED if self.node.terminated.is_set() else 0)
+        return Left(0 if self.node.terminated is None else TERMINATED)
+
+    def _check_terminated(self) -> None:
+        """Ends this node after SIGTERM, if it is no member, or the others could not agree to do without it in time."""
+        since = self.node.terminated
+        if since is not None and (self._record.state != "member" or time.monotonic() - since > GRACE):
+            raise self._left()
 
     def announce(self, why: str) -> None:
         """This node will leave: the others agree on a round from which on they do without it."""
@@ -473,6 +497,7 @@ class ElasticMembership(Membership):
         self.keeper.stop()
         if self._watch.is_alive():
             self._watch.join(2 * WATCH_INTERVAL)
+        self._waiter.stop()
         self._group = None
 
     def fail(self, error: BaseException) -> None:
@@ -553,9 +578,8 @@ class ElasticMembership(Membership):
             return group.post(operations)
 
     def wait(self, works: Sequence[tuple[int | None, Any]], peers: tuple[int, ...]) -> None:
-        with self._guarded(f"the exchange of round {self.round}{self._name}"):
-            for _, work in works:
-                work.wait(BACKEND_TIMEOUT)
+        with self._guarded(f"the exchange of round {self.round}{self._name}") as group:
+            group.finish(lambda: [work.wait(BACKEND_TIMEOUT) for _, work in works])
 
     @contextmanager
     def _guarded(self, call: str) -> Iterator[ElasticGroup]:

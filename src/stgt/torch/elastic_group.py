@@ -19,13 +19,16 @@ from torch.distributed.distributed_c10d import (
     BroadcastOptions,  # pyright: ignore[reportPrivateImportUsage]
 )
 
+from stgt._internal.checks import first_line
 from stgt.torch.addresses import reach_store
 from stgt.torch.membership import SEND, Operation
 from stgt.torch.process_group import BACKEND_TIMEOUT
+from stgt.torch.waiting import ForgottenError, Waiter
 
 CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
 STORE_TIMEOUT = timedelta(seconds=10)  # for a store to answer
 PAUSE = 0.002  # seconds between two looks at what another thread or node has done
+_forgotten: list[Any] = []  # groups that a thread may still wait in
 KEPT = 16  # rounds of which a store keeps who took part
 BELL = "broken"  # the key that a member sets when the group does not work any more
 
@@ -38,13 +41,16 @@ class ElasticGroup:
         key: of their meeting; no other has the same.
         node: this node's id.
         members: the ids of all, in the order of their places.
+        waiter: in which this node waits for the others.
 
     Attributes:
+        over: says whether it is in vain to wait any longer.
         rank, nodes: this node's place, and how many there are.
         present: the places of those that take part in this round's exchange.
     """
 
-    def __init__(self, store: str, key: str, node: str, members: Sequence[str]):
+    def __init__(self, store: str, key: str, node: str, members: Sequence[str], waiter: Waiter):
+        self.waiter, self.over = waiter, lambda: False
         self.address, self.key, self.node, self.members = store, key, node, tuple(members)
         self.rank, self.nodes = self.members.index(node), len(self.members)
         self.present = tuple(range(self.nodes))
@@ -92,23 +98,31 @@ class ElasticGroup:
         store = PrefixStore(self.key, reach_store(self.address, STORE_TIMEOUT))
         return lambda: store.check([BELL])
 
+    def finish(self, wait: Callable[[], object]) -> None:
+        """Waits for the other members; a RuntimeError if a connection is closed, or it is over."""
+        try:
+            self.waiter.run(wait, self.over)
+        except ForgottenError as error:
+            _forgotten.append(self._processes)  # not destroyed: that would wait for what is still under way
+            raise RuntimeError(first_line(error)) from None
+
     # -- tensors and values ------------------------------------------------------------------------------------------
 
     def sum(self, value: Tensor) -> None:
         options = AllreduceOptions()
         options.timeout = BACKEND_TIMEOUT
-        self._processes.allreduce([value], options).wait()
+        self.finish(self._processes.allreduce([value], options).wait)
 
     def broadcast(self, value: Tensor) -> None:
         options = BroadcastOptions()
         options.rootRank, options.timeout = 0, BACKEND_TIMEOUT
-        self._processes.broadcast([value], options).wait()
+        self.finish(self._processes.broadcast([value], options).wait)
 
     def gather(self, value: Tensor) -> list[Tensor]:
         found = [value.new_empty(value.shape) for _ in self.members]
         options = AllgatherOptions()
         options.timeout = BACKEND_TIMEOUT
-        self._processes.allgather([found], [value], options).wait()
+        self.finish(self._processes.allgather([found], [value], options).wait)
         return found
 
     def gather_values(self, value: Any) -> list[Any]:

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from uuid import uuid4
 
 from stgt.torch.addresses import interface_of, open_store, towards
@@ -33,9 +34,14 @@ class ElasticNode:
         self.store = open_store(host, STORE_TIMEOUT)
         self.address = f"{host}:{self.store.port}"
         self.taken = False  # has an optimiser been made?
-        self.terminated = threading.Event()  # has SIGTERM come?
+        self.terminated: float | None = None  # when SIGTERM came
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, lambda *_: self.terminated.set())
+            signal.signal(signal.SIGTERM, self._terminate)
+
+    def _terminate(self, *_: object) -> None:
+        """The training leaves in order; a second SIGTERM ends the process as ever."""
+        self.terminated = time.monotonic()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def join(timeout: float, node: str = "") -> None:

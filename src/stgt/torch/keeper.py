@@ -25,6 +25,7 @@ POLL_INTERVAL = 0.5  # seconds between two questions to the lighthouse where not
 RETRY_INTERVAL = 0.3  # seconds until a lighthouse that does not answer is asked again
 ANSWER_TIMEOUT = timedelta(seconds=20)  # of one question; the lighthouse waits for all nodes that send heartbeats
 CONNECT_TIMEOUT = timedelta(seconds=3)
+AGREEMENT, MEETING = "the agreement on the members", "the meeting of the members"  # what a node waits for in a change
 AHEAD = 2  # rounds between a change that was agreed on and its begin, where all nodes are well
 
 _log = logging.getLogger("stgt")
@@ -147,7 +148,9 @@ def agree(records: dict[str, Record], stamp: str, min_nodes: int) -> Answer:
         members = {who: one for who, one in members.items() if one.run == run}
         latest = max(members.values(), key=lambda one: one.epoch)
         leaving = {who: one.leaving for who, one in members.items() if one.leaving}
-        staying = [who for who in members if who not in leaving]
+        # One whom the others went on without comes back once it has left its old group, not while it may still hang there.
+        back = {who for who, one in members.items() if one.waiting in (AGREEMENT, MEETING)}
+        staying = [who for who in members if who not in leaving and (who in latest.members or who in back)]
         ready = [who for who, one in records.items() if one.state == "ready" and one.run == run and not one.leaving]
         last = latest.members
         found = tuple(sorted([*staying, *ready]))
@@ -216,6 +219,7 @@ class Keeper:
         self._record, self._received = record, received
         self._wake, self._ended = threading.Event(), threading.Event()
         self._client: Any = None
+        self._warned = False
         self._asked = ""  # the address of the lighthouse that was asked last
         self.reached = ""  # the address of the lighthouse that has answered last; "" while none does
         self.trouble = ""  # why none does
@@ -300,7 +304,9 @@ class Keeper:
                 return self._verified(quorum.participants), stamp
         if self.reached:
             _log.warning("the lighthouse does not answer (%s): the members train on, and nobody can join", self.trouble)
-            self.reached = ""
+        elif not self._warned:
+            _log.warning("the lighthouse does not answer (%s): this node goes on asking", self.trouble)
+        self.reached, self._warned = "", True
         return None
 
     def _connect(self, address: str) -> Any:
