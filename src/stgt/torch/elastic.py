@@ -46,8 +46,8 @@ from stgt.torch.failure_detector import DeadlockError, LostNodeError
 from stgt.torch.keeper import AGREEMENT, MEETING, Answer, Keeper, Plan, Record
 from stgt.torch.membership import SEND, BrokenGroupError, Membership, Operation
 from stgt.torch.process_group import BACKEND_TIMEOUT
-from stgt.torch.waiting import ForgottenError, Waiter
 from stgt.torch.transfer import TransferError, receive
+from stgt.torch.waiting import ForgottenError, Waiter
 
 CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
 STORE_TIMEOUT = timedelta(seconds=10)  # for a store to answer
@@ -232,7 +232,7 @@ class ElasticMembership(Membership):
         if self.node.id not in plan.members and not mine.leaving:
             return  # a newcomer that has no model yet reads what the members agree on
         if mine.state == "member" and not mine.broken and plan.round <= self.round:
-            # Others cannot go on, or a member is lost, or they are past the round: this node may wait for one of them now.
+            # Others cannot go on, or are past the round, or a member is lost: this node may wait for one of them now.
             why = "the change came late" if plan.round else "another member's connection was closed"
             self.break_group(f"{self.names(plan.lost)} lost" if plan.lost else why)
         with self._lock:
