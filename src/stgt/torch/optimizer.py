@@ -490,9 +490,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._schedules[n, place] = RouteSchedule(made, self.algorithm, place, self.seed)
         return self._schedules[n, place]
 
-    def _send_model(self) -> None:
-        newcomer.send_model(self.membership, self._trained, self._frozen(), self._run_state, self._extra)
-
     def _take_over_change(self) -> None:
         """There are other members: makes the topology for them, and restores Σ_i c_i = 0."""
         self.topology = self._evaluation.topology = validate.topology_of(self._given_topology, self.nodes)
