@@ -23,13 +23,15 @@ class CheckpointCallback(TrainerCallback):
 
     Args:
         folder: of the checkpoints, the same at all nodes or each its own.
-        every: how many rounds apart they are.
+        every: how many rounds apart they are; the end is saved too.
         rounds: after which training stops. An elastic training needs it: nodes differ in how many steps they have made.
     """
 
     def __init__(self, folder: Path | str, every: int = 10, rounds: int | None = None):
         self.folder, self.every = Path(folder), check_count(every, "every")
         self.rounds = None if rounds is None else check_count(rounds, "rounds")
+        self._saved = 0  # the round of the last checkpoint
+        self._steps = 0  # that the optimiser had made when this step of the Trainer began
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any
@@ -38,30 +40,47 @@ class CheckpointCallback(TrainerCallback):
         found = opt.load(self.folder)
         if found is None:
             return
-        kept = found["extra"] or {"step": found["steps"]}
+        if found["written_by"]:
+            self._saved = found["round"]
+        kept = found["extra"] or {"step": found["steps"], "steps": found["steps"]}
         state.global_step = kept["step"]
         if "lr_scheduler" in kept:
             scheduler.load_state_dict(kept["lr_scheduler"])
         else:  # a newcomer's, of members that have not saved yet: its rates have come with the optimiser's state
-            _inside_scheduler(scheduler).last_epoch = kept["step"]
+            scheduler.last_epoch = kept["step"]
+        if kept["steps"] < found["steps"]:  # it was written within a step, before the Trainer has counted it
+            state.global_step += 1
+            scheduler.step()
         sampler = getattr(loader, "batch_sampler", None)
         if isinstance(sampler, ClockSampler):
             sampler.start = state.global_step * args.gradient_accumulation_steps
 
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any
+    ) -> None:
+        # All members save at the beginning of a round, newcomers as well, whose first step this may be.
+        opt = _inside(parts["optimizer"])
+        self._steps = opt.steps_taken
+        if opt.taken == 0 and opt.round % self.every == 0 and opt.round != self._saved:
+            self._save(opt, state, parts["lr_scheduler"])
+
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any) -> None:
-        opt, scheduler = _inside(parts["optimizer"]), parts["lr_scheduler"]
-        if opt.taken:
-            return
-        if opt.round % self.every == 0:
-            opt.save(self.folder, extra=lambda: {"step": state.global_step, "lr_scheduler": scheduler.state_dict()})
-        if self.rounds is not None and opt.round >= self.rounds:
+        if self.rounds is not None and _inside(parts["optimizer"]).round >= self.rounds:
             control.should_training_stop = True
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any) -> None:
+        opt = _inside(parts["optimizer"])
+        self._steps = opt.steps_taken
+        self._save(opt, state, parts["lr_scheduler"])
+
+    def _save(self, opt: Any, state: TrainerState, scheduler: Any) -> None:
+        def extra() -> dict[str, Any]:
+            return {"step": state.global_step, "steps": self._steps, "lr_scheduler": scheduler.state_dict()}
+
+        opt.save(self.folder, extra)
+        self._saved = opt.round
 
 
 def _inside(optimizer: Any) -> Any:
     """The DistributedOptimizer that Accelerate has wrapped."""
     return getattr(optimizer, "optimizer", optimizer)
-
-
-def _inside_scheduler(scheduler: Any) -> Any:
-    return getattr(scheduler, "scheduler", scheduler)
