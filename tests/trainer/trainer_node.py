@@ -47,12 +47,12 @@ class Killer(TrainerCallback):
     def on_step_end(self, args, state, control, **parts):
         rate = parts["lr_scheduler"].get_last_lr()[0]
         if self.opt.taken == 0:
-            said = f"round {self.opt.round} step {state.global_step} lr {rate:.6f} of {self.opt.nodes}\n"
+            said = f"round {self.opt.round} step {state.global_step} lr {rate:.9g} of {self.opt.nodes}\n"
             sys.stdout.write(said)  # in one piece: others write to the same pipe
             sys.stdout.flush()
         if self.victim and (self.opt.round, self.opt.taken) == (self.at, 1):
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(0.01)
+        time.sleep(0.02)
 
 
 def main(folder: str, rounds: str, kill_at: str = "-1") -> None:

@@ -48,7 +48,7 @@ class CheckpointCallback(TrainerCallback):
             scheduler.load_state_dict(kept["lr_scheduler"])
         else:  # a newcomer's, of members that have not saved yet: its rates have come with the optimiser's state
             scheduler.last_epoch = kept["step"]
-        if kept["steps"] < found["steps"]:  # it was written within a step, before the Trainer has counted it
+        for _ in range(found["steps"] - kept["steps"]):  # made since: it may be written within a step of the Trainer
             state.global_step += 1
             scheduler.step()
         sampler = getattr(loader, "batch_sampler", None)
