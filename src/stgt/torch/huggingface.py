@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from stgt._internal.checks import check_count
@@ -32,6 +33,7 @@ class CheckpointCallback(TrainerCallback):
         self.rounds = None if rounds is None else check_count(rounds, "rounds")
         self._saved = 0  # the round of the last checkpoint
         self._steps = 0  # that the optimiser had made when this step of the Trainer began
+        self._random: torch.Tensor | None = None  # the state of torch's generator that was loaded
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any
@@ -41,7 +43,7 @@ class CheckpointCallback(TrainerCallback):
         if found is None:
             return
         if found["written_by"]:
-            self._saved = found["round"]
+            self._saved, self._random = found["round"], torch.get_rng_state()
         kept = found["extra"] or {"step": found["steps"], "steps": found["steps"]}
         state.global_step = kept["step"]
         if "lr_scheduler" in kept:
@@ -61,6 +63,9 @@ class CheckpointCallback(TrainerCallback):
         # All members save at the beginning of a round, newcomers as well, whose first step this may be.
         opt = _inside(parts["optimizer"])
         self._steps = opt.steps_taken
+        if self._random is not None:  # the loader has drawn a seed for its workers since
+            torch.set_rng_state(self._random)
+            self._random = None
         if opt.taken == 0 and opt.round % self.every == 0 and opt.round != self._saved:
             self._save(opt, state, parts["lr_scheduler"])
 
