@@ -9,7 +9,7 @@ import torch
 from nodes import HERE, free_port, python_environment
 from safetensors.torch import load_file
 
-pytestmark = pytest.mark.release
+pytestmark = [pytest.mark.release, pytest.mark.timeout(900)]  # three to seven starts of transformers, one after another
 SCRIPT = str(HERE / "trainer_node.py")
 ROUNDS, TAU = 2000, 3  # more than the test waits for
 QUIET = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}
@@ -23,7 +23,7 @@ def torchrun(folder, *arguments):
         text=True,
         check=False,
         env=python_environment() | QUIET,
-        timeout=200,
+        timeout=280,
     )
 
 
@@ -86,14 +86,14 @@ def test_an_elastic_node_comes_back(tmp_path):
         return log
 
     def wait_for(log, reached):
-        end = time.monotonic() + 120
+        end = time.monotonic() + 280
         while max(rounds_of(log.read_text()), default=0) < reached:
             assert time.monotonic() < end, log.read_text()[-3000:]
             time.sleep(0.05)
 
     try:
         first, victim, third = start(0), start(1, "6"), start(2)
-        assert nodes[victim].wait(150) == -9
+        assert nodes[victim].wait(280) == -9
         back = start(1)
         wait_for(first, 12)  # without it
         wait_for(back, 13)
