@@ -1,5 +1,8 @@
 """Newcomers where something is the matter with the members."""
 
+import itertools
+import sys
+
 import pytest
 import torch
 from elastic_node import minimiser
@@ -34,3 +37,41 @@ def test_a_newcomer_whose_members_are_gone_says_so():
     store = addresses.open_store(addresses.LOOPBACK, transfer.timedelta(seconds=5))
     with pytest.raises(LostNodeError, match="gone"):
         transfer.receive(store, 0, alive)
+
+
+def sent(monkeypatch, tensors, damage=None):
+    """What a newcomer receives of these tensors, in chunks of 16 bytes."""
+    monkeypatch.setattr(transfer, "CHUNK", 16)
+    store = addresses.open_store(addresses.LOOPBACK, transfer.timedelta(seconds=5))
+    if damage is not None:
+        whole = transfer._bytes
+
+        def damaged(value):
+            data = bytearray(whole(value))
+            if sys._getframe(1).f_code.co_name == "_send" and next(calls) == damage:
+                data[0] ^= 1
+            return memoryview(data)
+
+        calls = itertools.count()
+        monkeypatch.setattr(transfer, "_bytes", damaged)
+    transfer.send(f"{addresses.LOOPBACK}:{store.port}", 3, "a", {"round": 7}, tensors)
+    return transfer.receive(store, 3, lambda: None)
+
+
+def test_a_model_is_received_to_the_last_bit(monkeypatch):
+    numbers = torch.arange(37).reshape(37, 1)
+    tensors = {str(kind): numbers.to(kind) for kind in transfer._DTYPES.values()}
+    tensors |= {"none": torch.empty(0, 3), "one": torch.tensor(0.1), "turned": torch.rand(4, 5).T}
+    metadata, received = sent(monkeypatch, tensors)
+    assert metadata == {"round": 7}
+    assert received.keys() == tensors.keys()
+    for name, value in tensors.items():
+        assert received[name].dtype == value.dtype
+        assert torch.equal(received[name], value)
+
+
+def test_a_byte_that_changed_on_the_way_is_noticed(monkeypatch):
+    """The digest is of two tensors' bytes, and one bit of the second is sent otherwise."""
+    tensors = {"a": torch.rand(8), "b": torch.rand(8)}
+    with pytest.raises(transfer.TransferError, match="not those that were sent"):
+        sent(monkeypatch, tensors, damage=3)  # each is read once for the digest, and once to be sent

@@ -116,11 +116,13 @@ class Answer:
         proposal: names the change to propose; "" if the members are to stay as they are.
         plan: the change, once all of its members propose it.
         why: the reason why there is none though the members are not complete; "" if they are.
+        too_few: are fewer there than may train?
     """
 
     proposal: str = ""
     plan: Plan | None = None
     why: str = ""
+    too_few: bool = False
 
 
 def majority(stay: Sequence[str], last: Sequence[str]) -> bool:
@@ -160,7 +162,7 @@ def agree(records: dict[str, Record], stamp: str, min_nodes: int) -> Answer:
         if expected and not majority(staying, expected):
             return Answer(why=f"{len(staying)} of the last {len(expected)} members are there, and not more than half")
         if staying and len(found) < min_nodes and not all(members[who].stopping for who in staying):
-            return Answer(why=f"{len(found)} nodes are there, and min_nodes is {min_nodes}")
+            return Answer(why=f"{len(found)} nodes are there, and min_nodes is {min_nodes}", too_few=True)
         taking_part = [*members, *ready]
     else:
         run, leaving, gone, last, whole = 0, {}, set(), (), False
@@ -168,7 +170,7 @@ def agree(records: dict[str, Record], stamp: str, min_nodes: int) -> Answer:
         latest = Record(epoch=max((records[who].epoch for who in taking_part), default=0))
         found = tuple(sorted(taking_part))
         if len(found) < min_nodes:
-            return Answer(why=f"{len(found)} nodes are there, and min_nodes is {min_nodes}")
+            return Answer(why=f"{len(found)} nodes are there, and min_nodes is {min_nodes}", too_few=True)
     tries = sum(records[who].tries for who in taking_part)
     proposal = json.dumps([latest.epoch + 1, tries, found, sorted(leaving)])
     if any(records[who].proposal != proposal for who in taking_part):

@@ -38,9 +38,13 @@ def restore_sums(membership: Membership, buckets: list[Bucket], spec: RoundSpec,
 
 
 def send_model(
-    membership: Membership, trained: Trained, frozen: list[Tensor], state: Callable[[], dict[str, Any]], extra: Any
+    membership: Membership,
+    trained: Trained,
+    frozen: Callable[[], list[Tensor]],
+    state: Callable[[], dict[str, Any]],
+    extra: Any,
 ) -> None:
-    """Sends this node's state at the start of a round to the newcomers that wait for it."""
+    """Sends this node's state to the newcomers that wait for it."""
     for address, attempt in membership.asked():
         tensors: dict[str, Tensor] = {}
         base = pack(trained.base.state_dict(), "base", tensors)
@@ -49,7 +53,7 @@ def send_model(
             tensors[f"bucket.{number}.x"] = bucket.x
             tensors |= {f"bucket.{number}.{name}": bucket.state[name] for name in kept}
         tensors |= {f"buffer.{name}": buffer for name, buffer in trained.buffers.all.items()}
-        tensors |= {f"frozen.{number}": one for number, one in enumerate(frozen)}
+        tensors |= {f"frozen.{number}": one for number, one in enumerate(frozen())}
         header = {"base": base, "state": state(), "run": membership.run, "extra": extra() if callable(extra) else extra}
         send(address, attempt, str(membership.rank), header, tensors)
 

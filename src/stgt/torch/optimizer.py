@@ -26,7 +26,8 @@ from stgt.torch import checkpoint, finite, newcomer, run_state, validate
 from stgt.torch.buckets import make_buckets, parameter_names, slices_of, wide
 from stgt.torch.buffers import Buffers
 from stgt.torch.data import NO_BATCHES, end_of_epoch
-from stgt.torch.elastic import elastic_node, make_membership
+from stgt.torch.elastic import make_membership
+from stgt.torch.elastic_node import elastic_node
 from stgt.torch.evaluation import Evaluation
 from stgt.torch.exchange import LrSums, MessageExchange
 from stgt.torch.local_steps import Chunk, LocalSteps
@@ -489,15 +490,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._schedules[n, place] = RouteSchedule(made, self.algorithm, place, self.seed)
         return self._schedules[n, place]
 
-    def _send_model(self) -> None:
-        newcomer.send_model(self.membership, self._trained, self._frozen(), self._run_state, self._extra)
-
     def _take_over_change(self) -> None:
         """There are other members: makes the topology for them, and restores Σ_i c_i = 0."""
         self.topology = self._evaluation.topology = validate.topology_of(self._given_topology, self.nodes)
         check_runs(self.algorithm, self.topology, "trainer")
         self._schedule = self._make_schedule()
         newcomer.restore_sums(self.membership, self.buckets, self.spec, self._chunk)
+
+    def _send_model(self) -> None:
+        newcomer.send_model(self.membership, self._trained, self._frozen, self._run_state, self._extra)
 
     def _join(self) -> None:
         """A newcomer's start: takes over a member's state, and stands still in the exchange at which it joins."""

@@ -63,8 +63,9 @@ def _send(address: str, attempt: int, sender: str, metadata: dict[str, Any], ten
         digest.update(data)
         sizes[name] = {"dtype": str(value.dtype), "shape": list(value.shape), "bytes": len(data)}
     header = {"tensors": sizes, "sha256": digest.hexdigest(), "metadata": metadata}
-    number = _put(store, 0, json.dumps(header).encode())
-    store.set("header", str(number))
+    text = json.dumps(header).encode()
+    store.set("header", str(-(-len(text) // CHUNK)))
+    number = _put(store, 0, text)
     for value in tensors.values():
         number = _put(store, number, _bytes(value))
 
