@@ -467,7 +467,7 @@ def soak(forker: Forker, folder: Path, seconds: float, seed: int, parts=("one ho
     }
 
 
-def made(run: Soak, play, plain: dict) -> dict:
+def made(run: Soak, play, plain: dict | None) -> dict:
     """Plays a part to its end, and judges it."""
     ends = {}
     try:
