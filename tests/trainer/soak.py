@@ -204,8 +204,8 @@ class Soak:
     def start_again(self, one: Process, seconds: float = 0.0) -> None:
         """Sooner or later; the eight only."""
         k = int(one.name[1:])
-        if seconds:
-            self.later(seconds, lambda: self.start_again(one))
+        if seconds or one.running:  # it may take its time to leave
+            self.later(seconds or 0.5, lambda: self.start_again(one))
         elif k < NODES and self.by_number(k) is None:
             policy = self.random.choice(("skip", "skip", "skip", "stop"))
             self.start(k, on_nonfinite="skip" if k in PROTECTED else policy)
@@ -376,7 +376,8 @@ class Soak:
 
     def bring_back(self) -> None:
         """The faults are over: all eight are there, and no others."""
-        self.wait_for(lambda: not self.due, 60, "what was begun is over")
+        over = lambda: not self.due and not any(one.ends_with for one in self.running)  # noqa: E731
+        self.wait_for(over, 60, "what was begun is over")
         if self.lighthouses[-1].poll() is not None:
             self.start_lighthouse()
         for one in self.running:
