@@ -3,8 +3,8 @@
 python tests/trainer/soak.py --minutes 60 --out FOLDER    faults drawn from --seed; a table and all events in FOLDER
 
 Three parts: one host, and the lighthouse with it; fewer nodes than may train; three hosts (network namespaces, where
-the machine allows them) between which cables are cut. At the end the faults stop, all eight nodes are there, and the
-models, Σc, memory, sockets, threads, files and processes must be as if nothing had happened.
+the machine allows them) between which cables are cut. At the end of each the faults stop, all eight nodes are there,
+and the models, Σc, memory, sockets, threads, files and processes must be as if nothing had happened.
 """
 
 import argparse
@@ -204,8 +204,8 @@ class Soak:
     def start_again(self, one: Process, seconds: float = 0.0) -> None:
         """Sooner or later; the eight only."""
         k = int(one.name[1:])
-        if seconds:
-            self.later(seconds, lambda: self.start_again(one))
+        if seconds or one.running:  # it may take its time to leave
+            self.later(seconds or 0.5, lambda: self.start_again(one))
         elif k < NODES and self.by_number(k) is None:
             policy = self.random.choice(("skip", "skip", "skip", "stop"))
             self.start(k, on_nonfinite="skip" if k in PROTECTED else policy)
@@ -376,7 +376,8 @@ class Soak:
 
     def bring_back(self) -> None:
         """The faults are over: all eight are there, and no others."""
-        self.wait_for(lambda: not self.due, 60, "what was begun is over")
+        over = lambda: not self.due and not any(one.ends_with for one in self.running)  # noqa: E731
+        self.wait_for(over, 60, "what was begun is over")
         if self.lighthouses[-1].poll() is not None:
             self.start_lighthouse()
         for one in self.running:
@@ -395,7 +396,7 @@ class Soak:
         for one in self.running:
             one.ends_with.add(0)
         told = self.folder / "last-round.new"
-        told.write_text(str(max(one.round for one in self.running) + max(rounds, MARGIN)))
+        told.write_text(f"{max(one.round for one in self.running) + max(rounds, MARGIN)} {rounds}")
         last = self.running
         told.rename(self.folder / "last-round")
         self.wait_for(lambda: not self.running, 120, "all nodes have ended")
@@ -467,7 +468,7 @@ def soak(forker: Forker, folder: Path, seconds: float, seed: int, parts=("one ho
     }
 
 
-def made(run: Soak, play, plain: dict) -> dict:
+def made(run: Soak, play, plain: dict | None) -> dict:
     """Plays a part to its end, and judges it."""
     ends = {}
     try:

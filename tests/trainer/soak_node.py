@@ -93,8 +93,9 @@ class Training:
         if now - self.said > STATUS_INTERVAL:
             self.said = now
             say("status", **self.place())
-            if self.end is None and self.last_round.exists():
-                self.end = int(self.last_round.read_text())
+            if self.last_round.exists():  # without changes: as many rounds after the last of them
+                told, least = map(int, self.last_round.read_text().split())
+                self.end = max(told, *(event["round"] + least for event in opt.membership.events))
         if self.orders.exists():
             self.obey(json.loads(self.orders.read_text()))
             self.orders.unlink()

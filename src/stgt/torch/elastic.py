@@ -33,9 +33,7 @@ from stgt.torch.elastic_node import ElasticNode, elastic_node
 from stgt.torch.failure_detector import DeadlockError, LostNodeError
 from stgt.torch.keeper import AGREEMENT, MEETING, Answer, Keeper, Plan, Record
 from stgt.torch.membership import BrokenGroupError, Membership, Operation
-from stgt.torch.process_group import BACKEND_TIMEOUT
 from stgt.torch.transfer import TransferError, receive
-from stgt.torch.waiting import Waiter
 
 WATCH_INTERVAL = 0.2  # seconds between two looks at whether another member's group is broken
 GRACE = 10.0  # seconds after SIGTERM in which a node leaves in order
@@ -120,7 +118,6 @@ class ElasticMembership(Membership):
         self.keeper = Keeper(node.lighthouses, node.id, node.secret, self.min_nodes, self._given_record, self._receive)
         self._watched: ElasticGroup | None = None
         self._watch = threading.Thread(target=self._run_watch, daemon=True)
-        self._waiter = Waiter()
         self._calls, self._depth = 0, 0  # calls of all members since the round began, and whether one is under way
         self._stopped = False
         atexit.register(self.depart)
@@ -169,6 +166,8 @@ class ElasticMembership(Membership):
             elif self.node.id not in latest.members and latest.epoch > mine.epoch:
                 # It was silent for a while, and may wait for an answer in a group that the others have left.
                 self.break_group("the others went on without this node")
+                if self._plan is not None and self._plan.epoch <= latest.epoch:
+                    self._plan = None  # they have made it, without this node
             members = sorted(who for who, one in records.items() if one.state == "member" and not one.broken)
             members = members or sorted(who for who, one in records.items() if one.state == "member")
             for number, (who, one) in enumerate(sorted(records.items())):
@@ -371,7 +370,7 @@ class ElasticMembership(Membership):
         def superseded() -> bool:
             return self._plan is not plan or self._fatal is not None
 
-        group = ElasticGroup(plan.store, plan.key, self.node.id, plan.members, self._waiter)
+        group = ElasticGroup(plan.store, plan.key, self.node.id, plan.members)
         group.arrive()
         while not group.complete():
             if superseded():
@@ -384,13 +383,13 @@ class ElasticMembership(Membership):
         group.connect()
         here = [self.round, exchanging, self._calls]
         all_of_them = group.gather_values([here, self.newcomer, self._record.stopping, self.epoch])
+        group.over = lambda: False
         furthest = max(place for place, new, _, _ in all_of_them if not new)
         # Some may have met before, for a change that failed later: no two groups have one number.
         epoch = max(plan.epoch, 1 + max(epoch for _, _, _, epoch in all_of_them))
         self.round = furthest[0]
         # An exchange goes on with those that are in it, whatever the numbers of their rounds were.
         over = not furthest[1] if exchanging else furthest > here
-        group.over = lambda: self._record.broken
         with self._lock:
             self._group, self._next_group = group, None
             self.members, self.rank, self.nodes, self.epoch = plan.members, group.rank, group.nodes, epoch
@@ -510,7 +509,6 @@ class ElasticMembership(Membership):
         self.keeper.stop()
         if self._watch.is_alive():
             self._watch.join(2 * WATCH_INTERVAL)
-        self._waiter.stop()
         self._group = None
 
     def fail(self, error: BaseException) -> None:
@@ -592,7 +590,7 @@ class ElasticMembership(Membership):
 
     def wait(self, works: Sequence[tuple[int | None, Any]], peers: tuple[int, ...]) -> None:
         with self._guarded(f"the exchange of round {self.round}{self._name}") as group:
-            group.finish(lambda: [work.wait(BACKEND_TIMEOUT) for _, work in works])
+            group.wait([work for _, work in works])
 
     @contextmanager
     def _guarded(self, call: str) -> Iterator[ElasticGroup]:

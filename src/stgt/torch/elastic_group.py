@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import threading
 import time
@@ -28,7 +29,6 @@ from stgt.torch.waiting import ForgottenError, Waiter
 CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
 STORE_TIMEOUT = timedelta(seconds=10)  # for a store to answer
 PAUSE = 0.002  # seconds between two looks at what another thread or node has done
-_forgotten: list[Any] = []  # groups that a thread may still wait in
 KEPT = 16  # rounds of which a store keeps who took part
 BELL = "broken"  # the key that a member sets when the group does not work any more
 
@@ -41,23 +41,22 @@ class ElasticGroup:
         key: of their meeting; no other has the same.
         node: this node's id.
         members: the ids of all, in the order of their places.
-        waiter: in which this node waits for the others.
 
     Attributes:
-        over: says whether it is in vain to wait any longer.
         rank, nodes: this node's place, and how many there are.
         present: the places of those that take part in this round's exchange.
+        over: is nothing to be waited for any more, even if the group is not closed?
     """
 
-    def __init__(self, store: str, key: str, node: str, members: Sequence[str], waiter: Waiter):
-        self.waiter = waiter
-        self.over: Callable[[], bool] = lambda: False
+    def __init__(self, store: str, key: str, node: str, members: Sequence[str]):
         self.address, self.key, self.node, self.members = store, key, node, tuple(members)
         self.rank, self.nodes = self.members.index(node), len(self.members)
         self.present = tuple(range(self.nodes))
         self._store = PrefixStore(key, reach_store(store, STORE_TIMEOUT))
         self._processes: Any = None
-        self.called = self._calls_before = -1
+        self._closed, self._waiter = False, Waiter()
+        self.over: Callable[[], bool] = lambda: False
+        self.called = self._calls_before = -1  # the round before which another, and this node, made a call of all
 
     # -- its beginning and its end -----------------------------------------------------------------------------------
 
@@ -74,13 +73,23 @@ class ElasticGroup:
         from torchft.process_group import ProcessGroupGloo
 
         self._processes = ProcessGroupGloo(timeout=CONNECT_TIMEOUT)
-        self._processes.configure(f"{self.address}/{self.key}/group", self.node, self.rank, self.nodes)
+        place = f"{self.address}/{self.key}/group"
+        self._finish(lambda: self._processes.configure(place, self.node, self.rank, self.nodes))
+
+    def _finish(self, wait: Callable[[], object]) -> None:
+        try:
+            self._waiter.run(wait, lambda: self._closed or self.over())
+        except ForgottenError as error:
+            # It is never destroyed: its end would call back the thread that waits, when Python may be gone.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._processes))
+            raise RuntimeError(first_line(error)) from None
 
     def close(self) -> None:
         """Closes all connections, so that whoever waits in this group fails at once.
 
         gloo cannot be aborted, but closes them when one receive times out. That needs a connection that is still open.
         """
+        self._closed = True
         for peer in range(self.nodes):
             with suppress(Exception):
                 if peer != self.rank:
@@ -100,31 +109,23 @@ class ElasticGroup:
         store = PrefixStore(self.key, reach_store(self.address, STORE_TIMEOUT))
         return lambda: store.check([BELL])
 
-    def finish(self, wait: Callable[[], object]) -> None:
-        """Waits for the other members; a RuntimeError if a connection is closed, or it is over."""
-        try:
-            self.waiter.run(wait, self.over)
-        except ForgottenError as error:
-            _forgotten.append(self._processes)  # not destroyed: that would wait for what is still under way
-            raise RuntimeError(first_line(error)) from None
-
     # -- tensors and values ------------------------------------------------------------------------------------------
 
     def sum(self, value: Tensor) -> None:
         options = AllreduceOptions()
         options.timeout = BACKEND_TIMEOUT
-        self.finish(self._processes.allreduce([value], options).wait)
+        self._finish(self._processes.allreduce([value], options).wait)
 
     def broadcast(self, value: Tensor) -> None:
         options = BroadcastOptions()
         options.rootRank, options.timeout = 0, BACKEND_TIMEOUT
-        self.finish(self._processes.broadcast([value], options).wait)
+        self._finish(self._processes.broadcast([value], options).wait)
 
     def gather(self, value: Tensor) -> list[Tensor]:
         found = [value.new_empty(value.shape) for _ in self.members]
         options = AllgatherOptions()
         options.timeout = BACKEND_TIMEOUT
-        self.finish(self._processes.allgather([found], [value], options).wait)
+        self._finish(self._processes.allgather([found], [value], options).wait)
         return found
 
     def gather_values(self, value: Any) -> list[Any]:
@@ -144,6 +145,10 @@ class ElasticGroup:
         return [
             (peer, (send if do is SEND else receive)([value], places[peer], tag)) for do, value, peer, tag in operations
         ]
+
+    def wait(self, works: Sequence[Any]) -> None:
+        """Waits for what was posted."""
+        self._finish(lambda: [work.wait(BACKEND_TIMEOUT) for work in works])
 
     # -- late members ------------------------------------------------------------------------------------------------
 
@@ -182,6 +187,8 @@ class ElasticGroup:
                 self.called = int(store.compare_set("called", "", "-1"))
                 if self.called == r != self._calls_before:
                     self._calls_before = r  # if it does not make that call now, the nodes wait for one another
+                    store.delete_key(ready[self.rank])
+                    store.add(f"count/{r}", -1)
                     return None
                 if self._undecided() > r + 1:  # it was decided long ago, and tidied up
                     break

@@ -48,6 +48,9 @@ class Waiter:
             self._jobs.put(_Job(_stop))
             self._jobs = None
 
+    def __del__(self):
+        self.stop()
+
 
 class _Job:
     def __init__(self, wait: Callable[[], object]):
