@@ -31,6 +31,7 @@ def say(what: str, **values: Any) -> None:
 
 def prepare() -> None:
     """What all processes would do first, done before they are forked."""
+    os.environ.setdefault("RUST_LOG", "error")  # torchft says else each thing that it does
     torch.set_num_threads(1)
     torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=1.0)  # the first one imports half of torch
     import torchft.coordination
@@ -127,7 +128,7 @@ def lighthouse(address: str, **options: int) -> None:
     """Serves torchft's lighthouse; its options are those of LighthouseServer."""
     from torchft.coordination import LighthouseServer
 
-    server = LighthouseServer(bind=address, min_replicas=1, **options)
+    server = LighthouseServer(bind=address, **{"min_replicas": 1} | options)
     say("serves", address=server.address())
     while True:
         time.sleep(60)
