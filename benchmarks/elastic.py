@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -276,7 +277,7 @@ def beside(
 def stragglers(console: Console, options: argparse.Namespace) -> None:
     """Four nodes with a quadratic each, one of them slower: until the loss of all their models is near the least."""
     count, tau, step = 4, 10, options.step
-    told = {"nodes": count, "tau": tau, "lr": 0.05, "target": 1e-6, "seconds": step}
+    told = {"nodes": count, "tau": tau, "lr": 0.02, "target": 1e-6, "seconds": step}
     title = (
         f"{count} nodes, quadratics, tau = {tau}, {1e3 * step:g} ms a step, one node {SLOWER} times slower: "
         f"until f(x_i) − f* ≤ {told['target']:g} at the other nodes, and at all"
@@ -289,21 +290,20 @@ def stragglers(console: Console, options: argparse.Namespace) -> None:
             slow = {count - 1: {"seconds": SLOWER * step}}
             with Cluster(nodes.straggler, {**told, **values, "method": method, "of": slow}, count) as cluster:
                 every = list(cluster.nodes.values())
-                try:
+                cluster.wait(lambda every=every: all(one.said("begins") for one in every), 60, "the begin")
+                with suppress(TimeoutError):
                     cluster.wait(lambda every=every: all(one.said("close") for one in every), options.limit, policy)
-                except TimeoutError as error:
-                    console.print(f"{method}, {error}")
                 begun = max(one.said("begins")[0]["time"] for one in every)
                 ends = [one.said("close")[:1] for one in every]
+                lines = [line["round"] for one in every for line in one.said("round")[-1:]]
+                reached = max(lines, default=0)
                 cells = []
                 for some in (ends[:-1], ends):
                     if all(some):
-                        cells += [
-                            f"{max(one[0]['time'] for one in some) - begun:.2f}",
-                            str(max(one[0]["round"] for one in some)),
-                        ]
+                        cells.append(f"{max(one[0]['time'] for one in some) - begun:.2f}")
+                        cells.append(str(max(one[0]["round"] for one in some)))
                     else:
-                        cells += ["–", "–"]
+                        cells += [f"> {options.limit:g}", f"> {reached}"]
                 table.add_row(method, policy, *cells)
     console.print(table)
 
@@ -321,7 +321,7 @@ def main() -> None:
     parser.add_argument("--peer-kills", type=int, default=3, help="of each row of torchft (%(default)s)")
     parser.add_argument("--seconds", type=float, default=4.0, help="without faults, of torchft (%(default)s)")
     parser.add_argument("--step", type=float, default=0.002, help="seconds of a step, of stragglers (%(default)s)")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds of a straggler's run (%(default)s)")
+    parser.add_argument("--limit", type=float, default=30.0, help="seconds of a straggler's run (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of whom and when (%(default)s)")
     options = parser.parse_args()
     if wrong := [name for name in options.sections if name not in SECTIONS]:
