@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ def elastic_mnist(
         folder: of the runs that are over, where an experiment that was broken off goes on.
         progress: called with the rounds done and in all.
     """
+    if find_spec("torchft") is None:
+        raise ImportError("elastic-mnist needs torchft: pip install 'stgt[elastic]'.")
     length, seeds = SCALES[check_choice(scale, "scale", SCALES)]
     length = rounds or length
     if folder is None:
@@ -167,9 +170,7 @@ def _judged(runs: list[Training], found: list[dict[str, Any]], missing: dict[int
             }
         )
     end = {kind: [row["test_accuracy"] for row in rows if row["method"] == kind] for kind in (STILL, DISTURBED)}
-    return Outcome(
-        TrainingSpec(runs=tuple(runs)), rows, _claims(end, missing), [_figure(runs[0].rounds, curves, found)], curves
-    )
+    return Outcome(TrainingSpec(runs=tuple(runs)), rows, _claims(end, missing), [_figure(curves, found)], curves)
 
 
 def _claims(end: dict[str, list[float]], missing: dict[int, list[dict[str, Any]]]) -> list[Claim]:
@@ -206,26 +207,35 @@ def _claims(end: dict[str, list[float]], missing: dict[int, list[dict[str, Any]]
     ]
 
 
-def _figure(rounds: int, curves: list[TableRow], found: list[dict[str, Any]]) -> Figure:
-    """Test accuracy and members over the rounds: the mean over seeds, and from the lowest to the highest."""
-    lines, members = [], []
-    for style, kind in enumerate((STILL, DISTURBED)):
+def _figure(curves: list[TableRow], found: list[dict[str, Any]]) -> Figure:
+    """Test accuracy and error over the rounds: the mean over the seeds, from the lowest to the highest; and events."""
+    kinds: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for kind in (STILL, DISTURBED):
         seeds: dict[int, dict[float, TableRow]] = {}
         for row in curves:
             if row["method"] == kind:
                 seeds.setdefault(row["seed"], {})[row["round"]] = row
         x = sorted(set.intersection(*(set(one) for one in seeds.values())))
-        values = np.array([[one[r]["test_accuracy"] for r in x] for one in seeds.values()])
-        lines.append(
-            Line(
-                kind, np.array(x), values.mean(axis=0), values.min(axis=0), values.max(axis=0), style=style, marked=True
-            )
-        )
-    events = [change for one in found for change in one["changes"]]
-    for style, (do, word) in enumerate((("kill", "killed (−9)"), ("join", "joined")), start=2):
-        at = np.array(sorted({change["takes_part_from"] or change["at"] if do == "join" else change["at"]
-                              for change in events if change["do"] == do}))  # fmt: skip
-        members.append(Line(word, at, np.full(len(at), 0.5), style=style, marked=True, joined=False))
-    panel = Panel("", f"round of {TAU} steps", "test accuracy of the mean model", (*lines, *members), ylog=False)
+        kinds[kind] = np.array(x), np.array([[one[r]["test_accuracy"] for r in x] for one in seeds.values()])
+    panels = []
+    for place, (of, ylabel) in enumerate((((0, 1), "test accuracy of the mean model"), ((1, -1), "its test error"))):
+        values = {kind: (x, of[0] + of[1] * seeds) for kind, (x, seeds) in kinds.items()}
+        lines = [
+            Line(kind, x, y.mean(axis=0), y.min(axis=0), y.max(axis=0), style=style)
+            for style, (kind, (x, y)) in enumerate(values.items())
+        ]
+        lines += _marks(found, 0.02 if place == 0 else 0.013)
+        panels.append(Panel("", f"round of {TAU} steps", ylabel, tuple(lines), ylog=place == 1))
     title = f"LeNet on MNIST: {NODES} nodes, 2 classes each; bands from the lowest seed to the highest"
-    return Figure("elastic-mnist", (panel,), columns=1, title=title)
+    return Figure("elastic-mnist", tuple(panels), columns=2, title=title, shared=False)
+
+
+def _marks(found: list[dict[str, Any]], height: float) -> list[Line]:
+    """When nodes were killed, and from when on others took part."""
+    events = [change for one in found for change in one["changes"]]
+    killed = sorted({change["at"] for change in events if change["do"] == "kill"})
+    joined = sorted({change["takes_part_from"] or change["at"] for change in events if change["do"] == "join"})
+    return [
+        Line(word, np.array(at), np.full(len(at), height), style=style, marked=True, joined=False)
+        for style, (word, at) in enumerate((("killed (−9)", killed), ("joined", joined)), start=2)
+    ]

@@ -79,9 +79,10 @@ def test_the_last_three_measurements_count():
     outcome = _judged(runs, found, {})
     assert [row["test_accuracy"] for row in outcome.rows] == pytest.approx([0.9, 0.8] * 2)
     assert outcome.rows[1]["changes_at"] == "kill@9 join@12"
-    (panel,) = outcome.figures[0].panels
+    panel, error = outcome.figures[0].panels
     assert [line.label for line in panel.lines] == [STILL, DISTURBED, "killed (−9)", "joined"]
     assert panel.lines[3].x == pytest.approx([14])
+    assert error.lines[1].y == pytest.approx([0.9, 0.3, 0.2, 0.1])
     assert not outcome.claims[0].holds  # without a spread over the seeds
 
 
