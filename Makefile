@@ -5,7 +5,7 @@ DEMO := .venv/.demo
 READY := .venv/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
-.PHONY: demo test test-rest test-release test-all lint format bench docs notebook clean
+.PHONY: demo test test-rest test-release test-all lint format bench soak docs notebook clean
 
 demo: $(DEMO)
 	$(BIN)/stgt demo --out demo --force
@@ -49,6 +49,11 @@ bench: $(READY)
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/theory.py
 	$(BIN)/python benchmarks/trainer.py
+
+# Eight nodes under random faults, for an hour; the table and all events go to soak/.
+MINUTES ?= 60
+soak: $(READY)
+	$(BIN)/python tests/trainer/soak.py --minutes $(MINUTES) --out soak
 
 # The site, into site/. The variable silences a notice of the theme's authors.
 docs: $(READY)

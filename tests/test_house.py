@@ -197,5 +197,6 @@ def test_all_that_concerns_the_other_nodes_goes_through_the_membership():
     paths = (SOURCE / "torch").rglob("*.py")
     found = {path.name for path in paths if any(name.startswith("torch.distributed") for name in imports(path))}
     assert found == {"membership.py", "failure_detector.py", "process_group.py", "node_status.py"} | {
+        "elastic.py", "elastic_group.py", "addresses.py", "transfer.py",  # the membership that changes, and its stores
         "__main__.py", "launcher.py",  # which start and end the processes of a training
     }  # fmt: skip

@@ -3,7 +3,7 @@
 import time
 
 import torchft.coordination
-import torchft.process_group  # noqa: F401
+import torchft.process_group
 
 from stgt.torch.lighthouse import options
 

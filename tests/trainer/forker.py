@@ -18,6 +18,7 @@ import losses  # noqa: F401
 import node  # noqa: F401
 import resumable  # noqa: F401
 import scenarios
+import soak_node  # noqa: F401
 import torch
 import trouble  # noqa: F401
 import walk  # noqa: F401

@@ -50,6 +50,10 @@ class Hosts:
         """Nothing gets through any more, and nobody is told."""
         ip("-n", self.switch, "link", "set", f"port{host}", "nomaster")
 
+    def plug(self, host: int) -> None:
+        """Its cable is in the switch again."""
+        ip("-n", self.switch, "link", "set", f"port{host}", "master", "bridge")
+
     def part(self, *hosts: int) -> None:
         """These reach the others, but not one another."""
         for host in hosts:

@@ -183,7 +183,8 @@ def test_status_page(run, tmp_path):
     with urllib.request.urlopen(f"{address}/status.json", timeout=5) as answer:
         found = json.load(answer)
     assert [one.partition(":")[0] for one in found["members"]] == ["n0", "n1", "n2"]
-    assert found["round"] > 0 and found["events"][-1]["joined"][0].startswith("n2:")
+    assert found["round"] > 0
+    assert found["events"][-1]["joined"][0].startswith("n2:")
     with urllib.request.urlopen(address, timeout=5) as answer:
         assert "joined n2" in answer.read().decode()
     request = urllib.request.Request(address, headers={"Host": "example.org"})
@@ -191,10 +192,10 @@ def test_status_page(run, tmp_path):
         urllib.request.urlopen(request, timeout=5)
 
 
-@pytest.mark.parametrize("how, hint", [
+@pytest.mark.parametrize(("how", "hint"), [
     ({"topology": "server"}, "topology"),
-    ({"algorithm": "Scaffold⁺"}, "algorithm=Scaffold"),
-    ({"algorithm": "ProxSkip"}, "algorithm=ProxSkip"),
+    ({"algorithm": "Scaffold⁺"}, "algorithm='Scaffold⁺': conserves"),
+    ({"algorithm": "ProxSkip"}, "algorithm='ProxSkip': begins"),
 ])  # fmt: skip
 def test_what_is_not_known_is_refused(run, how, hint):
     training = run(**how)

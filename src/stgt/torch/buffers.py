@@ -82,7 +82,8 @@ class Buffers:
         }
         usable = {name: buffer for name, buffer in self.shared.items() if bool(buffer.isfinite().all())}
         if not finds_constants:
-            return self.restore(list(usable))
+            self.restore(list(usable))
+            return
         self.moving = [name for name in usable if name in statistics]
         self._initial = {name: buffer.clone() for name, buffer in usable.items() if name not in statistics} or None
         self.reset_constants()

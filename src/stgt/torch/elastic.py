@@ -11,11 +11,8 @@ exchange they meet, all of them that are left, and make a new group.
 from __future__ import annotations
 
 import atexit
-import json
 import logging
-import os
 import signal
-import socket
 import statistics
 import threading
 import time
@@ -23,40 +20,29 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import uuid4
 
-import torch
 from torch import Tensor
-from torch.distributed import (
-    DistError,
-    PrefixStore,  # pyright: ignore[reportPrivateImportUsage]
-)
-from torch.distributed.distributed_c10d import (
-    AllgatherOptions,  # pyright: ignore[reportPrivateImportUsage]
-    AllreduceOptions,  # pyright: ignore[reportPrivateImportUsage]
-    BroadcastOptions,  # pyright: ignore[reportPrivateImportUsage]
-)
+from torch.distributed import DistError
 
 from stgt._internal.checks import InputError, check_choice, check_count, check_number, first_line, quoted
-from stgt.torch import addresses, transfer
+from stgt.torch.elastic_group import CONNECT_TIMEOUT, PAUSE, ElasticGroup
+from stgt.torch.elastic_node import ElasticNode, elastic_node
 from stgt.torch.failure_detector import DeadlockError, LostNodeError
-from stgt.torch.keeper import Answer, Keeper, Plan, Record
-from stgt.torch.membership import SEND, BrokenGroupError, Membership, Operation
+from stgt.torch.keeper import AGREEMENT, MEETING, Answer, Keeper, Plan, Record
+from stgt.torch.membership import BrokenGroupError, Membership, Operation
 from stgt.torch.process_group import BACKEND_TIMEOUT
+from stgt.torch.transfer import TransferError, receive
+from stgt.torch.waiting import Waiter
 
-CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
-STORE_TIMEOUT = timedelta(seconds=10)  # for a store to answer
 WATCH_INTERVAL = 0.2  # seconds between two looks at whether another member's group is broken
-PAUSE = 0.002  # seconds between two looks at what another thread or node has done
+GRACE = 10.0  # seconds after SIGTERM in which a node leaves in order
 FAREWELL = 3.0  # seconds for the others to learn that this node leaves
 TERMINATED = 128 + signal.SIGTERM  # the exit code of a process that SIGTERM ended, as shells have it
 EVENTS = 50  # changes of the members that are kept for `status`
 
 _log = logging.getLogger("stgt")
-_node: ElasticNode | None = None
 Result = TypeVar("Result")
 
 
@@ -72,49 +58,6 @@ class _SupersededError(Exception):
     """Other members were agreed on while these met."""
 
 
-class ElasticNode:
-    """This process among those that may train together: its id, its store, and where the lighthouse is."""
-
-    def __init__(self, lighthouses: list[str], timeout: float, node: str = ""):
-        os.environ.setdefault("RUST_LOG", "warn")  # torchft says else that it connects
-        try:
-            import torchft.coordination  # noqa: F401
-        except ImportError as error:
-            raise ImportError("init(elastic=True) needs torchft: pip install 'stgt[elastic]'.") from error
-        self.lighthouses, self.timeout = lighthouses, timeout
-        name = node or os.environ.get("STGT_NODE", "") or f"{socket.gethostname()}-{os.getpid()}"
-        self.name, self.id = name, f"{name}:{uuid4().hex[:8]}"
-        self.secret = os.environ.get("STGT_RUN_SECRET", "")
-        host = addresses.towards(lighthouses[0])
-        if interface := addresses.interface_of(host):
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        self.store = addresses.open_store(host, STORE_TIMEOUT)
-        self.address = f"{host}:{self.store.port}"
-        self.taken = False  # has an optimiser been made?
-        self.terminated = threading.Event()  # has SIGTERM come?
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, lambda *_: self.terminated.set())
-
-
-def join(timeout: float, node: str = "") -> None:
-    """Makes this process one that may train with others, wherever the lighthouse is that the environment names."""
-    global _node
-    given = os.environ.get("TORCHFT_LIGHTHOUSE", "")
-    if not given:
-        raise ValueError(
-            "TORCHFT_LIGHTHOUSE is not in the environment: start one with `stgt lighthouse`, and give its address, "
-            "such as TORCHFT_LIGHTHOUSE=http://host:29510; several, separated by commas, are tried in that order."
-        )
-    if _node is not None:
-        raise ValueError("init(elastic=True) was called before: call it once, before all else.")
-    _node = ElasticNode([one.strip() for one in given.split(",") if one.strip()], timeout, node)
-
-
-def elastic_node() -> ElasticNode | None:
-    """This process's part, if init(elastic=True) was called."""
-    return _node
-
-
 class ElasticMembership(Membership):
     """The members of an elastic training, and this node's place among them.
 
@@ -125,8 +68,8 @@ class ElasticMembership(Membership):
         patience: seconds after which a round is made without the nodes that are late; None waits for all.
 
     Attributes:
-        present: the places among the members of those that take part in this round's exchange.
         on_change: is called at all members when there are new ones.
+        on_request: sends a model to newcomers; is called where this node waits until enough nodes are there.
         newcomer: does this node still lack a model that others have?
         seconds_lost: for which this node has waited for changes of the members.
         events: the last changes.
@@ -152,19 +95,20 @@ class ElasticMembership(Membership):
         self.min_nodes, self.timeout = check_count(min_nodes, "min_nodes"), node.timeout
         self._name = f" of {name}" if name else ""
         self.members, self.rank, self.nodes, self.epoch, self.round = (node.id,), 0, 1, 0, 0
-        self.present: tuple[int, ...] = (0,)
         self.on_change = lambda: None
+        self.on_request = lambda: None
         self.newcomer = False
         self.seconds_lost, self.events = 0.0, deque[dict[str, Any]](maxlen=EVENTS)
         self.wanted: set[tuple[str, int]] = set()  # newcomers that wait for this node's model, and their attempt
         self._given: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
-        self._group: Any = None
-        self._rendezvous: Any = None  # the store of this epoch's members
+        self._group: ElasticGroup | None = None  # of this epoch
+        self._next_group: ElasticGroup | None = None  # that is being made
         self._record = Record(address=node.address)  # what changes seldom of it; the next three are the rest
         self._progress, self._waits_in, self._step_seconds = 0, "", 0.0
         self._records: dict[str, Record] = {}
         self._plan: Plan | None = None
+        self._too_few = False
         self._why = ""  # why there is no plan, as the last answer has it
         self._broken_by = ""
         self._broken_at: float | None = None
@@ -172,8 +116,9 @@ class ElasticMembership(Membership):
         self._moved = time.monotonic()  # when the training thread last made progress
         self._still: tuple[Any, float] = ((), time.monotonic())  # the progress of all nodes, and since when
         self.keeper = Keeper(node.lighthouses, node.id, node.secret, self.min_nodes, self._given_record, self._receive)
-        self._watched: tuple[str, str] | None = None  # the address and the key of this epoch's store
+        self._watched: ElasticGroup | None = None
         self._watch = threading.Thread(target=self._run_watch, daemon=True)
+        self._waiter = Waiter()
         self._calls, self._depth = 0, 0  # calls of all members since the round began, and whether one is under way
         self._stopped = False
         atexit.register(self.depart)
@@ -183,7 +128,11 @@ class ElasticMembership(Membership):
     def _given_record(self) -> Record | None:
         """This node's record; None if its training thread hangs, so that the others go on without it."""
         record, waiting = self._record, self._waits_in
-        if not waiting and record.state == "member" and time.monotonic() - self._moved > self.timeout:
+        silent = time.monotonic() - self._moved
+        if waiting and not self.keeper.reached and record.state == "member" and silent > 2 * self.timeout:
+            # Without a lighthouse nobody finds out that a member hangs, so that all would wait for it for ever.
+            self.break_group(f"{waiting}: no message for {silent:.0f} s, and there is no lighthouse")
+        if not waiting and record.state == "member" and silent > self.timeout:
             return None
         return replace(
             record, round=self.round, progress=self._progress, waiting=waiting, step_seconds=self._step_seconds
@@ -194,7 +143,7 @@ class ElasticMembership(Membership):
             self._record = replace(self._record, **values)
 
     def _receive(self, records: dict[str, Record], answer: Answer) -> None:
-        self._records, self._why = records, answer.why
+        self._records, self._why, self._too_few = records, answer.why, answer.too_few
         mine = self._record
         if mine.state == "member":
             gone = tuple(
@@ -208,7 +157,11 @@ class ElasticMembership(Membership):
             )
             if latest.run != mine.run and mine.run in others:
                 self._stop_with(LostNodeError("another run is under way at this lighthouse: give each run its own."))
+            elif self.node.id not in latest.members and latest.epoch > mine.epoch:
+                # It was silent for a while, and may wait for an answer in a group that the others have left.
+                self.break_group("the others went on without this node")
             members = sorted(who for who, one in records.items() if one.state == "member" and not one.broken)
+            members = members or sorted(who for who, one in records.items() if one.state == "member")
             for number, (who, one) in enumerate(sorted(records.items())):
                 asks = one.state == "joining" and not one.leaving and (who, one.attempt) not in self._given
                 if asks and members and members[(number + one.attempt) % len(members)] == self.node.id:
@@ -221,11 +174,12 @@ class ElasticMembership(Membership):
             return
         if self.node.id not in plan.members and not mine.leaving:
             return  # a newcomer that has no model yet reads what the members agree on
+        if mine.state == "member" and not mine.broken and plan.round <= self.round:
+            # Others cannot go on, or a member is lost, or they are past the round: this node may wait for one of them.
+            why = "the change came late" if plan.round else "another member's connection was closed"
+            self.break_group(f"{self.names(plan.lost)} lost" if plan.lost else why)
         with self._lock:
-            self._plan = plan
-        if not plan.round and mine.state == "member" and not mine.broken:
-            # Others cannot go on, or a member is lost: this node may wait for one of them now.
-            self.break_group(f"{self.names(plan.lost)} lost" if plan.lost else "another member's connection was closed")
+            self._plan = plan  # not before: the group that was to be closed is not that of the meeting
 
     def _look_for_deadlock(self, records: dict[str, Record]) -> None:
         """All members wait, and none has made progress: they have made different calls."""
@@ -254,11 +208,10 @@ class ElasticMembership(Membership):
                 return
             self._record = replace(self._record, broken=True)
             self._broken_by, self._broken_at = why, time.monotonic()
-            group, rendezvous = self._group, self._rendezvous
-            others = [peer for peer in range(self.nodes) if peer != self.rank]
-        close(group, others)
-        # The store may not answer, so nobody waits for it. A member that does not hear of it asks the lighthouse anyway.
-        threading.Thread(target=_ring, args=(rendezvous,), daemon=True).start()
+            groups = self._group, self._next_group
+        for group in groups:
+            if group is not None:
+                group.close()
         self.keeper.wake()
 
     def _run_watch(self) -> None:
@@ -266,22 +219,23 @@ class ElasticMembership(Membership):
 
         It matters to a node that is in its local steps: in an exchange a broken group is noticed anyway.
         """
-        store, watched = None, None
+        closed, watched = None, None
         while not self._stopped:
             time.sleep(WATCH_INTERVAL)
-            if self._watched is None:
+            group = self._watched
+            if group is None:
                 continue
             try:
-                if store is None or watched != self._watched:
-                    watched = self._watched
-                    store = PrefixStore(watched[1], addresses.reach_store(watched[0], STORE_TIMEOUT))
-                if not store.check([BELL]):
+                if closed is None or watched is not group:
+                    watched, closed = group, group.watch()
+                if not closed():
                     continue
             except RuntimeError:
                 pass
-            if self._watched == watched:
-                store = self._watched = None
-                self.keeper.wake()
+            closed = None
+            with self._lock:
+                self._watched = None if self._watched is group else self._watched
+            self.keeper.wake()
 
     # -- changes of the members, by the training thread --------------------------------------------------------------
 
@@ -298,6 +252,7 @@ class ElasticMembership(Membership):
             if any(one.state == "member" for who, one in self._records.items() if who != self.node.id):
                 self.newcomer = True
                 return
+            self._check_terminated()
             if time.monotonic() > end:
                 why = self.keeper.trouble or self._why or "no lighthouse has answered"
                 raise TooFewNodesError(f"no training has begun within {self.timeout:g} s: {why}.")
@@ -306,60 +261,31 @@ class ElasticMembership(Membership):
     def before_exchange(self) -> bool:
         """Carries out a change of the members that is due. False if the others have ended this round already."""
         self._check(broken=False)
-        if self.node.terminated.is_set() and not self._record.leaving:
+        if self.node.terminated is not None and not self._record.leaving:
             self.announce("SIGTERM")
-        plan = self._plan
-        if plan is not None and not plan.members and plan.round <= self.round and not self._record.broken:
-            self.end = self._left()  # all leave: they end this round, and save it
-            return True
-        if self._record.broken or self._record.state != "member" or (plan is not None and plan.round <= self.round):
-            if not self.regroup(exchanging=True):
+        self._check_terminated()
+        while True:
+            plan, record = self._plan, self._record
+            if plan is not None and not plan.members and plan.round <= self.round and not record.broken:
+                self.end = self._left()  # all leave: they end this round, and save it
+                return True
+            due = record.broken or record.state != "member" or (plan is not None and plan.round <= self.round)
+            if due and not self.regroup(exchanging=True):
                 return False
-        if self.patience is not None and self.nodes > 1:
-            self._choose_present(self.patience)
-        return True
-
-    def _choose_present(self, patience: float) -> None:
-        """Agrees on who takes part in the next exchange: all, or those that are there soon after half of them.
-
-        A node that is late for its round takes part in the next one that is not decided yet. The first proposal in the
-        store counts, so all that read it take the same.
-        """
-        store = self._rendezvous
-        with self._guarded("the agreement on who is late"):
-            decided = int(store.compare_set("decided", "", "0"))
-            while True:
-                r = self.round = max(self.round, decided)
-                ready = [f"ready/{r}/{place}" for place in range(self.nodes)]
-                store.set(ready[self.rank], "")
-                there, since = store.add(f"count/{r}", 1), None
-                while not store.check([f"present/{r}"]):
-                    self._check()
-                    now = time.monotonic()
-                    since = now if since is None and 2 * there >= self.nodes else since
-                    if there == self.nodes or (since is not None and now - since > patience):
-                        self._propose(store, r, [one for one, key in enumerate(ready) if store.check([key])])
-                        continue
-                    time.sleep(PAUSE)
-                    there = store.add(f"count/{r}", 0)
-                self.present = tuple(json.loads(store.get(f"present/{r}")))
-                if self.rank in self.present:
-                    return
-                decided = r + 1
-
-    def _propose(self, store: Any, r: int, present: list[int]) -> None:
-        """Proposes who takes part in round r; the first one who does tidies up what is older."""
-        mine = json.dumps(present)
-        if store.compare_set(f"present/{r}", "", mine).decode() == mine:
-            store.set("decided", str(r + 1))
-            for place in range(self.nodes):
-                store.delete_key(f"ready/{r - 2}/{place}")
-            store.delete_key(f"count/{r - 2}")
-            store.delete_key(f"present/{r - 2}")
+            if self.patience is None or self.nodes == 1:
+                return True
+            with suppress(BrokenGroupError), self._guarded("the agreement on who is late") as group:
+                self.round = group.choose_present(self.round, self.patience, self._check)
+                return True
 
     @property
     def place(self) -> int:
         return self.present.index(self.rank)
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        """The places of those that take part in this round's exchange."""
+        return (0,) if self._group is None else self._group.present
 
     @property
     def taking_part(self) -> int:
@@ -378,18 +304,19 @@ class ElasticMembership(Membership):
     def regroup(self, exchanging: bool = False) -> bool:
         """Waits for new members to be agreed on, and meets them.
 
-        False if those of them that are furthest have ended what this node is in: its exchange, or a call of all members.
+        False if those that are furthest have ended what this node is in: its exchange, or a call of all members.
         """
         began = time.monotonic()
         while True:
             plan = self._await_plan(began)
-            if plan is None:  # what was to be changed is as it was: a newcomer has gone again
-                return True
+            member = self._record.state == "member" and not self._record.broken
+            if plan is None or (member and plan.round > self.round):
+                return True  # what was to be changed is as it was, as a newcomer has gone again; or it changes later
             if self.node.id not in plan.members:
                 raise self._left()
             try:
-                with self._waits("the meeting of the members"):
-                    return self._meet(plan, exchanging)
+                with self._waits(MEETING):
+                    return self._gather_members(plan, exchanging)
             except (_SupersededError, LostNodeError) as error:
                 if isinstance(error, LostNodeError):
                     raise
@@ -397,7 +324,9 @@ class ElasticMembership(Membership):
                 _log.info("the members could not meet (%s), and try again", first_line(error))
                 with self._lock:
                     self._plan = None if self._plan is plan else self._plan
-                close(self._group, range(self.nodes))
+                    failed, self._next_group = self._next_group or self._group, None
+                if failed is not None:
+                    failed.close()
                 self._set(tries=self._record.tries + 1, broken=self._record.state == "member")
                 self.keeper.wake()
 
@@ -408,8 +337,9 @@ class ElasticMembership(Membership):
                 return self._plan
             if self._record.state == "member" and not self._record.broken:
                 return None
+            self._check_terminated()
             waited = time.monotonic() - began
-            if waited > self.timeout and self._why.endswith(f"min_nodes is {self.min_nodes}"):
+            if waited > self.timeout and self._too_few:
                 self._set(stopping=True)
                 self.keeper.wake()
             if waited > self.timeout + (5.0 if self._record.stopping else 0.0):
@@ -418,35 +348,39 @@ class ElasticMembership(Membership):
                     f"the members could not be agreed on within {self.timeout:g} s after {self._broken_by}: {why} "
                     f"(round {self.round}{self._last_checkpoint()})."
                 )
-            with self._waits("the agreement on the members"):
+            if self.wanted:
+                self.on_request()
+            with self._waits(AGREEMENT):
                 time.sleep(PAUSE)
 
-    def _meet(self, plan: Plan, exchanging: bool) -> bool:
+    def _gather_members(self, plan: Plan, exchanging: bool) -> bool:
         """Makes a group with the members of a plan, and agrees with them on the round."""
         began = self._broken_at or time.monotonic()
-        store = PrefixStore(plan.key, addresses.reach_store(plan.store, STORE_TIMEOUT))
-        store.set(f"here/{self.node.id}", "")
-        keys = [f"here/{who}" for who in plan.members]
-        while not store.check(keys):
-            if self._plan is not plan or self._fatal is not None:
+
+        def superseded() -> bool:
+            return self._plan is not plan or self._fatal is not None
+
+        group = ElasticGroup(plan.store, plan.key, self.node.id, plan.members, self._waiter)
+        group.arrive()
+        while not group.complete():
+            if superseded():
                 raise _SupersededError
             time.sleep(PAUSE)
-        from torchft.process_group import ProcessGroupGloo
-
-        rank = plan.members.index(self.node.id)
         with self._lock:
-            self._group = group = ProcessGroupGloo(timeout=CONNECT_TIMEOUT)
-        group.configure(f"{plan.store}/{plan.key}/group", self.node.id, rank, len(plan.members))
+            self._next_group = group
+        end = time.monotonic() + CONNECT_TIMEOUT.total_seconds()
+        group.over = lambda: superseded() or time.monotonic() > end
+        group.connect()
         here = [self.round, exchanging, self._calls]
-        all_of_them = self._gather_values([here, self.newcomer, self._record.stopping], len(plan.members))
+        all_of_them = group.gather_values([here, self.newcomer, self._record.stopping])
         furthest = max(place for place, new, _ in all_of_them if not new)
         self.round = furthest[0]
         # An exchange goes on with those that are in it, whatever the numbers of their rounds were.
         over = not furthest[1] if exchanging else furthest > here
+        group.over = lambda: self._record.broken
         with self._lock:
-            self._rendezvous = store
-            self.members, self.rank, self.nodes, self.epoch = plan.members, rank, len(plan.members), plan.epoch
-            self.present = tuple(range(self.nodes))
+            self._group, self._next_group = group, None
+            self.members, self.rank, self.nodes, self.epoch = plan.members, group.rank, group.nodes, plan.epoch
             if self._plan is plan:
                 self._plan = None
             self._record = replace(
@@ -459,17 +393,17 @@ class ElasticMembership(Membership):
                 gone=(),
             )
             cause, self._broken_by, self._broken_at = self._broken_by, "", None
-        self._watched = plan.store, plan.key
+        self._watched = group
         self.on_change()
         self.newcomer = False
-        self._tell(plan, cause, time.monotonic() - began)
+        self._report(plan, cause, time.monotonic() - began)
         if any(stops for _, _, stops in all_of_them):
             self.end = TooFewNodesError(
                 f"{self.nodes} nodes are left, and min_nodes is {self.min_nodes}; waited {self.timeout:g} s for others."
             )
         return not over
 
-    def _tell(self, plan: Plan, cause: str, seconds: float) -> None:
+    def _report(self, plan: Plan, cause: str, seconds: float) -> None:
         """One line in the log, and one entry in `events`."""
         changes = {"lost": list(plan.lost), "left": [f"{who} ({why})" for who, why in plan.left.items()]}
         changes["joined"] = list(plan.joined)
@@ -481,7 +415,8 @@ class ElasticMembership(Membership):
         )  # fmt: skip
         _log.info(
             "epoch %d: %d members from round %d on (%s)%s; it took %.2f s",
-            plan.epoch, self.nodes, self.round, words or "the same, in a new group", f"; {cause}" if cause else "", seconds,
+            plan.epoch, self.nodes, self.round, words or "the same in a new group", f"; {cause}" if cause else "",
+            seconds,
         )  # fmt: skip
 
     def names(self, nodes: Sequence[str]) -> str:
@@ -509,6 +444,7 @@ class ElasticMembership(Membership):
 
         def alive() -> None:
             self._check()
+            self._check_terminated()
             there = any(one.state == "member" for one in self._records.values())
             if not there or time.monotonic() - began > self.timeout:
                 why = f"none has sent a model within {self.timeout:g} s" if there else "they are gone"
@@ -517,8 +453,8 @@ class ElasticMembership(Membership):
         while True:
             attempt = self._record.attempt
             try:
-                return transfer.receive(self.node.store, attempt, alive)
-            except transfer.TransferError as error:
+                return receive(self.node.store, attempt, alive)
+            except TransferError as error:
                 _log.info("this node asks another member for a model: %s", first_line(error))
                 self._set(attempt=attempt + 1)
                 self.keeper.wake()
@@ -533,7 +469,13 @@ class ElasticMembership(Membership):
     # -- leaving -----------------------------------------------------------------------------------------------------
 
     def _left(self) -> Left:
-        return Left(TERMINATED if self.node.terminated.is_set() else 0)
+        return Left(0 if self.node.terminated is None else TERMINATED)
+
+    def _check_terminated(self) -> None:
+        """Ends this node after SIGTERM, if it is no member, or the others could not agree to do without it in time."""
+        since = self.node.terminated
+        if since is not None and (self._record.state != "member" or time.monotonic() - since > GRACE):
+            raise self._left()
 
     def announce(self, why: str) -> None:
         """This node will leave: the others agree on a round from which on they do without it."""
@@ -546,22 +488,25 @@ class ElasticMembership(Membership):
             return
         self._stopped = True
         if self._record.state == "member" and self.keeper.reached:
-            heard, end = self.keeper.answered, time.monotonic() + FAREWELL
+            before, end = self.keeper.answered, time.monotonic() + FAREWELL
             if not self._record.leaving:
                 self.announce(why)
-            while self.keeper.answered == heard and self.keeper.reached and time.monotonic() < end:
+            while self.keeper.answered == before and self.keeper.reached and time.monotonic() < end:
                 time.sleep(PAUSE)
         self._set(leaving=why)
         self.keeper.stop()
         if self._watch.is_alive():
             self._watch.join(2 * WATCH_INTERVAL)
+        self._waiter.stop()
         self._group = None
 
     def fail(self, error: BaseException) -> None:
         """Tells the others why this node cannot go on."""
         if not isinstance(error, LostNodeError | Left | GeneratorExit):
+            group = self._group
             self.depart(quoted(error))
-            close(self._group, range(self.nodes))
+            if group is not None:
+                group.close()
 
     # -- the service of a membership ---------------------------------------------------------------------------------
 
@@ -601,8 +546,8 @@ class ElasticMembership(Membership):
             self._calls += not self._depth
 
     def barrier(self, call: str, value: Any = None) -> list[Any]:
-        with self._guarded(call):
-            return self._gather_values(value, self.nodes)
+        with self._guarded(call) as group:
+            return group.gather_values(value)
 
     @contextmanager
     def collective(self, call: str) -> Iterator[None]:
@@ -615,61 +560,35 @@ class ElasticMembership(Membership):
             raise
 
     def sum(self, value: Tensor) -> Tensor:
-        options = AllreduceOptions()
-        options.timeout = BACKEND_TIMEOUT
-        with self._guarded("a sum over the members"):
-            self._group.allreduce([value], options).wait()
+        with self._guarded("a sum over the members") as group:
+            group.sum(value)
         return value
 
     def broadcast(self, value: Tensor) -> Tensor:
-        options = BroadcastOptions()
-        options.rootRank, options.timeout = 0, BACKEND_TIMEOUT
-        with self._guarded("a broadcast"):
-            self._group.broadcast([value], options).wait()
+        with self._guarded("a broadcast") as group:
+            group.broadcast(value)
         return value
 
     def gather(self, value: Tensor) -> list[Tensor]:
-        with self._guarded("a gathering"):
-            return self._gather(value, self.nodes)
-
-    def _gather(self, value: Tensor, nodes: int) -> list[Tensor]:
-        found = [value.new_empty(value.shape) for _ in range(nodes)]
-        options = AllgatherOptions()
-        options.timeout = BACKEND_TIMEOUT
-        self._group.allgather([found], [value], options).wait()
-        return found
-
-    def _gather_values(self, value: Any, nodes: int) -> list[Any]:
-        """What JSON can hold, of each member."""
-        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        lengths = [int(one) for one in self._gather(torch.tensor([len(data)]), nodes)]
-        padded = torch.zeros(max(lengths), dtype=torch.uint8)
-        padded[: len(data)] = data
-        return [
-            json.loads(bytes(one[:length].numpy()).decode())
-            for one, length in zip(self._gather(padded, nodes), lengths, strict=True)
-        ]
+        with self._guarded("a gathering") as group:
+            return group.gather(value)
 
     def post(self, operations: Sequence[Operation], peers: tuple[int, ...]) -> list[tuple[int | None, Any]]:
-        group, part = self._group, self.present
-        with self._guarded("an exchange"):
-            return [
-                (peer, (group.send if do is SEND else group.recv)([value], part[peer], tag))
-                for do, value, peer, tag in operations
-            ]
+        with self._guarded("an exchange") as group:
+            return group.post(operations)
 
     def wait(self, works: Sequence[tuple[int | None, Any]], peers: tuple[int, ...]) -> None:
-        with self._guarded(f"the exchange of round {self.round}{self._name}"):
-            for _, work in works:
-                work.wait(BACKEND_TIMEOUT)
+        with self._guarded(f"the exchange of round {self.round}{self._name}") as group:
+            group.finish(lambda: [work.wait(BACKEND_TIMEOUT) for _, work in works])
 
     @contextmanager
-    def _guarded(self, call: str) -> Iterator[None]:
+    def _guarded(self, call: str) -> Iterator[ElasticGroup]:
         """While this node communicates: a failure is one of the whole group."""
         self._check()
+        assert self._group is not None
         try:
             with self._waits(call):
-                yield
+                yield self._group
         except (RuntimeError, DistError) as error:
             if not (type(error) is RuntimeError or isinstance(error, DistError)):
                 raise
@@ -693,33 +612,15 @@ class ElasticMembership(Membership):
             raise BrokenGroupError(self._broken_by)
 
 
-BELL = "broken"
-
-
-def _ring(rendezvous: Any) -> None:
-    if rendezvous is not None:
-        with suppress(RuntimeError):
-            rendezvous.set(BELL, "")
-
-
-def close(group: Any, others: Any) -> None:
-    """Closes all connections of a group, so that whoever waits in it fails at once.
-
-    gloo cannot be aborted, but closes them when one receive times out. That needs a connection that is still open.
-    """
-    for peer in others:
-        with suppress(Exception):
-            group.recv([torch.zeros(1)], peer, 1 << 20).wait(timedelta(milliseconds=1))
-
-
 def make_membership(name: str, min_nodes: int, patience: float | None, tau: str | None) -> Membership:
     """The membership of an optimiser: elastic after init(elastic=True)."""
-    if _node is None:
+    node = elastic_node()
+    if node is None:
         for what, value, default in (("min_nodes", min_nodes, 2), ("patience", patience, None), ("tau", tau, None)):
             if value != default:
                 raise InputError(what, value, "is for elastic training: call init(elastic=True), or leave it out.")
         return Membership(name)
-    membership = ElasticMembership(_node, name, min_nodes, patience, tau)
+    membership = ElasticMembership(node, name, min_nodes, patience, tau)
     try:
         membership.enter()
     except BaseException:

@@ -21,10 +21,11 @@ from typing import Any
 from stgt._internal.checks import first_line
 
 HEARTBEAT_INTERVAL = 0.15  # seconds; `stgt lighthouse` takes a node for dead after four of them
-POLL_INTERVAL = 2.0  # seconds between two questions to the lighthouse where nothing has happened
+POLL_INTERVAL = 0.5  # seconds between two questions to the lighthouse where nothing has happened
 RETRY_INTERVAL = 0.3  # seconds until a lighthouse that does not answer is asked again
 ANSWER_TIMEOUT = timedelta(seconds=20)  # of one question; the lighthouse waits for all nodes that send heartbeats
 CONNECT_TIMEOUT = timedelta(seconds=3)
+AGREEMENT, MEETING = "the agreement on the members", "the meeting of the members"  # what a node waits for in a change
 AHEAD = 2  # rounds between a change that was agreed on and its begin, where all nodes are well
 
 _log = logging.getLogger("stgt")
@@ -52,6 +53,7 @@ class Record:
         tries: counts the meetings of new members that failed at this node.
         step_seconds: of one of its local steps; 0 if it has made none.
         proposal: the change that it has computed from the last answer, or "".
+        planned: the key of the change that was agreed on and that it has not forgotten, or "".
     """
 
     state: str = "joining"
@@ -71,6 +73,7 @@ class Record:
     tries: int = 0
     step_seconds: float = 0.0
     proposal: str = ""
+    planned: str = ""
 
     @property
     def news(self) -> tuple[Any, ...]:
@@ -113,11 +116,13 @@ class Answer:
         proposal: names the change to propose; "" if the members are to stay as they are.
         plan: the change, once all of its members propose it.
         why: the reason why there is none though the members are not complete; "" if they are.
+        too_few: are fewer there than may train?
     """
 
     proposal: str = ""
     plan: Plan | None = None
     why: str = ""
+    too_few: bool = False
 
 
 def majority(stay: Sequence[str], last: Sequence[str]) -> bool:
@@ -143,7 +148,9 @@ def agree(records: dict[str, Record], stamp: str, min_nodes: int) -> Answer:
         members = {who: one for who, one in members.items() if one.run == run}
         latest = max(members.values(), key=lambda one: one.epoch)
         leaving = {who: one.leaving for who, one in members.items() if one.leaving}
-        staying = [who for who in members if who not in leaving]
+        # One whom the others went on without comes back once it has left its old group, not while it may still hang there.
+        back = {who for who, one in members.items() if one.waiting in (AGREEMENT, MEETING)}
+        staying = [who for who in members if who not in leaving and (who in latest.members or who in back)]
         ready = [who for who, one in records.items() if one.state == "ready" and one.run == run and not one.leaving]
         last = latest.members
         found = tuple(sorted([*staying, *ready]))
@@ -155,7 +162,7 @@ def agree(records: dict[str, Record], stamp: str, min_nodes: int) -> Answer:
         if expected and not majority(staying, expected):
             return Answer(why=f"{len(staying)} of the last {len(expected)} members are there, and not more than half")
         if staying and len(found) < min_nodes and not all(members[who].stopping for who in staying):
-            return Answer(why=f"{len(found)} nodes are there, and min_nodes is {min_nodes}")
+            return Answer(why=f"{len(found)} nodes are there, and min_nodes is {min_nodes}", too_few=True)
         taking_part = [*members, *ready]
     else:
         run, leaving, gone, last, whole = 0, {}, set(), (), False
@@ -163,18 +170,22 @@ def agree(records: dict[str, Record], stamp: str, min_nodes: int) -> Answer:
         latest = Record(epoch=max((records[who].epoch for who in taking_part), default=0))
         found = tuple(sorted(taking_part))
         if len(found) < min_nodes:
-            return Answer(why=f"{len(found)} nodes are there, and min_nodes is {min_nodes}")
+            return Answer(why=f"{len(found)} nodes are there, and min_nodes is {min_nodes}", too_few=True)
     tries = sum(records[who].tries for who in taking_part)
     proposal = json.dumps([latest.epoch + 1, tries, found, sorted(leaving)])
     if any(records[who].proposal != proposal for who in taking_part):
         return Answer(proposal)
+    change, here = (hashlib.sha256(words.encode()).hexdigest()[:16] for words in (proposal, stamp))
+    planned = {records[who].planned for who in taking_part}
+    if len(planned) == 1 and change in min(planned):
+        return Answer(proposal)  # all know it: this later answer would set another round
     first = found[0] if found else sorted(taking_part)[0]
     plan = Plan(
         epoch=latest.epoch + 1,
         run=run or int(hashlib.sha256(stamp.encode()).hexdigest()[:12], 16),
         members=found,
         store=records[first].address,
-        key=hashlib.sha256(proposal.encode()).hexdigest()[:16],
+        key=f"{change}-{here}",
         round=max(one.round for one in members.values()) + AHEAD if members and whole else 0,
         lost=tuple(who for who in last if who not in records and who not in gone),
         left=leaving,
@@ -208,6 +219,7 @@ class Keeper:
         self._record, self._received = record, received
         self._wake, self._ended = threading.Event(), threading.Event()
         self._client: Any = None
+        self._warned = False
         self._asked = ""  # the address of the lighthouse that was asked last
         self.reached = ""  # the address of the lighthouse that has answered last; "" while none does
         self.trouble = ""  # why none does
@@ -249,7 +261,7 @@ class Keeper:
             record = self._record()
             if self._ended.is_set() or record is None:
                 continue
-            found = self._ask(replace(record, proposal=proposal))
+            found = self._ask(replace(record, proposal=proposal, planned=planned))
             if found is None:
                 if not self._ended.is_set():
                     time.sleep(RETRY_INTERVAL)
@@ -261,10 +273,7 @@ class Keeper:
             if answer.proposal != proposal or (now is not None and now.news != record.news):
                 self._wake.set()  # to confirm it, or to send what has changed since the question
             proposal = answer.proposal
-            if answer.plan is not None and answer.plan.key == planned:
-                answer = replace(answer, plan=None)  # it is known, and this later answer would set another round
-            elif answer.plan is not None:
-                planned = answer.plan.key
+            planned = answer.plan.key if answer.plan is not None else planned if proposal else ""
             try:
                 self._received(records, answer)
             except Exception:
@@ -295,7 +304,9 @@ class Keeper:
                 return self._verified(quorum.participants), stamp
         if self.reached:
             _log.warning("the lighthouse does not answer (%s): the members train on, and nobody can join", self.trouble)
-            self.reached = ""
+        elif not self._warned:
+            _log.warning("the lighthouse does not answer (%s): this node goes on asking", self.trouble)
+        self.reached, self._warned = "", True
         return None
 
     def _connect(self, address: str) -> Any:

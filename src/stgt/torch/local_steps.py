@@ -175,9 +175,15 @@ class LocalSteps:
         if "last" in reads and not self.has_gradients:
             raise ValueError(f"end_round() after zero_grad(): {label} reads the last gradients; call it before.")
 
-    def stand_still(self) -> None:
-        """Makes the round one whose every gradient was minus the correction; the weights were restored before."""
+    def stand_still(self, groups: list[dict[str, Any]] | None = None) -> None:
+        """Makes the round one whose every gradient was minus the correction; the weights were restored before.
+
+        With `groups` the node has made no steps, and counts as if it had made tau of them with their stepsizes.
+        """
         for bucket in self.buckets:
+            if groups is not None:
+                group = groups[bucket.group]
+                bucket.lr_sum = self.method.tau * float(group["lr"]) * (gain(group) if self.divides else 1.0)
             if bucket.total is not None:
                 bucket.total.zero_()
             bucket.final, bucket.decay = None, 0.0

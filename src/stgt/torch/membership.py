@@ -71,6 +71,7 @@ class Membership:
         self._name = f" of {name}" if name else ""
         self.round = 0
         self.on_change: Callable[[], None] = lambda: None  # is called at all members when there are new ones
+        self.on_request: Callable[[], None] = lambda: None  # sends a model to newcomers
         self._rounds_done = 0
         self._scope = 0  # whose barriers and rounds the failure detector counts; 0 is all optimisers' together
         self._call = "DistributedOptimizer(…)"

@@ -15,21 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stgt._internal.checks import InputError, check_choice, check_count, check_flag, check_seed
+from stgt._internal.checks import check_choice, check_count, check_flag, check_seed
 from stgt._internal.loggers import as_logger
 from stgt._internal.randomness import coin
 from stgt._internal.serialize import to_plain
 from stgt.algorithms import Algorithm
 from stgt.simulator.instance import check_runs
 from stgt.topology import Topology
-from stgt.torch import checkpoint, finite, run_state, transfer, validate
+from stgt.torch import checkpoint, finite, newcomer, run_state, validate
 from stgt.torch.buckets import make_buckets, parameter_names, slices_of, wide
 from stgt.torch.buffers import Buffers
 from stgt.torch.data import NO_BATCHES, end_of_epoch
 from stgt.torch.elastic import make_membership
+from stgt.torch.elastic_node import elastic_node
 from stgt.torch.evaluation import Evaluation
 from stgt.torch.exchange import LrSums, MessageExchange
-from stgt.torch.local_steps import Chunk, LocalSteps, gain
+from stgt.torch.local_steps import Chunk, LocalSteps
 from stgt.torch.overlap import Overlap
 from stgt.torch.routes import RouteSchedule
 from stgt.torch.run_state import COUNTERS, EXCHANGE_COUNTERS, Trained
@@ -66,10 +67,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         logger: of this node, for what `metrics` finds: a TensorBoard `SummaryWriter`, a W&B run, `mlflow`, a function
             of (values, step), or a path that ends in .csv, which rank 0 alone writes.
         name: in the names of its checkpoints' files, where several optimisers share a folder: letters, digits, - and _.
-        min_nodes: with `init(elastic=True)`: how few nodes may train. A training begins as soon as so many are there, and
-            waits where fewer are left.
-        patience: with `init(elastic=True)`: seconds after which a round ends without the nodes that are late for it. They
-            take part in a later one. None waits for all.
+        min_nodes: with `init(elastic=True)`: how few nodes may train. A training begins as soon as so many are there,
+            and waits where fewer are left.
+        patience: with `init(elastic=True)`: seconds after which a round ends without the nodes that are late for it.
+            They take part in a later one. None waits for all.
         tau: with `init(elastic=True)`: "auto" lets a node that is slower than most take fewer local steps a round, as
             many as fit the others' time. None takes the algorithm's.
     """
@@ -95,12 +96,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
     ):
         self.name = checkpoint.check_name(name)
         validate.check_optimizer(optimizer)
+        if elastic_node() is not None:
+            validate.check_elastic(algorithm, topology, early)
         self.membership = make_membership(name, min_nodes, patience, tau)
         self._given_topology = topology
         self.topology = validate.topology_of(topology, self.nodes + self.membership.newcomer)
         check_runs(algorithm, self.topology, "trainer")
-        if self.membership.elastic:
-            validate.check_elastic(algorithm, topology, self.topology, early)
         self.algorithm, self.spec = algorithm, algorithm.spec()
         validate.check_divided(algorithm, optimizer)
         if message_dtype not in WIRES:
@@ -143,8 +144,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._joined = self.membership.newcomer  # has it taken its model from a member?
         self._extra: Any = None  # what the last checkpoint was written or loaded with
         self.membership.on_change = self._take_over_change
+        self.membership.on_request = self._send_model
         if self.membership.newcomer:
-            self._take_members_model()
+            self._join()
         else:
             self.membership.together(self._begin)
             self._open_round()
@@ -305,10 +307,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
             members, exchange = self.membership, self._exchange
             rate = (self.steps_taken - steps) / max(time.monotonic() - began, 1e-9)
             return {
-                "round": self.round, "steps": self.steps_taken, "steps a second": rate, "bytes sent": exchange.bytes_sent,
-                "seconds waiting": exchange.seconds_waiting, "rounds ended alone": exchange.rounds_alone,
-                "epoch": members.epoch, **members.metrics(), "members": [str(one) for one in self.members],
-                "events": list(members.events),
+                "round": self.round, "steps": self.steps_taken, "steps a second": rate,
+                "bytes sent": exchange.bytes_sent, "seconds waiting": exchange.seconds_waiting,
+                "rounds ended alone": exchange.rounds_alone, "epoch": members.epoch, **members.metrics(),
+                "members": [str(one) for one in self.members], "events": list(members.events),
             }  # fmt: skip
 
         return serve(status, check_count(port, "port", 0))
@@ -488,55 +490,29 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._schedules[n, place] = RouteSchedule(made, self.algorithm, place, self.seed)
         return self._schedules[n, place]
 
-    @torch.no_grad()
+    def _send_model(self) -> None:
+        newcomer.send_model(self.membership, self._trained, self._frozen(), self._run_state, self._extra)
+
     def _take_over_change(self) -> None:
         """There are other members: makes the topology for them, and restores Σ_i c_i = 0."""
         self.topology = self._evaluation.topology = validate.topology_of(self._given_topology, self.nodes)
         check_runs(self.algorithm, self.topology, "trainer")
         self._schedule = self._make_schedule()
-        for name in self._zero_sums:
-            for bucket in self.buckets:
-                for part in slices_of(bucket.size, self._chunk):
-                    c = bucket.state[name][part]
-                    c.sub_(self.membership.sum(c.clone()), alpha=1.0 / self.nodes)
-
-    @property
-    def _zero_sums(self) -> list[str]:
-        return [one.name for one in self.spec.state if one.zero_sum]
-
-    @property
-    def _handed_on(self) -> list[str]:
-        """The fields that a newcomer takes over from a member; the others are 0 there."""
-        return [name for name in self.spec.state_fields if name != "x" and name not in self._zero_sums]
+        newcomer.restore_sums(self.membership, self.buckets, self.spec, self._chunk)
 
     def _send_model(self) -> None:
-        """Sends this node's state to the newcomers that wait for it."""
-        for address, attempt in self.membership.asked():
-            base, tensors = run_state.snapshot(self._trained, self._handed_on, self._frozen())
-            extra = self._extra() if callable(self._extra) else self._extra
-            metadata = {"base": base, "state": self._run_state(), "run": self.membership.run, "extra": extra}
-            transfer.send(address, attempt, str(self.rank), metadata, tensors)
+        newcomer.send_model(self.membership, self._trained, self._frozen, self._run_state, self._extra)
 
-    def _take_members_model(self) -> None:
+    def _join(self) -> None:
         """A newcomer's start: takes over a member's state, and stands still in the exchange at which it joins."""
-        metadata, tensors = self.membership.receive_model()
-        theirs, mine = metadata["state"], json.loads(json.dumps(self._signature()))
-        for what, value in mine.items():
-            if value != theirs["signature"].get(what):
-                raise InputError(what, hint=" differs from that of the members: give all nodes the same.")
         self.buffers.start(finds_constants=False)
-        run_state.take_snapshot(self._trained, self._handed_on, self._frozen(), metadata["base"], tensors)
+        state, self._extra = newcomer.receive_model(self.membership, self._trained, self._frozen(), self._signature())
         self.param_groups, self.state = self.base.param_groups, self.base.state
-        self._extra = metadata["extra"]
-        self.round, self.steps_taken = theirs["round"], theirs["steps_taken"]
+        self.round, self.steps_taken = state["round"], state["steps_taken"]
         self._open_round()
         with torch.no_grad():
-            for bucket in self.buckets:
-                group = self.param_groups[bucket.group]
-                bucket.lr_sum = self.algorithm.tau * float(group["lr"]) * (gain(group) if self._steps.divides else 1.0)
-            self._steps.stand_still()
-            self.taken = self.algorithm.tau
-        self.membership.ready(metadata["run"])
+            self._steps.stand_still(self.param_groups)
+        self.taken = self.algorithm.tau
         self.end_round()
 
     def _weight(self) -> float:

@@ -47,7 +47,7 @@ def init(backend: str | None = None, *, timeout: float = 300.0, elastic: bool = 
     """
     timeout = check_number(timeout, "timeout", above=0)
     if check_flag(elastic, "elastic"):
-        from stgt.torch.elastic import join
+        from stgt.torch.elastic_node import join
 
         if backend not in (None, "gloo"):
             raise InputError("backend", backend, "elastic training runs over gloo: leave backend out.")

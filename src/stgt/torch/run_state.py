@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -109,42 +109,6 @@ def load_state_dict(trained: Trained, state: dict[str, Any], given: dict[str, An
         for buffer, value in places:
             buffer.copy_(value)
     return saved
-
-
-def snapshot(trained: Trained, kept: Collection[str], frozen: list[Tensor]) -> tuple[Any, dict[str, Tensor]]:
-    """What a newcomer needs to train on from this node's model: JSON of the wrapped optimiser's state, and tensors.
-
-    Args:
-        trained: of this node, at the start of a round.
-        kept: the algorithm's fields that a newcomer takes over; the others are 0 there.
-        frozen: parameters that are not trained.
-    """
-    tensors: dict[str, Tensor] = {}
-    base = pack(trained.base.state_dict(), "base", tensors)
-    for number, bucket in enumerate(trained.buckets):
-        tensors[f"bucket.{number}.x"] = bucket.x
-        tensors |= {f"bucket.{number}.{name}": bucket.state[name] for name in kept}
-    tensors |= {f"buffer.{name}": buffer for name, buffer in trained.buffers.all.items()}
-    return base, tensors | {f"frozen.{number}": one for number, one in enumerate(frozen)}
-
-
-def take_snapshot(
-    trained: Trained, kept: Collection[str], frozen: list[Tensor], base: Any, tensors: Mapping[str, Tensor]
-) -> None:
-    """Takes over what `snapshot` gave at another node."""
-    trained.base.load_state_dict(unpack(base, tensors.__getitem__))
-    with torch.no_grad():
-        for number, bucket in enumerate(trained.buckets):
-            bucket.x.copy_(tensors[f"bucket.{number}.x"])
-            for name, value in bucket.state.items():
-                if name == "x":
-                    value.copy_(bucket.x)
-                else:
-                    value.copy_(tensors[f"bucket.{number}.{name}"]) if name in kept else value.zero_()
-        for name, buffer in trained.buffers.all.items():
-            buffer.copy_(tensors[f"buffer.{name}"])
-        for number, one in enumerate(frozen):
-            one.copy_(tensors[f"frozen.{number}"])
 
 
 def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:

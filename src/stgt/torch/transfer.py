@@ -1,6 +1,6 @@
 """A newcomer's first model: a member sends it what it needs to take part, through the newcomer's own store.
 
-The tensors travel as raw bytes, chunk by chunk, behind a header of JSON that has their shapes and the SHA-256 of all bytes.
+The tensors travel as raw bytes, chunk by chunk, behind a header of JSON with their shapes and the SHA-256 of all bytes.
 Nothing that is received can execute code. The member sends a copy from a thread of its own, and trains on meanwhile.
 """
 
@@ -22,6 +22,7 @@ from torch.distributed import PrefixStore  # pyright: ignore[reportPrivateImport
 
 from stgt._internal.checks import first_line
 from stgt.torch.addresses import reach_store
+from stgt.torch.failure_detector import LostNodeError
 
 CHUNK = 4 << 20  # bytes; torch's store takes up to 8 MiB at once
 AHEAD = 16  # chunks that a member sends before the newcomer has taken the first of them
@@ -62,8 +63,9 @@ def _send(address: str, attempt: int, sender: str, metadata: dict[str, Any], ten
         digest.update(data)
         sizes[name] = {"dtype": str(value.dtype), "shape": list(value.shape), "bytes": len(data)}
     header = {"tensors": sizes, "sha256": digest.hexdigest(), "metadata": metadata}
-    number = _put(store, 0, json.dumps(header).encode())
-    store.set("header", str(number))
+    text = json.dumps(header).encode()
+    store.set("header", str(-(-len(text) // CHUNK)))
+    number = _put(store, 0, text)
     for value in tensors.values():
         number = _put(store, number, _bytes(value))
 
@@ -82,7 +84,7 @@ def _put(store: Any, number: int, data: memoryview | bytes) -> int:
 
 
 def receive(store: Any, attempt: int, alive: Callable[[], None]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a member has sent to this process's store: metadata, and tensors by name. A TransferError if it is not whole.
+    """What a member has sent to this process's store: metadata, and tensors by name; a TransferError if not whole.
 
     Args:
         store: of this process.
@@ -124,7 +126,7 @@ def receive(store: Any, attempt: int, alive: Callable[[], None]) -> tuple[dict[s
             flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
             tensors[name] = flat.reshape(one["shape"])
     except (KeyError, ValueError, TypeError, RuntimeError) as error:
-        if isinstance(error, TransferError):
+        if isinstance(error, TransferError | LostNodeError):
             raise
         raise TransferError(f"what has come is no model ({first_line(error)})") from error
     finally:

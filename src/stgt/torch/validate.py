@@ -110,7 +110,7 @@ def check_sending(
         Overlap.check(algorithm, is_plain(optimizer))
 
 
-def check_elastic(algorithm: Algorithm, topology: Any, made: Topology, early: bool) -> None:
+def check_elastic(algorithm: Algorithm, topology: Any, early: bool) -> None:
     """A ValueError if it is not known how to go on with this after a change of the members."""
     if isinstance(topology, Topology):
         raise InputError(
@@ -118,21 +118,22 @@ def check_elastic(algorithm: Algorithm, topology: Any, made: Topology, early: bo
             topology.name,
             "has a fixed number of nodes, and members change: give its name, or a function of n.",
         )
+    made = topology_of(topology, 2)
     if made.has_server or made.has_push:
         raise InputError(
-            "topology", made.name, "is not for elastic training: take an undirected or exponential graph, or stgt.flower, "
-            "where clients come and go."
+            "topology", made.name, "is not for elastic training: take an undirected or exponential graph, or"
+            " stgt.flower, where clients come and go."
         )  # fmt: skip
     spec = algorithm.spec()
     if spec.tracks and (spec.invariant or not any(one.zero_sum for one in spec.state)):
         raise InputError(
-            "algorithm", algorithm.label, "conserves more than a sum of corrections, and it is not known how to restore it "
-            "after a loss: take STGT, KGT, LED, Outer around them, or a method without corrections."
+            "algorithm", algorithm.label, "conserves more than a sum of corrections, and it is not known how to restore"
+            " it after a loss: take STGT, KGT, LED, Outer around them, or a method without corrections."
         )  # fmt: skip
     if spec.needs_initial_gradient or spec.communication_probability is not None:
         raise InputError(
-            "algorithm", algorithm.label, "begins with an average over all nodes, or skips rounds by a coin, and nodes come "
-            "later here: take it without, or STGT."
+            "algorithm", algorithm.label, "begins with an average over all nodes, or skips rounds by a coin, and nodes"
+            " come later here: take it without, or STGT."
         )  # fmt: skip
     if early:
         raise InputError("early", True, "half a message may be lost with a node: leave early out where members change.")
@@ -172,7 +173,7 @@ def is_plain(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def topology_of(topology: Topology | str | Callable[[int], Topology], nodes: int) -> Topology:
-    """The topology, made from a name or by a function of n if need be; a ValueError if it is not one of as many nodes."""
+    """The topology, made from a name or by a function of n if need be; a ValueError if it has not as many nodes."""
     if not isinstance(topology, Topology | str) and callable(topology):
         topology = topology(nodes)
     if isinstance(topology, str):

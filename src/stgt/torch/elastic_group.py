@@ -1,0 +1,196 @@
+"""The process group of an epoch's members: made once, never repaired, and closed as a whole."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import PrefixStore  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed.distributed_c10d import (
+    AllgatherOptions,  # pyright: ignore[reportPrivateImportUsage]
+    AllreduceOptions,  # pyright: ignore[reportPrivateImportUsage]
+    BroadcastOptions,  # pyright: ignore[reportPrivateImportUsage]
+)
+
+from stgt._internal.checks import first_line
+from stgt.torch.addresses import reach_store
+from stgt.torch.membership import SEND, Operation
+from stgt.torch.process_group import BACKEND_TIMEOUT
+from stgt.torch.waiting import ForgottenError, Waiter
+
+CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
+STORE_TIMEOUT = timedelta(seconds=10)  # for a store to answer
+PAUSE = 0.002  # seconds between two looks at what another thread or node has done
+_forgotten: list[Any] = []  # groups that a thread may still wait in
+KEPT = 16  # rounds of which a store keeps who took part
+BELL = "broken"  # the key that a member sets when the group does not work any more
+
+
+class ElasticGroup:
+    """What one node does with the other members of its epoch.
+
+    Args:
+        store: the address of the store in which they meet.
+        key: of their meeting; no other has the same.
+        node: this node's id.
+        members: the ids of all, in the order of their places.
+        waiter: in which this node waits for the others.
+
+    Attributes:
+        over: says whether it is in vain to wait any longer.
+        rank, nodes: this node's place, and how many there are.
+        present: the places of those that take part in this round's exchange.
+    """
+
+    def __init__(self, store: str, key: str, node: str, members: Sequence[str], waiter: Waiter):
+        self.waiter, self.over = waiter, lambda: False
+        self.address, self.key, self.node, self.members = store, key, node, tuple(members)
+        self.rank, self.nodes = self.members.index(node), len(self.members)
+        self.present = tuple(range(self.nodes))
+        self._store = PrefixStore(key, reach_store(store, STORE_TIMEOUT))
+        self._processes: Any = None
+
+    # -- its beginning and its end -----------------------------------------------------------------------------------
+
+    def arrive(self) -> None:
+        """This node is there."""
+        self._store.set(f"here/{self.node}", "")
+
+    def complete(self) -> bool:
+        """Are all members there?"""
+        return self._store.check([f"here/{who}" for who in self.members])
+
+    def connect(self) -> None:
+        """Connects the members, all of whom call."""
+        from torchft.process_group import ProcessGroupGloo
+
+        self._processes = ProcessGroupGloo(timeout=CONNECT_TIMEOUT)
+        self._processes.configure(f"{self.address}/{self.key}/group", self.node, self.rank, self.nodes)
+
+    def close(self) -> None:
+        """Closes all connections, so that whoever waits in this group fails at once.
+
+        gloo cannot be aborted, but closes them when one receive times out. That needs a connection that is still open.
+        """
+        for peer in range(self.nodes):
+            with suppress(Exception):
+                if peer != self.rank:
+                    self._processes.recv([torch.zeros(1)], peer, 1 << 20).wait(timedelta(milliseconds=1))
+        # The members that are in their local steps read it. The store may not answer, so nobody waits for it.
+        threading.Thread(target=self._ring, daemon=True).start()
+
+    def _ring(self) -> None:
+        with suppress(RuntimeError):
+            self._store.set(BELL, "")
+
+    def watch(self) -> Callable[[], bool]:
+        """A function that says whether a member has closed this group; a RuntimeError if the store's host is gone.
+
+        It has a connection of its own: on that of another thread it might have to wait.
+        """
+        store = PrefixStore(self.key, reach_store(self.address, STORE_TIMEOUT))
+        return lambda: store.check([BELL])
+
+    def finish(self, wait: Callable[[], object]) -> None:
+        """Waits for the other members; a RuntimeError if a connection is closed, or it is over."""
+        try:
+            self.waiter.run(wait, self.over)
+        except ForgottenError as error:
+            _forgotten.append(self._processes)  # not destroyed: that would wait for what is still under way
+            raise RuntimeError(first_line(error)) from None
+
+    # -- tensors and values ------------------------------------------------------------------------------------------
+
+    def sum(self, value: Tensor) -> None:
+        options = AllreduceOptions()
+        options.timeout = BACKEND_TIMEOUT
+        self.finish(self._processes.allreduce([value], options).wait)
+
+    def broadcast(self, value: Tensor) -> None:
+        options = BroadcastOptions()
+        options.rootRank, options.timeout = 0, BACKEND_TIMEOUT
+        self.finish(self._processes.broadcast([value], options).wait)
+
+    def gather(self, value: Tensor) -> list[Tensor]:
+        found = [value.new_empty(value.shape) for _ in self.members]
+        options = AllgatherOptions()
+        options.timeout = BACKEND_TIMEOUT
+        self.finish(self._processes.allgather([found], [value], options).wait)
+        return found
+
+    def gather_values(self, value: Any) -> list[Any]:
+        """What JSON can hold, of each member."""
+        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        lengths = [int(one) for one in self.gather(torch.tensor([len(data)]))]
+        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded[: len(data)] = data
+        return [
+            json.loads(bytes(one[:length].numpy()).decode())
+            for one, length in zip(self.gather(padded), lengths, strict=True)
+        ]
+
+    def post(self, operations: Sequence[Operation]) -> list[tuple[int | None, Any]]:
+        """Begins to send and receive; peers are places among those that are present."""
+        send, receive, places = self._processes.send, self._processes.recv, self.present
+        return [
+            (peer, (send if do is SEND else receive)([value], places[peer], tag)) for do, value, peer, tag in operations
+        ]
+
+    # -- late members ------------------------------------------------------------------------------------------------
+
+    def choose_present(self, r: int, patience: float, check: Callable[[], None]) -> int:
+        """Agrees on who takes part in the next exchange: all, or those that are there soon after half of them.
+
+        A node that is late for its round takes part in the next one that is not decided yet. The first proposal in the
+        store counts, so all that read it take the same.
+
+        Args:
+            r: the round that this node wants to end.
+            patience: seconds that half of the members wait for the others.
+            check: is called again and again while it waits.
+
+        Returns:
+            The round in which it takes part.
+        """
+        store = self._store
+        while True:
+            r = max(r, self._undecided())
+            ready = [f"ready/{r}/{place}" for place in range(self.nodes)]
+            store.set(ready[self.rank], "")
+            there, since = store.add(f"count/{r}", 1), None
+            while not store.check([f"present/{r}"]):
+                check()
+                now = time.monotonic()
+                since = now if since is None and 2 * there >= self.nodes else since
+                if there == self.nodes or (since is not None and now - since > patience):
+                    self._propose(r, [place for place, key in enumerate(ready) if store.check([key])])
+                    continue
+                if self._undecided() > r + 1:  # it was decided long ago, and tidied up
+                    break
+                time.sleep(PAUSE)
+                there = store.add(f"count/{r}", 0)
+            else:
+                self.present = tuple(json.loads(store.get(f"present/{r}")))
+                if self.rank in self.present:
+                    return r
+            r += 1
+
+    def _undecided(self) -> int:
+        """The first round of which it is not decided who takes part."""
+        return int(self._store.compare_set("decided", "", "0"))
+
+    def _propose(self, r: int, present: list[int]) -> None:
+        """Proposes who takes part in round r; the first one who does tidies up what is older."""
+        mine = json.dumps(present)
+        if self._store.compare_set(f"present/{r}", "", mine).decode() == mine:
+            self._store.set("decided", str(r + 1))
+            old = [f"ready/{r - KEPT}/{place}" for place in range(self.nodes)]
+            for key in (*old, f"count/{r - KEPT}", f"present/{r - KEPT}"):
+                self._store.delete_key(key)

@@ -1,0 +1,71 @@
+"""Waits for gloo that end, whatever becomes of a connection.
+
+Where a connection closes in the middle of a message, gloo tells the waiting ones of all messages that have not begun, and
+forgets that one (`Pair::signalException` of its TCP transport): whoever waits for it waits for ever, and cannot be
+called back. So a thread of its own waits. It is left behind, with what it waits for, if the group does not work any more.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+LOOK = 0.1  # seconds between two looks at whether the group still works
+GRACE = 0.2  # seconds for gloo to tell by itself that it does not
+
+
+class ForgottenError(RuntimeError):
+    """A message that gloo has forgotten."""
+
+
+class Waiter:
+    """A thread in which something is waited for."""
+
+    def __init__(self):
+        self._jobs: queue.SimpleQueue[_Job] | None = None
+
+    def run(self, wait: Callable[[], object], over: Callable[[], bool]) -> None:
+        """Calls `wait` and raises what it raises; a ForgottenError if it does not end though all is over."""
+        if self._jobs is None:
+            self._jobs = queue.SimpleQueue()
+            threading.Thread(target=_work, args=(self._jobs,), daemon=True).start()
+        job, end = _Job(wait), None
+        self._jobs.put(job)
+        while not job.done.wait(LOOK):
+            if end is None and over():
+                end = time.monotonic() + GRACE
+            if end is not None and time.monotonic() > end:
+                self._jobs = None
+                raise ForgottenError("a connection was closed in the middle of a message")
+        if job.error is not None:
+            raise job.error
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        if self._jobs is not None:
+            self._jobs.put(_Job(_stop))
+            self._jobs = None
+
+
+class _Job:
+    def __init__(self, wait: Callable[[], object]):
+        self.wait, self.done, self.error = wait, threading.Event(), None
+
+
+def _stop() -> None:
+    raise SystemExit
+
+
+def _work(jobs: queue.SimpleQueue[_Job]) -> None:
+    while True:
+        job = jobs.get()
+        try:
+            job.wait()
+        except SystemExit:
+            return
+        except BaseException as error:  # the caller's
+            job.error = error
+        job.done.set()
+        del job  # or its tensors would stay until the next one
