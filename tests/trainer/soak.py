@@ -3,8 +3,8 @@
 python tests/trainer/soak.py --minutes 60 --out FOLDER    faults drawn from --seed; a table and all events in FOLDER
 
 Three parts: one host, and the lighthouse with it; fewer nodes than may train; three hosts (network namespaces, where
-the machine allows them) between which cables are cut. At the end of each the faults stop, all eight nodes are there,
-and the models, Σc, memory, sockets, threads, files and processes must be as if nothing had happened.
+the machine allows them) between which cables are cut. At the end the faults stop, all eight nodes are there, and the
+models, Σc, memory, sockets, threads, files and processes must be as if nothing had happened.
 """
 
 import argparse

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stgt.torch.keeper import Answer, Keeper, Record, agree
+from stgt.torch.keeper import AGREEMENT, Answer, Keeper, Record, agree
 
 MEMBERS = ("a", "b", "c")
 MEMBER = Record(state="member", run=1, epoch=4, members=MEMBERS, round=10, address="host:1")
@@ -52,6 +52,14 @@ def test_a_change_that_one_has_dropped_is_made_anew_by_all():
     anew = answers(records, "4", {"d": plan.key}).plan
     assert anew.members == plan.members
     assert anew.key != plan.key
+
+
+def test_one_whom_the_others_went_on_without_comes_back_when_it_is_out_of_its_old_group():
+    """Else all would wait for one that hangs there."""
+    silent = replace(MEMBER, epoch=3, members=(*MEMBERS, "d"), waiting="the exchange of round 9")
+    assert agree(dict.fromkeys(MEMBERS, MEMBER) | {"d": silent}, "1", 2) == Answer()
+    back = dict.fromkeys(MEMBERS, MEMBER) | {"d": replace(silent, waiting=AGREEMENT)}
+    assert answers(back, "2").plan.members == (*MEMBERS, "d")
 
 
 # -- who goes on where the members are parted ------------------------------------------------------------------------

@@ -27,6 +27,7 @@ STREAM_NODES = 6  # which nodes cannot be reached
 STREAM_INITIAL = 7  # the gradient of an initialisation
 STREAM_AUGMENT = 8  # how the images of a batch are cropped and flipped
 STREAM_CHOICE = 9  # one of a few matrices
+STREAM_SHUFFLE = 10  # the order of a pass over the samples
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-from stgt.cli import paper, check, study, topology, training, names  # isort: skip  # noqa: F401
+from stgt.cli import paper, check, study, topology, training, lighthouse, names  # isort: skip  # noqa: F401
 from stgt.cli.common import app, console
 
 __all__ = ["app", "console", "main"]

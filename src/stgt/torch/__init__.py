@@ -10,6 +10,7 @@ except ImportError as error:
 
 from stgt.torch.data import ClockSampler, node_split
 from stgt.torch.elastic import Left, TooFewNodesError
+from stgt.torch.elastic_data import ElasticSampler
 from stgt.torch.failure_detector import DeadlockError, LostNodeError
 from stgt.torch.finite import NonFiniteError
 from stgt.torch.optimizer import DistributedOptimizer
@@ -19,6 +20,7 @@ __all__ = [
     "ClockSampler",
     "DeadlockError",
     "DistributedOptimizer",
+    "ElasticSampler",
     "Left",
     "LostNodeError",
     "NonFiniteError",

@@ -62,15 +62,25 @@ class ClockSampler(Sampler[list[int]]):
 
     Draws with replacement, the same ones as the simulator's. Give `start=opt.steps_taken` after loading a checkpoint,
     and the training continues as if it had not stopped.
+
+    Args:
+        samples: how many this node has.
+        batch: how many of them a batch has.
+        seed: of the choice.
+        start: the step of the first batch.
+        node: i, this node's own number; its rank if left out. In an elastic training ranks change: give a number that
+            the node keeps, such as its site's.
     """
 
-    def __init__(self, samples: int, batch: int, *, seed: int = 0, start: int = 0):
+    def __init__(self, samples: int, batch: int, *, seed: int = 0, start: int = 0, node: int | None = None):
         self.samples, self.batch = check_count(samples, "samples"), check_count(batch, "batch")
         self.seed, self.start = check_seed(seed), check_count(start, "start", 0)
+        self.node = None if node is None else check_count(node, "node", 0)
 
     def at(self, step: int) -> list[int]:
         """The batch of a step."""
-        return sample_indices(self.seed, this_node()[0], step, self.batch, self.samples).tolist()
+        node = this_node()[0] if self.node is None else self.node
+        return sample_indices(self.seed, node, step, self.batch, self.samples).tolist()
 
     def __iter__(self) -> Iterator[list[int]]:
         step = self.start

@@ -14,13 +14,14 @@ import atexit
 import logging
 import signal
 import statistics
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -108,6 +109,7 @@ class ElasticMembership(Membership):
         self._progress, self._waits_in, self._step_seconds = 0, "", 0.0
         self._records: dict[str, Record] = {}
         self._plan: Plan | None = None
+        self._intact = ""  # a sentence about the last checkpoint
         self._too_few = False
         self._why = ""  # why there is no plan, as the last answer has it
         self._broken_by = ""
@@ -122,6 +124,13 @@ class ElasticMembership(Membership):
         self._calls, self._depth = 0, 0  # calls of all members since the round began, and whether one is under way
         self._stopped = False
         atexit.register(self.depart)
+        before = sys.excepthook
+
+        def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            before(kind, error, trace)
+            self.depart(quoted(error))
+
+        sys.excepthook = hook
 
     # -- what the keeper's threads call ----------------------------------------------------------------------------
 
@@ -278,8 +287,9 @@ class ElasticMembership(Membership):
             if self.patience is None or self.nodes == 1:
                 return True
             with suppress(BrokenGroupError), self._guarded("the agreement on who is late") as group:
-                self.round = group.choose_present(self.round, self.patience, self._check)
-                return True
+                found = group.choose_present(self.round, self.patience, self._check)
+                self.round = group.called if found is None else found
+                return found is not None
 
     @property
     def place(self) -> int:
@@ -324,7 +334,8 @@ class ElasticMembership(Membership):
                 if isinstance(error, LostNodeError):
                     raise
             except (RuntimeError, DistError) as error:
-                _log.info("the members could not meet (%s), and try again", first_line(error))
+                _log.info("the members could not meet, and try again")
+                _log.debug("why they could not meet: %s", first_line(error))
                 with self._lock:
                     self._plan = None if self._plan is plan else self._plan
                     failed, self._next_group = self._next_group or self._group, None
@@ -352,7 +363,7 @@ class ElasticMembership(Membership):
                 why = self._why or self.keeper.trouble or "no lighthouse has answered"
                 raise TooFewNodesError(
                     f"the members could not be agreed on within {self.timeout:g} s after {self._broken_by}: {why} "
-                    f"(round {self.round}{self._last_checkpoint()})."
+                    f"(round {self.round}{self._intact})."
                 )
             if self.wanted:
                 self.on_request()
@@ -383,22 +394,24 @@ class ElasticMembership(Membership):
         group.over = lambda: superseded() or time.monotonic() > end
         group.connect()
         here = [self.round, exchanging, self._calls]
-        all_of_them = group.gather_values([here, self.newcomer, self._record.stopping])
-        furthest = max(place for place, new, _ in all_of_them if not new)
+        all_of_them = group.gather_values([here, self.newcomer, self._record.stopping, self.epoch])
+        furthest = max(place for place, new, _, _ in all_of_them if not new)
+        # Some may have met before, for a change that failed later: no two groups have one number.
+        epoch = max(plan.epoch, 1 + max(epoch for _, _, _, epoch in all_of_them))
         self.round = furthest[0]
         # An exchange goes on with those that are in it, whatever the numbers of their rounds were.
         over = not furthest[1] if exchanging else furthest > here
         group.over = lambda: self._record.broken
         with self._lock:
             self._group, self._next_group = group, None
-            self.members, self.rank, self.nodes, self.epoch = plan.members, group.rank, group.nodes, plan.epoch
-            if self._plan is not None and self._plan.epoch <= plan.epoch:
+            self.members, self.rank, self.nodes, self.epoch = plan.members, group.rank, group.nodes, epoch
+            if self._plan is not None and self._plan.epoch <= epoch:
                 self._plan = None  # also another one for this epoch, agreed on while these met
             self._record = replace(
                 self._record,
                 state="member",
                 run=plan.run,
-                epoch=plan.epoch,
+                epoch=epoch,
                 members=plan.members,
                 broken=False,
                 gone=(),
@@ -408,7 +421,7 @@ class ElasticMembership(Membership):
         self.on_change()
         self.newcomer = False
         self._report(plan, cause, time.monotonic() - began)
-        if any(stops for _, _, stops in all_of_them):
+        if any(stops for _, _, stops, _ in all_of_them):
             self.end = TooFewNodesError(
                 f"{self.nodes} nodes are left, and min_nodes is {self.min_nodes}; waited {self.timeout:g} s for others."
             )
@@ -421,12 +434,12 @@ class ElasticMembership(Membership):
         words = "; ".join(f"{what} {self.names(who)}" for what, who in changes.items() if who)
         self.seconds_lost += seconds
         self.events.append(
-            {"time": time.time(), "epoch": plan.epoch, "round": self.round, "members": self.nodes, "cause": cause,
+            {"time": time.time(), "epoch": self.epoch, "round": self.round, "members": self.nodes, "cause": cause,
              "seconds": seconds, **changes}
         )  # fmt: skip
         _log.info(
             "epoch %d: %d members from round %d on (%s)%s; it took %.2f s",
-            plan.epoch, self.nodes, self.round, words or "the same in a new group", f"; {cause}" if cause else "",
+            self.epoch, self.nodes, self.round, words or "the same in a new group", f"; {cause}" if cause else "",
             seconds,
         )  # fmt: skip
 
@@ -535,10 +548,7 @@ class ElasticMembership(Membership):
         """Nothing is counted."""
 
     def saved(self, where: Any) -> None:
-        self.folder = Path(where)
-
-    def _last_checkpoint(self) -> str:
-        return "" if self.folder is None else f"; the last checkpoint in {self.folder} is intact"
+        self._intact = f"; the last checkpoint in {where} is intact"
 
     def together(self, do: Callable[[], Result], missed: Result | None = None) -> Any:
         """A call that all members make: made again by those that are left, if it fails as one is lost."""
@@ -551,6 +561,9 @@ class ElasticMembership(Membership):
                     )
                     return missed
                 with suppress(BrokenGroupError):
+                    if self.patience is not None and self._group is not None:
+                        with self._guarded("a call of all members") as group:
+                            group.call(self.round)
                     return do()
         finally:
             self._depth -= 1
@@ -603,7 +616,8 @@ class ElasticMembership(Membership):
         except (RuntimeError, DistError) as error:
             if not (type(error) is RuntimeError or isinstance(error, DistError)):
                 raise
-            self.break_group(f"{call}: {first_line(error)}")
+            _log.debug("%s: %s", call, first_line(error))
+            self.break_group(f"{call}: a connection was closed")
             self._check()
             raise BrokenGroupError(call) from error
 

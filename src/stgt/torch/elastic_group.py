@@ -50,12 +50,14 @@ class ElasticGroup:
     """
 
     def __init__(self, store: str, key: str, node: str, members: Sequence[str], waiter: Waiter):
-        self.waiter, self.over = waiter, lambda: False
+        self.waiter = waiter
+        self.over: Callable[[], bool] = lambda: False
         self.address, self.key, self.node, self.members = store, key, node, tuple(members)
         self.rank, self.nodes = self.members.index(node), len(self.members)
         self.present = tuple(range(self.nodes))
         self._store = PrefixStore(key, reach_store(store, STORE_TIMEOUT))
         self._processes: Any = None
+        self.called = self._calls_before = -1
 
     # -- its beginning and its end -----------------------------------------------------------------------------------
 
@@ -145,7 +147,12 @@ class ElasticGroup:
 
     # -- late members ------------------------------------------------------------------------------------------------
 
-    def choose_present(self, r: int, patience: float, check: Callable[[], None]) -> int:
+    def call(self, r: int) -> None:
+        """This node makes a call of all members before it begins round r: one that is late for it must come to it."""
+        self._calls_before = r
+        self._store.set("called", str(r))
+
+    def choose_present(self, r: int, patience: float, check: Callable[[], None]) -> int | None:
         """Agrees on who takes part in the next exchange: all, or those that are there soon after half of them.
 
         A node that is late for its round takes part in the next one that is not decided yet. The first proposal in the
@@ -157,7 +164,7 @@ class ElasticGroup:
             check: is called again and again while it waits.
 
         Returns:
-            The round in which it takes part.
+            The round in which it takes part; None if the others wait for it in a call before the round `called`.
         """
         store = self._store
         while True:
@@ -172,6 +179,10 @@ class ElasticGroup:
                 if there == self.nodes or (since is not None and now - since > patience):
                     self._propose(r, [place for place, key in enumerate(ready) if store.check([key])])
                     continue
+                self.called = int(store.compare_set("called", "", "-1"))
+                if self.called == r != self._calls_before:
+                    self._calls_before = r  # if it does not make that call now, the nodes wait for one another
+                    return None
                 if self._undecided() > r + 1:  # it was decided long ago, and tidied up
                     break
                 time.sleep(PAUSE)

@@ -148,7 +148,7 @@ def agree(records: dict[str, Record], stamp: str, min_nodes: int) -> Answer:
         members = {who: one for who, one in members.items() if one.run == run}
         latest = max(members.values(), key=lambda one: one.epoch)
         leaving = {who: one.leaving for who, one in members.items() if one.leaving}
-        # One whom the others went on without comes back once it has left its old group, not while it may still hang there.
+        # One whom the others went on without comes back once it is out of its old group, where it may hang.
         back = {who for who, one in members.items() if one.waiting in (AGREEMENT, MEETING)}
         staying = [who for who in members if who not in leaving and (who in latest.members or who in back)]
         ready = [who for who, one in records.items() if one.state == "ready" and one.run == run and not one.leaving]

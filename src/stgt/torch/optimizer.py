@@ -141,6 +141,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._guard = finite.Guard(self._steps, self.buffers, optimizer, skips=on_nonfinite == "skip")
         self._warm = not self.spec.needs_initial_gradient
         self.active = True  # does this node take part in this round?
+        self._counts = not self.membership.newcomer  # does it count its steps already?
         self._joined = self.membership.newcomer  # has it taken its model from a member?
         self._extra: Any = None  # what the last checkpoint was written or loaded with
         self.membership.on_change = self._take_over_change
@@ -331,6 +332,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         keep = check_count(keep, "keep")
         if self._overlap is not None:
             self._overlap.pause()  # a process may end after it has saved: no message may be on the wire then
+        self.membership.folder = folder
         self.membership.together(
             lambda: checkpoint.save(
                 self.membership,
@@ -359,7 +361,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             ones that are not whole, each as {"step": …, "rank": …, "why": "damaged", "missing", "unreadable" or
             "unfinished"}; written_by is the number of nodes.
         """
-        start_anew = check_flag(start_anew, "start_anew")
+        start_anew, self.membership.folder = check_flag(start_anew, "start_anew"), folder
         if self._joined:  # the model of the others is newer than any checkpoint
             return {
                 "round": self.round,
@@ -445,6 +447,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """The round's exchange."""
         takes_part = self.membership.before_exchange()
         if self.membership.elastic:
+            if not self._counts:  # a newcomer's: it counts the steps that the others have made meanwhile as made
+                self.steps_taken += self.algorithm.tau * (self.membership.round - self.round)
+                self._counts = True
             self.round = self.membership.round  # the members may have gone on while this node was away
         chance = self.spec.communication_probability
         if chance is not None and not coin(np, self.seed, self.round, chance, np.float64):
@@ -489,9 +494,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
             made = validate.topology_of(self._given_topology, n)
             self._schedules[n, place] = RouteSchedule(made, self.algorithm, place, self.seed)
         return self._schedules[n, place]
-
-    def _send_model(self) -> None:
-        newcomer.send_model(self.membership, self._trained, self._frozen(), self._run_state, self._extra)
 
     def _take_over_change(self) -> None:
         """There are other members: makes the topology for them, and restores Σ_i c_i = 0."""

@@ -1,8 +1,8 @@
 """Waits for gloo that end, whatever becomes of a connection.
 
-Where a connection closes in the middle of a message, gloo tells the waiting ones of all messages that have not begun, and
-forgets that one (`Pair::signalException` of its TCP transport): whoever waits for it waits for ever, and cannot be
-called back. So a thread of its own waits. It is left behind, with what it waits for, if the group does not work any more.
+Where a connection closes in the middle of a message, gloo tells whoever waits for one that has not begun, and forgets
+that one (`Pair::signalException` of its TCP transport): the wait for it never ends, and cannot be called back. So a
+thread of its own waits. It is left behind, with what it waits for, if the group does not work any more.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Waiter:
 
 class _Job:
     def __init__(self, wait: Callable[[], object]):
-        self.wait, self.done, self.error = wait, threading.Event(), None
+        self.wait, self.done = wait, threading.Event()
+        self.error: BaseException | None = None
 
 
 def _stop() -> None:

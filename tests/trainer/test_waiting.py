@@ -1,0 +1,24 @@
+"""What becomes of a wait that never ends, as gloo's does for a message in the middle of which a connection closes."""
+
+import threading
+
+import pytest
+
+from stgt.torch.waiting import ForgottenError, Waiter
+
+
+def test_a_wait_that_is_over_is_left_behind_and_the_next_one_is_not():
+    waiter, never, done = Waiter(), threading.Event(), []
+    with pytest.raises(ForgottenError, match="closed in the middle"):
+        waiter.run(lambda: never.wait(30), lambda: True)
+    waiter.run(lambda: done.append(1), lambda: False)
+    assert done == [1]
+    never.set()
+    waiter.stop()
+
+
+def test_an_error_is_the_callers():
+    waiter = Waiter()
+    with pytest.raises(ZeroDivisionError):
+        waiter.run(lambda: 1 / 0, lambda: False)
+    waiter.stop()
