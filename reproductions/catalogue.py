@@ -40,6 +40,7 @@ EXPERIMENTS: dict[str, Callable[..., Outcome] | tuple[str, ...]] = {
     "cifar10": ("cifar10", "cifar10"),
     "mnist": ("mnist", "mnist"),
     "federated": ("federated", "federated"),
+    "elastic-mnist": ("elastic_mnist", "elastic_mnist"),
     "relaxed-mnist": ("relaxed_training", "run_study", "MNIST"),
     "relaxed-cifar10": ("relaxed_training", "run_study", "CIFAR10"),
 }

@@ -182,6 +182,8 @@ class ElasticMembership(Membership):
             return
         if self.node.id not in plan.members and not mine.leaving:
             return  # a newcomer that has no model yet reads what the members agree on
+        if mine.state == "member" and plan.epoch <= mine.epoch:
+            return  # it was agreed on before this node met others by another plan
         if mine.state == "member" and not mine.broken and plan.round <= self.round:
             # Others cannot go on, or a member is lost, or they are past the round: this node may wait for one of them.
             why = "the change came late" if plan.round else "another member's connection was closed"
@@ -256,7 +258,8 @@ class ElasticMembership(Membership):
         while True:
             if self._plan is not None and self.node.id in self._plan.members:
                 self.regroup()
-                return
+                if self._record.state == "member":
+                    return
             if any(one.state == "member" for who, one in self._records.items() if who != self.node.id):
                 self.newcomer = True
                 return
@@ -343,6 +346,9 @@ class ElasticMembership(Membership):
     def _await_plan(self, began: float) -> Plan | None:
         while True:
             self._check(broken=False)
+            if self._passed_over():
+                self._plan = None
+                return None
             if self._plan is not None:
                 return self._plan
             if self._record.state == "member" and not self._record.broken:
@@ -363,12 +369,17 @@ class ElasticMembership(Membership):
             with self._waits(AGREEMENT):
                 time.sleep(PAUSE)
 
+    def _passed_over(self) -> bool:
+        """Have others begun a run without this node, which waits to begin one? Then it has to join theirs."""
+        begun = [one.members for one in list(self._records.values()) if one.state == "member"]
+        return self._record.state == "joining" and bool(begun) and not any(self.node.id in one for one in begun)
+
     def _gather_members(self, plan: Plan, exchanging: bool) -> bool:
         """Makes a group with the members of a plan, and agrees with them on the round."""
         began = self._broken_at or time.monotonic()
 
         def superseded() -> bool:
-            return self._plan is not plan or self._fatal is not None
+            return self._plan is not plan or self._fatal is not None or self._passed_over()
 
         group = ElasticGroup(plan.store, plan.key, self.node.id, plan.members)
         group.arrive()
@@ -393,8 +404,8 @@ class ElasticMembership(Membership):
         with self._lock:
             self._group, self._next_group = group, None
             self.members, self.rank, self.nodes, self.epoch = plan.members, group.rank, group.nodes, epoch
-            if self._plan is plan:
-                self._plan = None
+            if self._plan is not None and self._plan.epoch <= epoch:
+                self._plan = None  # also another one for this epoch, agreed on while these met
             self._record = replace(
                 self._record,
                 state="member",
