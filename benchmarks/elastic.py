@@ -26,6 +26,7 @@ from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("RUST_LOG", "error")
+sys.path.append(str(Path(__file__).parents[1]))  # reproductions/, which are not installed
 
 import elastic_nodes as nodes
 from rich.console import Console

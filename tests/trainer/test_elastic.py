@@ -30,7 +30,7 @@ def check_end(ends, numbers):
         assert one["metrics"].get("sum_c", 0.0) < 1e-12
 
 
-@pytest.mark.sampled(2, each="algorithm")
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("merged", [0, 1, 2, 3])
 @pytest.mark.parametrize("algorithm", ["ST-GT", "LED", "K-GT", "Outer"])
 def test_one_is_killed_at_a_chunk_of_an_exchange_and_comes_back(run, algorithm, merged):
@@ -45,6 +45,7 @@ def test_one_is_killed_at_a_chunk_of_an_exchange_and_comes_back(run, algorithm, 
     check_end(training.end(0, 1, 2, 3), [0, 1, 2, 3])
 
 
+@pytest.mark.thorough
 def test_one_is_killed_again_and_again(run):
     """In the third round after it has joined, each time at another chunk of the exchange."""
     training = run(algorithm="ST-GT", chunk=2)
@@ -77,6 +78,7 @@ def test_leaving_in_order_costs_the_others_nothing(run):
         assert one["metrics"]["rounds_alone"] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["SIGSTOP", "hang_at", "nan_at"])
 def test_one_hangs_or_is_not_finite(run, how):
     """A stopped process is found out by its heartbeats, one that hangs within the time-out; a NaN is not sent."""
@@ -97,6 +99,7 @@ def test_one_hangs_or_is_not_finite(run, how):
     check_end(training.end(0, 1, 2), [0, 1, 2, 3] if how == "SIGSTOP" else [0, 1, 2])
 
 
+@pytest.mark.thorough
 def test_without_a_lighthouse_the_members_train_on_and_find_the_next_one(run):
     training = run(algorithm="ST-GT", sleep=0.001)
     training.start(0, 1, 2)
@@ -111,6 +114,7 @@ def test_without_a_lighthouse_the_members_train_on_and_find_the_next_one(run):
     check_end(training.end(0, 1, 2, 3), [0, 1, 2, 3])
 
 
+@pytest.mark.thorough
 def test_too_few_wait_and_stop_with_a_checkpoint(run, tmp_path):
     """Two of three are left, and min_nodes is 3: they wait for the time-out, save, and go on when three are started."""
     training = run(algorithm="ST-GT", min_nodes=3, timeout=4, checkpoints=str(tmp_path / "kept"), save_every=50)
@@ -128,6 +132,7 @@ def test_too_few_wait_and_stop_with_a_checkpoint(run, tmp_path):
     check_end(training.end(0, 1, 3), [0, 1, 3])
 
 
+@pytest.mark.thorough
 def test_all_are_told_to_end_and_save(run, tmp_path):
     """SIGTERM to all, as a cluster does: they end the round, save it, and the next start goes on from there."""
     training = run(algorithm="Outer", checkpoints=str(tmp_path / "kept"), save_every=1000, sleep=0.001)
@@ -141,6 +146,7 @@ def test_all_are_told_to_end_and_save(run, tmp_path):
     assert training.nodes[0].wait_until("loaded")["found"] >= last
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", ["ST-GT", "LED"])
 @pytest.mark.parametrize("policy", ["patience", "tau"])
 def test_a_slow_node_does_not_hold_up_the_others(run, policy, algorithm):
@@ -157,6 +163,7 @@ def test_a_slow_node_does_not_hold_up_the_others(run, policy, algorithm):
         assert len(set(counts)) == 1
 
 
+@pytest.mark.thorough
 def test_a_call_of_one_node_alone_ends_with_a_sentence(run):
     training = run(algorithm="ST-GT", timeout=6)
     training.start(0, 1)
@@ -166,6 +173,7 @@ def test_a_call_of_one_node_alone_ends_with_a_sentence(run):
         assert any("DeadlockError" in line and "n2 waits in evaluate()" in line for line in training.nodes[k].lines)
 
 
+@pytest.mark.thorough
 def test_all_evaluate_while_one_is_killed(run):
     training = run(algorithm="ST-GT", evaluate=list(range(10, 4000)))
     training.start(0, 1, 2, 3)
@@ -175,6 +183,7 @@ def test_all_evaluate_while_one_is_killed(run):
     assert len(training.nodes[0].said("evaluated")[-1]["found"]["own"]) == 3
 
 
+@pytest.mark.thorough
 def test_status_page(run, tmp_path):
     training = run(algorithm="ST-GT", serve=True)
     training.start(0, 1)
@@ -193,6 +202,7 @@ def test_status_page(run, tmp_path):
         urllib.request.urlopen(request, timeout=5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("how", "hint"), [
     ({"topology": "server"}, "topology"),
     ({"algorithm": "Scaffold⁺"}, "algorithm='Scaffold⁺': conserves"),

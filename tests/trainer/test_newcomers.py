@@ -11,6 +11,7 @@ from elastic_runs import ElasticRun
 from stgt.torch import LostNodeError, addresses, transfer
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 def test_a_newcomer_ends_the_wait_for_min_nodes(forker, tmp_path):
     """Three may train and two are left: they wait, and give a newcomer their model meanwhile."""

@@ -35,7 +35,7 @@ from stgt.torch.keeper import AGREEMENT, MEETING, Answer, Keeper, Plan, Record
 from stgt.torch.membership import BrokenGroupError, Membership, Operation
 from stgt.torch.transfer import TransferError, receive
 
-WATCH_INTERVAL = 0.2  # seconds between two looks at whether another member's group is broken
+WATCH_INTERVAL = 0.4  # seconds between two looks at whether another member's group is broken
 GRACE = 10.0  # seconds after SIGTERM in which a node leaves in order
 FAREWELL = 3.0  # seconds for the others to learn that this node leaves
 TERMINATED = 128 + signal.SIGTERM  # the exit code of a process that SIGTERM ended, as shells have it

@@ -20,8 +20,9 @@ from typing import Any
 
 from stgt._internal.checks import first_line
 
-HEARTBEAT_INTERVAL = 0.15  # seconds; `stgt lighthouse` takes a node for dead after four of them
-POLL_INTERVAL = 0.5  # seconds between two questions to the lighthouse where nothing has happened
+HEARTBEAT_INTERVAL = 0.18  # seconds; `stgt lighthouse` takes a node for dead after three of them
+POLL_INTERVAL = 2.0  # seconds between two questions to the lighthouse where nothing has happened
+WAITING_INTERVAL = 0.5  # seconds between two questions while this node waits for others, which may hang
 RETRY_INTERVAL = 0.3  # seconds until a lighthouse that does not answer is asked again
 ANSWER_TIMEOUT = timedelta(seconds=20)  # of one question; the lighthouse waits for all nodes that send heartbeats
 CONNECT_TIMEOUT = timedelta(seconds=3)
@@ -256,7 +257,7 @@ class Keeper:
     def _run(self) -> None:
         proposal, planned = "", ""
         while not self._ended.is_set():
-            self._wake.wait(POLL_INTERVAL)
+            self._wait_for_news()
             self._wake.clear()
             record = self._record()
             if self._ended.is_set() or record is None:
@@ -278,6 +279,14 @@ class Keeper:
                 self._received(records, answer)
             except Exception:
                 _log.exception("the answer of the lighthouse could not be used")
+
+    def _wait_for_news(self) -> None:
+        """Waits until something has happened, or it is time to ask again."""
+        end = time.monotonic() + POLL_INTERVAL
+        while not self._wake.wait(WAITING_INTERVAL) and time.monotonic() < end:
+            record = self._record()
+            if record is None or record.waiting:
+                return
 
     def _ask(self, record: Record) -> tuple[dict[str, Record], str] | None:
         """The records of all nodes that have asked, and the answer's stamp; None if no lighthouse answers."""

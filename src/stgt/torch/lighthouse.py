@@ -9,7 +9,7 @@ from typing import Any
 from stgt._internal.checks import check_number
 
 PORT = 29510
-SILENCE = 0.6  # seconds without a heartbeat after which a node is taken for dead; stgt's nodes send one every 0.15 s
+SILENCE = 0.6  # seconds without a heartbeat after which a node is taken for dead; stgt's nodes send one every 0.18 s
 JOINING = 5.0  # seconds that a change of the members waits for nodes that send heartbeats and do not answer
 TICK = 50  # milliseconds between two looks
 
