@@ -36,7 +36,7 @@ from stgt.torch.membership import BrokenGroupError, Membership, Operation
 from stgt.torch.transfer import TransferError, receive
 
 WATCH_INTERVAL = 0.4  # seconds between two looks at whether another member's group is broken
-GRACE = 10.0  # seconds after SIGTERM in which a node leaves in order
+GRACE = 10.0  # seconds after SIGTERM for a lighthouse to be found, so that a node leaves in order
 FAREWELL = 3.0  # seconds for the others to learn that this node leaves
 TERMINATED = 128 + signal.SIGTERM  # the exit code of a process that SIGTERM ended, as shells have it
 EVENTS = 50  # changes of the members that are kept for `status`
@@ -272,8 +272,6 @@ class ElasticMembership(Membership):
     def before_exchange(self) -> bool:
         """Carries out a change of the members that is due. False if the others have ended this round already."""
         self._check(broken=False)
-        if self.node.terminated is not None and not self._record.leaving:
-            self.announce("SIGTERM")
         self._check_terminated()
         while True:
             plan, record = self._plan, self._record
@@ -495,10 +493,15 @@ class ElasticMembership(Membership):
         return Left(0 if self.node.terminated is None else TERMINATED)
 
     def _check_terminated(self) -> None:
-        """Ends this node after SIGTERM, if it is no member, or the others could not agree to do without it in time."""
+        """Lets this node leave after SIGTERM: at once if it is no member, or if nobody can agree to do without it."""
         since = self.node.terminated
-        if since is not None and (self._record.state != "member" or time.monotonic() - since > GRACE):
+        if since is None:
+            return
+        waited = time.monotonic() - since
+        if self._record.state != "member" or waited > self.timeout or (waited > GRACE and not self.keeper.reached):
             raise self._left()
+        if not self._record.leaving:
+            self.announce("SIGTERM")
 
     def announce(self, why: str) -> None:
         """This node will leave: the others agree on a round from which on they do without it."""
@@ -537,6 +540,7 @@ class ElasticMembership(Membership):
 
     def progress(self) -> None:
         self._check(broken=False)
+        self._check_terminated()
         self._moved, self._progress = time.monotonic(), self._progress + 1
 
     def begin_round(self, r: int) -> None:
