@@ -321,6 +321,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def save(self, folder: Path | str, extra: Any = None, keep: int = 2) -> None:
         """Writes a checkpoint that is complete once all nodes have written; all nodes must call.
 
+        In an elastic training this, `evaluate` and `metrics` belong to the top of the loop, where `taken` is 0: there a
+        newcomer begins.
+
         A ValueError at all nodes where one cannot write, or has numbers that are not finite: earlier ones stay.
 
         Args:
