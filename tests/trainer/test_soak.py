@@ -13,7 +13,7 @@ def test_ten_minutes_under_fire(forker, tmp_path):
     assert len(report["faults"]) > 50
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.timeout(300)
 def test_some_seconds_under_fire(forker, tmp_path):
     """Without what takes long by itself; next to the closed form only."""
