@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -112,21 +113,24 @@ class ElasticGroup:
     # -- tensors and values ------------------------------------------------------------------------------------------
 
     def sum(self, value: Tensor) -> None:
-        options = AllreduceOptions()
+        options, here = AllreduceOptions(), _on_host(value)
         options.timeout = BACKEND_TIMEOUT
-        self._finish(self._processes.allreduce([value], options).wait)
+        self._finish(self._processes.allreduce([here], options).wait)
+        _take_back(value, here)
 
     def broadcast(self, value: Tensor) -> None:
-        options = BroadcastOptions()
+        options, here = BroadcastOptions(), _on_host(value)
         options.rootRank, options.timeout = 0, BACKEND_TIMEOUT
-        self._finish(self._processes.broadcast([value], options).wait)
+        self._finish(self._processes.broadcast([here], options).wait)
+        _take_back(value, here)
 
     def gather(self, value: Tensor) -> list[Tensor]:
-        found = [value.new_empty(value.shape) for _ in self.members]
+        here = _on_host(value)
+        found = [torch.empty_like(here) for _ in self.members]
         options = AllgatherOptions()
         options.timeout = BACKEND_TIMEOUT
-        self._finish(self._processes.allgather([found], [value], options).wait)
-        return found
+        self._finish(self._processes.allgather([found], [here], options).wait)
+        return [one.to(value.device) for one in found]
 
     def gather_values(self, value: Any) -> list[Any]:
         """What JSON can hold, of each member."""
@@ -141,14 +145,19 @@ class ElasticGroup:
 
     def post(self, operations: Sequence[Operation]) -> list[tuple[int | None, Any]]:
         """Begins to send and receive; peers are places among those that are present."""
-        send, receive, places = self._processes.send, self._processes.recv, self.present
-        return [
-            (peer, (send if do is SEND else receive)([value], places[peer], tag)) for do, value, peer, tag in operations
-        ]
+        posted, places = [], self.present
+        for do, value, peer, tag in operations:
+            here = _on_host(value)
+            begin = self._processes.send if do is SEND else self._processes.recv
+            posted.append((peer, _Posted(begin([here], places[peer], tag), here, None if do is SEND else value)))
+        return posted
 
-    def wait(self, works: Sequence[Any]) -> None:
+    def wait(self, posted: Sequence[_Posted]) -> None:
         """Waits for what was posted."""
-        self._finish(lambda: [work.wait(BACKEND_TIMEOUT) for work in works])
+        self._finish(lambda: [one.work.wait(BACKEND_TIMEOUT) for one in posted])
+        for one in posted:
+            if one.goal is not None:
+                _take_back(one.goal, one.here)
 
     # -- late members ------------------------------------------------------------------------------------------------
 
@@ -212,3 +221,22 @@ class ElasticGroup:
             old = [f"ready/{r - KEPT}/{place}" for place in range(self.nodes)]
             for key in (*old, f"count/{r - KEPT}", f"present/{r - KEPT}"):
                 self._store.delete_key(key)
+
+
+@dataclass(frozen=True)
+class _Posted:
+    """A message on its way: torch's handle, the tensor that gloo has, and the one that is to receive it, if any."""
+
+    work: Any
+    here: Tensor
+    goal: Tensor | None
+
+
+def _on_host(value: Tensor) -> Tensor:
+    """The tensor itself, or its copy if it is on a GPU: gloo sends from the host's memory only."""
+    return value if value.is_cpu else value.to("cpu")
+
+
+def _take_back(value: Tensor, here: Tensor) -> None:
+    if here is not value:
+        value.copy_(here)
