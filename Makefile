@@ -31,6 +31,7 @@ test-rest: $(READY)
 test-release: $(READY)
 	$(BIN)/pytest $(TOGETHER) -m release
 	$(BIN)/pytest $(APART) -m release
+	$(BIN)/python tests/trainer/soak.py --minutes 10
 
 test-all: test test-rest
 

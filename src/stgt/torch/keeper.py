@@ -22,7 +22,7 @@ from stgt._internal.checks import first_line
 
 HEARTBEAT_INTERVAL = 0.18  # seconds; `stgt lighthouse` takes a node for dead after three of them
 POLL_INTERVAL = 2.0  # seconds between two questions to the lighthouse where nothing has happened
-WAITING_INTERVAL = 0.5  # seconds between two questions while this node waits for others, which may hang
+WAITING_INTERVAL = 0.5  # seconds between two questions while this node waits for others, or others to join
 RETRY_INTERVAL = 0.3  # seconds until a lighthouse that does not answer is asked again
 ANSWER_TIMEOUT = timedelta(seconds=20)  # of one question; the lighthouse waits for all nodes that send heartbeats
 CONNECT_TIMEOUT = timedelta(seconds=3)
@@ -221,6 +221,7 @@ class Keeper:
         self._wake, self._ended = threading.Event(), threading.Event()
         self._client: Any = None
         self._warned = False
+        self._joining = True  # is there a node that is no member yet, be it this one?
         self._asked = ""  # the address of the lighthouse that was asked last
         self.reached = ""  # the address of the lighthouse that has answered last; "" while none does
         self.trouble = ""  # why none does
@@ -269,6 +270,7 @@ class Keeper:
                     self._wake.set()
                 continue
             records, stamp = found
+            self._joining = any(one.state != "member" for one in records.values())
             answer = agree(records, stamp, self.min_nodes)
             now = self._record()
             if answer.proposal != proposal or (now is not None and now.news != record.news):
@@ -285,7 +287,7 @@ class Keeper:
         end = time.monotonic() + POLL_INTERVAL
         while not self._wake.wait(WAITING_INTERVAL) and time.monotonic() < end:
             record = self._record()
-            if record is None or record.waiting:
+            if record is None or record.waiting or self._joining:
                 return
 
     def _ask(self, record: Record) -> tuple[dict[str, Record], str] | None:
