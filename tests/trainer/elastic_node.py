@@ -51,7 +51,7 @@ def main(*arguments):
     Killer(settings.get("kill"))
     options = {name: settings[name] for name in ("patience", "tau", "min_nodes", "on_nonfinite") if name in settings}
     opt = DistributedOptimizer(
-        torch.optim.SGD([x], lr=settings.get("lr", 0.1), momentum=settings.get("momentum", 0.0)),
+        torch.optim.SGD([x], lr=settings.get("lr", 0.2), momentum=settings.get("momentum", 0.0)),
         ALGORITHMS[settings.get("algorithm", "ST-GT")],
         settings.get("topology", "exponential"),
         model=None,

@@ -21,7 +21,9 @@ class ElasticNode(Node):
 
     def said(self, what: str) -> list[dict]:
         """What it has printed of a kind: "begin", "round", "end", …"""
-        found = [json.loads(line[1:]) for line in self.lines if line.startswith("@")]
+        text = self.log.read_text() if self.log.exists() else ""
+        whole = text[: text.rfind("\n") + 1].splitlines()  # it may be writing the last line just now
+        found = [json.loads(line[1:]) for line in whole if line.startswith("@")]
         return [one for one in found if one["what"] == what]
 
     def wait_until(self, what: str, seconds: float = 60, round: int = 0) -> dict:

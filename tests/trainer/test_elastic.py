@@ -100,6 +100,18 @@ def test_one_hangs_or_is_not_finite(run, how):
 
 
 @pytest.mark.thorough
+def test_two_hang_one_after_the_other(run):
+    """The second one while the others agree to go on without the first: they wait for the time-out twice."""
+    training = run(algorithm="ST-GT", timeout=3)
+    training.start(0, 1, 2)
+    training.start(3, hang_at=30)
+    training.start(4, hang_at=31)
+    training.nodes[0].wait_until("round", round=20)
+    training.settle(0, 1, 2)
+    check_end(training.end(0, 1, 2), [0, 1, 2])
+
+
+@pytest.mark.thorough
 def test_without_a_lighthouse_the_members_train_on_and_find_the_next_one(run):
     training = run(algorithm="ST-GT", sleep=0.001)
     training.start(0, 1, 2)

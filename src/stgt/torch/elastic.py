@@ -39,6 +39,7 @@ WATCH_INTERVAL = 0.4  # seconds between two looks at whether another member's gr
 GRACE = 10.0  # seconds after SIGTERM for a lighthouse to be found, so that a node leaves in order
 FAREWELL = 3.0  # seconds for the others to learn that this node leaves
 TERMINATED = 128 + signal.SIGTERM  # the exit code of a process that SIGTERM ended, as shells have it
+LATE = 5.0  # seconds for others to find out what this node knows already
 EVENTS = 50  # changes of the members that are kept for `status`
 
 _log = logging.getLogger("stgt")
@@ -109,7 +110,8 @@ class ElasticMembership(Membership):
         self._plan: Plan | None = None
         self._intact = ""  # a sentence about the last checkpoint
         self._too_few = False
-        self._why = ""  # why there is no plan, as the last answer has it
+        self._why = ""  # why members cannot be agreed on, as the last answer has it
+        self._blocked_at: float | None = None  # when the first answer in a row said so
         self._broken_by = ""
         self._broken_at: float | None = None
         self._fatal: BaseException | None = None
@@ -150,6 +152,7 @@ class ElasticMembership(Membership):
 
     def _receive(self, records: dict[str, Record], answer: Answer) -> None:
         self._records, self._why, self._too_few = records, answer.why, answer.too_few
+        self._blocked_at = (self._blocked_at or time.monotonic()) if answer.why else None
         mine = self._record
         if mine.state == "member":
             gone = tuple(
@@ -352,20 +355,26 @@ class ElasticMembership(Membership):
             if self._record.state == "member" and not self._record.broken:
                 return None
             self._check_terminated()
-            waited = time.monotonic() - began
-            if waited > self.timeout and self._too_few:
+            blocked, waited = self._blocked_for(began), time.monotonic() - began
+            if blocked > self.timeout and self._too_few:
                 self._set(stopping=True)
                 self.keeper.wake()
-            if waited > self.timeout + (5.0 if self._record.stopping else 0.0):
-                why = self._why or self.keeper.trouble or "no lighthouse has answered"
+            # A member that hangs is part of each plan until the time-out has passed for it, and another may follow it.
+            if blocked > self.timeout + (LATE if self._record.stopping else 0.0) or waited > 3 * self.timeout:
+                why = self._why or self.keeper.trouble or "a member that was agreed on did not come"
                 raise TooFewNodesError(
-                    f"the members could not be agreed on within {self.timeout:g} s after {self._broken_by}: {why} "
-                    f"(round {self.round}{self._intact})."
+                    f"the members could not be agreed on within {blocked or waited:.0f} s after "
+                    f"{self._broken_by}: {why} (round {self.round}{self._intact})."
                 )
             if self.wanted:
                 self.on_request()
             with self._waits(AGREEMENT):
                 time.sleep(PAUSE)
+
+    def _blocked_for(self, began: float) -> float:
+        """Seconds since `began` for which members could not be agreed on: no lighthouse, too few, or no majority."""
+        since = self._blocked_at if self.keeper.reached else self.keeper.answered
+        return 0.0 if since is None else time.monotonic() - max(since, began)
 
     def _passed_over(self) -> bool:
         """Have others begun a run without this node, which waits to begin one? Then it has to join theirs."""
@@ -381,9 +390,12 @@ class ElasticMembership(Membership):
 
         group = ElasticGroup(plan.store, plan.key, self.node.id, plan.members)
         group.arrive()
+        end = time.monotonic() + self.timeout + LATE  # then the lighthouse has left out whoever hangs, if there is one
         while not group.complete():
             if superseded():
                 raise _SupersededError
+            if time.monotonic() > end:
+                raise RuntimeError("a member that was agreed on did not come")
             time.sleep(PAUSE)
         with self._lock:
             self._next_group = group
