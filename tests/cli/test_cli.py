@@ -47,10 +47,7 @@ def test_a_demo_that_diverges_is_no_success(tmp_path, monkeypatch):
     """A first step of 1e30 times the gradient: its square is beyond single precision."""
     problem, grid = stgt.problems.ridge(n=4, p=2, scale="none"), {"gamma": [0.1, 1e30]}
     calm, wild = stgt.sweep(stgt.DPSGD(), problem, stgt.topology.ring(4), 200, 3, grid=grid)
-    runs = [
-        ridge_demo.DemoRun("calm", "ring", 0, 0, calm, None),
-        ridge_demo.DemoRun("wild", "ring", 1, 1, wild, np.inf),
-    ]
+    runs = [ridge_demo.DemoRun(name, "ring", 0, 0, one, None) for name, one in (("calm", calm), ("wild", wild))]
     monkeypatch.setattr("stgt.study.demo.demo", lambda progress: runs)
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "new")])
     assert result.exit_code == 1
