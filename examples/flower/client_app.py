@@ -1,7 +1,7 @@
 """A client: its part of the images, and how it trains on them.
 
-What is the client's own comes from its SuperNode's --node-config, not from whoever starts the run: partition-id and
-num-partitions, data-dir, and state-dir, a folder where its control variable survives a restart.
+The client's own settings come from the --node-config of its SuperNode, not from the run config: partition-id,
+num-partitions, data-dir, and state-dir, a folder in which its control variate survives a restart.
 """
 
 from itertools import count
@@ -19,9 +19,9 @@ def loss(net, batch):
     return cross_entropy(net(x), y)
 
 
-def setup(context, told) -> Task:
+def setup(context, round_config) -> Task:
     config, node = context.run_config, context.node_config
-    client, clients = int(node["partition-id"]), told.get("clients", node.get("num-partitions"))
+    client, clients = int(node["partition-id"]), round_config.get("clients", node.get("num-partitions"))
     if node.get("num-partitions", clients) != clients:
         raise ValueError(
             f"clients={clients} and num-partitions={node['num-partitions']} at a client: give the run "
@@ -30,7 +30,7 @@ def setup(context, told) -> Task:
     data = images(config, path(node, "data-dir") or path(config, "data-dir"))
     mine = parts(config, data, clients)[client]
 
-    first = (told["server-round"] - 1) * config["tau"]
+    first = (round_config["server-round"] - 1) * config["tau"]
     net = model(config, data)
     optimizer = SGD(net.parameters(), lr=config["lr"])
     batches = map(Batches(data, mine, config["batch"], config["seed"], client).at, count(first))

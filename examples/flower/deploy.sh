@@ -1,31 +1,34 @@
 #!/usr/bin/env bash
-# The app on SuperNodes of their own: TLS, SuperNodes with registered keys only, and at the clients signed apps only.
-# docs/deployment.md is the guide to it. Everything at once on this machine, to see it work:
+# Runs the app on separate SuperNodes, with TLS. The server accepts registered keys only, clients run signed apps only.
+# docs/deployment.md is the guide. To try everything at once on this machine:
 #
 #   deploy.sh all FOLDER NODES [OPTION...]           the options are those of flwr run
 #   deploy.sh simulate FOLDER NODES [OPTION...]      the same app in Flower's simulation, in one process with Ray
 #
-# On several hosts, one word at a time. Each keeps its keys, logs and Flower's own files under its FOLDER:
+# On several hosts, one command at a time. Each host keeps its keys, logs and Flower's own files in its FOLDER:
 #
 #   deploy.sh certify FOLDER [DNS:name,IP:address]   offline: a CA, and the SuperLink's certificate for these names
 #   deploy.sh sign FOLDER APP                        where signer.key is: builds the app, signs it into FOLDER/apps
-#   deploy.sh superlink FOLDER ADDRESS               the server's host, on its loopback: ADDRESS is 127.0.0.1:port
-#   deploy.sh proxy FOLDER PUBLIC ADDRESS            the server's host: nginx passes what SuperNodes ask at PUBLIC on
+#   deploy.sh superlink FOLDER ADDRESS               the server's host, loopback only: ADDRESS is 127.0.0.1:port
+#   deploy.sh proxy FOLDER PUBLIC ADDRESS            the server's host: nginx forwards SuperNodes from port PUBLIC
 #   deploy.sh key FOLDER I                           each client's host; node-I.key never leaves it
-#   deploy.sh rotate FOLDER I                        the same, in place of the key that is there
-#   deploy.sh trust FOLDER SIGNER.pub                each client's host: whose apps may run there
+#   deploy.sh rotate FOLDER I                        the same, and replaces the present key
+#   deploy.sh trust FOLDER SIGNER.pub                each client's host: apps of this signer may run there
 #   deploy.sh supernode FOLDER ADDRESS I NODES       each client's host; ADDRESS is the server's, I counts from 0
-#   deploy.sh register FOLDER ADDRESS I...           the server's host, where node-I.pub was brought to
+#   deploy.sh register FOLDER ADDRESS I...           the server's host, with node-I.pub in FOLDER
 #   deploy.sh unregister FOLDER ADDRESS I...         the server's host
-#   deploy.sh run FOLDER ADDRESS APP [OPTION...]     the server's host; fails if the run does. APP is what sign printed
+#   deploy.sh run FOLDER ADDRESS APP [OPTION...]     the server's host; fails if the run fails. APP is what sign printed
 #
-# Variables: CA_PASSPHRASE and KEY_PASSPHRASE, asked for if left out; DATA_DIR of a client; RUNTIME_PORT of a SuperNode,
-# 9094, of which two on one host need two; HUB_PORT, where the SuperLink finds signed apps, its own port plus one;
-# DATABASE, where the SuperLink keeps what is registered and what ran, superlink.db in FOLDER.
+# Variables, with their defaults:
+#   CA_PASSPHRASE, KEY_PASSPHRASE   asked for if left out
+#   DATA_DIR                        folder of a client's data; none
+#   RUNTIME_PORT                    local port of a SuperNode; 9094. Two SuperNodes on one host need different ones
+#   HUB_PORT                        local port from which the SuperLink gets signed apps; its own port plus one
+#   DATABASE                        file of the SuperLink for keys and runs; superlink.db in FOLDER
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 declare -A takes=([all]=2 [simulate]=2 [certify]=1 [sign]=2 [superlink]=2 [proxy]=3 [key]=2 [rotate]=2 [trust]=2
-    [supernode]=4 [register]=3 [unregister]=3 [run]=3) # words, and how many arguments each needs
+    [supernode]=4 [register]=3 [unregister]=3 [run]=3) # commands, and how many arguments each needs
 umask 077
 started=()
 
@@ -52,12 +55,12 @@ keys() { # with the Python that has Flower
     python3 "$here/keys.py" "$@"
 }
 
-end_all() { # what this script started
+end_all() { # the processes that this script started
     ((${#started[@]})) && kill "${started[@]}" 2>/dev/null
     wait
 }
 
-certify() { # names are what clients connect to; the SuperLink itself is reached at localhost
+certify() { # names are those to which clients connect; the proxy connects to the SuperLink at localhost
     need openssl
     cd "$folder"
     cat >openssl.cnf <<CONFIG
@@ -83,7 +86,7 @@ CONFIG
             "${new[@]}" -nodes -subj "/CN=SuperLink" -keyout server.key.new -out server.csr &&
             openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key ${CA_PASSPHRASE:+-passin env:CA_PASSPHRASE} \
                 -CAcreateserial -days 365 -extfile openssl.cnf -extensions server -out server.pem.new
-    } 2>openssl.log || fail "openssl made no certificate, $folder/openssl.log says why; is the passphrase right?"
+    } 2>openssl.log || fail "openssl made no certificate, see $folder/openssl.log; is the passphrase right?"
     mv server.key.new server.key && mv server.pem.new server.pem
     rm server.csr openssl.cnf openssl.log
 }
@@ -93,7 +96,7 @@ sign() {
     keys sign "$folder/signer.key" "$1" "$folder/apps"
 }
 
-superlink() { # what is registered and what ran is in superlink.db; nothing is installed for a run
+superlink() { # superlink.db has the registered keys and the runs; no packages are installed for a run
     need flower-superlink python3
     local host=${1%:*} port=${1##*:}
     [[ $host == 127.* || $host == localhost ]] ||
@@ -110,7 +113,7 @@ superlink() { # what is registered and what ran is in superlink.db; nothing is i
     wait -n
 }
 
-proxy() { # clients reach /v1/fleet and nothing else: /v1/control starts runs, /v1/runtime is the ServerApp's
+proxy() { # clients reach /v1/fleet only: /v1/control starts runs, /v1/runtime is for the ServerApp
     need nginx
     cat >"$folder/nginx.conf" <<CONFIG
 daemon off;
@@ -119,7 +122,7 @@ pid $folder/nginx.pid;
 error_log stderr;
 events {}
 http {
-    map \$status \$refused { ~^2 0; default 1; } # SuperNodes ask every three seconds
+    map \$status \$refused { ~^2 0; default 1; } # logs failures only: SuperNodes poll every three seconds
     access_log $folder/proxy.log combined if=\$refused;
     client_body_temp_path $folder/nginx;
     proxy_temp_path $folder/nginx;
@@ -151,11 +154,11 @@ CONFIG
     exec nginx -e stderr -c "$folder/nginx.conf"
 }
 
-key() { # what a client is known by
+key() { # the key that identifies a client
     [ -e "$folder/node-$1.key" ] || keys new ec "$folder/node-$1"
 }
 
-rotate() { # the old key goes on to work until the new one is registered
+rotate() { # the old key works until the new one is registered
     rm -f "$folder/node-$1.key" "$folder/node-$1.pub"
     key "$1"
 }
@@ -164,7 +167,7 @@ trust() {
     keys trust "$1" >"$folder/trusted.yaml"
 }
 
-supernode() { # the client's data and control variable stay here
+supernode() { # the client's data and control variate stay on its host
     need flower-supernode
     local file key=$folder/node-$2.key
     for file in ca.pem "node-$2.key" trusted.yaml; do
@@ -177,7 +180,7 @@ supernode() { # the client's data and control variable stay here
         --auth-supernode-private-key "${unlocked:+/dev/fd/}${unlocked:-$key}" --port "${RUNTIME_PORT:-9094}"
 }
 
-connect() { # tells the flwr command where the SuperLink is and whom to trust
+connect() { # writes the SuperLink's address and certificate to the config of the flwr command
     need flwr
     local how="root-certificates = \"$folder/ca.pem\""
     mkdir -p "$FLWR_HOME"
@@ -185,9 +188,9 @@ connect() { # tells the flwr command where the SuperLink is and whom to trust
         "$1" "${2:-$how}" >"$FLWR_HOME/config.toml"
 }
 
-register() { # an earlier key of the same client is let in no longer
+register() { # an earlier key of the same client is rejected from then on
     connect "$1"
-    local node known said
+    local node known printed
     for node in "${@:2}"; do
         known=$folder/node-$node.registered
         if [ -e "$known" ]; then
@@ -195,9 +198,9 @@ register() { # an earlier key of the same client is let in no longer
             flwr supernode unregister "$(head -1 "$known")"
             rm "$known"
         fi
-        said=$(flwr supernode register "$folder/node-$node.pub")
-        echo "$said"
-        { grep -o 'SuperNode [0-9]*' <<<"$said" | grep -o '[0-9]*' && cat "$folder/node-$node.pub"; } >"$known"
+        printed=$(flwr supernode register "$folder/node-$node.pub")
+        echo "$printed"
+        { grep -o 'SuperNode [0-9]*' <<<"$printed" | grep -o '[0-9]*' && cat "$folder/node-$node.pub"; } >"$known"
     done
 }
 
@@ -210,7 +213,7 @@ unregister() {
     done
 }
 
-run() { # follows the run to its end, and fails if it did
+run() { # follows the run to its end, and fails if the run fails
     connect "$1" "${INSECURE:-}"
     flwr run "${@:2}" --stream | tee "$folder/run.log"
     local id
@@ -226,7 +229,7 @@ sockets = [socket.create_server(('127.0.0.1', 0)) for _ in range($1)]
 print(*(one.getsockname()[1] for one in sockets), sep='\n')"
 }
 
-await() { # a port at which the process that was started last will listen
+await() { # waits until the process that was started last listens at this port
     until (: </dev/tcp/127.0.0.1/"$1") 2>/dev/null; do
         kill -0 "${started[-1]}" 2>/dev/null || fail "the SuperLink ended: $(tail -5 "$folder/superlink.log")"
         sleep 0.3
@@ -250,12 +253,12 @@ simulate() {
 all() {
     need openssl flwr flower-superlink flower-supernode
     local nodes=$1 ports node app
-    export KEY_PASSPHRASE= # asks nobody
+    export KEY_PASSPHRASE= # so that no passphrase is asked for
     mapfile -t ports < <(free_ports $((nodes + 2)))
     local address=127.0.0.1:${ports[nodes]}
     trap end_all EXIT
     (CA_PASSPHRASE=$(openssl rand -hex 32) certify)
-    rm "$folder/ca.key" # each time another
+    rm "$folder/ca.key" # it is made again each time
     (HUB_PORT=${ports[nodes + 1]} superlink "$address") >"$folder/superlink.log" 2>&1 &
     started+=($!)
     app=$(sign "$here")
@@ -272,7 +275,7 @@ all() {
 
 word=${1:-}
 [[ -n $word && -v takes[$word] ]] ||
-    fail "'$word' is no word of it: give one of $(sed -n 's/^#   deploy.sh \([a-z]*\).*/\1/p' "$0" | paste -sd ' ')."
+    fail "'$word' is not a command: give one of $(sed -n 's/^#   deploy.sh \([a-z]*\).*/\1/p' "$0" | paste -sd ' ')."
 (($# > takes[$word])) || fail "give $(sed -n "/^#   deploy.sh $word /{s/^# *//;s/  .*//p}" "$0")."
 mkdir -p "$2" && chmod 700 "$2" && folder=$(cd "$2" && pwd)
 [[ $word != all && $word != simulate || $3 =~ ^[1-9][0-9]*$ ]] || fail "NODES='$3': give a number of clients."

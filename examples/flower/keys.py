@@ -1,13 +1,13 @@
-"""Keys of clients, and signed apps: SuperNodes with --trusted-entities run what the holder of a key has signed.
+"""Keys of clients, and signed apps: SuperNodes with --trusted-entities run only apps that a trusted key has signed.
 
 python keys.py new ec|ed25519 NAME       writes NAME.key and NAME.pub; ec for a client, ed25519 to sign with
-python keys.py unlock KEY                prints a client's key without its passphrase: flower-supernode asks for none
-python keys.py trust NAME.pub            prints what stands in the file of --trusted-entities
-python keys.py sign KEY APP FOLDER       builds the app in the folder APP, and puts it and its signature into FOLDER
-python keys.py serve FOLDER ADDRESS      gives them to a SuperLink that has FLWR_SUPERGRID_API_URL=http://ADDRESS
+python keys.py unlock KEY                prints a client's key decrypted, as flower-supernode needs it
+python keys.py trust NAME.pub            prints the line for the file of --trusted-entities
+python keys.py sign KEY APP FOLDER       builds the app in the folder APP, and writes it and its signature to FOLDER
+python keys.py serve FOLDER ADDRESS      serves them to a SuperLink that has FLWR_SUPERGRID_API_URL=http://ADDRESS
 
-A passphrase is taken from KEY_PASSPHRASE, or asked for at a terminal; the empty one leaves a new key unencrypted.
-Flower 1.41 takes signatures from its hub only, so `serve` answers a SuperLink as the hub does.
+A passphrase is read from KEY_PASSPHRASE, or asked for at a terminal. With an empty one, a new key is not encrypted.
+Flower 1.41 accepts signatures from its hub only, so `serve` answers a SuperLink as the hub does.
 """
 
 import base64
@@ -60,7 +60,7 @@ def sign(path: str, app: str, folder: str) -> None:
 
     fab, key, now = build_fab_from_disk(Path(app)), _private(path), int(time.time())
     signature = key.sign(create_message_to_sign(hashlib.sha256(fab).digest(), now))
-    said = {
+    verification = {
         "public_key_id": _fingerprint(_public(key)),
         "signature": base64.urlsafe_b64encode(signature).decode().rstrip("="),
         "signed_at": now,
@@ -69,8 +69,8 @@ def sign(path: str, app: str, folder: str) -> None:
     place = Path(folder) / f"{name.replace('/', '.')}.{version}.fab"
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(fab)
-    place.with_suffix(".json").write_text(json.dumps(said))
-    print(f"@{name}=={version}")  # what flwr run is given
+    place.with_suffix(".json").write_text(json.dumps(verification))
+    print(f"@{name}=={version}")  # the name of the app for flwr run
 
 
 def serve(folder: str, address: str) -> None:
@@ -79,12 +79,12 @@ def serve(folder: str, address: str) -> None:
 
     class Hub(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            path = found(f"{asked['app_id'].removeprefix('@').replace('/', '.')}.{asked['app_version']}.fab")
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            path = found(f"{request['app_id'].removeprefix('@').replace('/', '.')}.{request['app_version']}.fab")
             if path is None:
                 return self.send_error(404)
-            said = json.loads(path.with_suffix(".json").read_text())
-            answer = {"fab_url": f"http://{address}/{path.name}", "verifications": [said]}
+            verification = json.loads(path.with_suffix(".json").read_text())
+            answer = {"fab_url": f"http://{address}/{path.name}", "verifications": [verification]}
             return self._answer(json.dumps(answer).encode())
 
         def do_GET(self) -> None:
@@ -123,7 +123,7 @@ def _public(key) -> bytes:
 
 
 def _fingerprint(public: bytes) -> str:
-    """What ssh-keygen -l calls the key."""
+    """The fingerprint that ssh-keygen -l prints."""
     digest = hashlib.sha256(base64.b64decode(public.split()[1])).digest()
     return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
 

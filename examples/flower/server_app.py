@@ -1,4 +1,4 @@
-"""The server: calls some clients each round, and tests what comes of it on the whole test set."""
+"""The server: calls some clients in each round, and tests the new model on the whole test set."""
 
 import csv
 import time
@@ -22,7 +22,7 @@ def main(grid, context) -> None:
     config = context.run_config
     algorithm, out, data = method(config), path(config, "out"), images(config, path(config, "data-dir"))
     clients = config["clients"] or present(grid)
-    parts(config, data, clients)  # what is wrong with the config is said before anybody is called
+    parts(config, data, clients)  # so that an error in the config is raised before a client is called
     sampled = config["sampled"] or min(clients, max(2, clients // 2))
     torch.manual_seed(config["seed"])
     net = model(config, data)
@@ -34,7 +34,7 @@ def main(grid, context) -> None:
         loss, correct = evaluate(net, *test)
         found = {"test_accuracy": correct / len(data.y_test), "test_loss": loss / len(data.y_test)}
         if out is not None:
-            lines = out.read_text().splitlines() if done and out.exists() else []  # of a run that goes on
+            lines = out.read_text().splitlines() if done and out.exists() else []  # of a run that continues
             before = [row for row in csv.DictReader(lines) if int(row["round"]) < done]
             rows = [*before, {"round": done, **found}]
             with out.open("w", newline="") as stream:
@@ -58,10 +58,10 @@ def main(grid, context) -> None:
 
 
 def present(grid) -> int:
-    """How many SuperNodes there are, once their number has been the same for a second."""
+    """The number of connected SuperNodes, once it has been the same for a second."""
     found = 0
     while found == 0 or found != len(list(grid.get_node_ids())):
         found = len(list(grid.get_node_ids()))
         time.sleep(1.0)
-    log(INFO, "clients=0: one for each of the %d SuperNodes that are there", found)
+    log(INFO, "clients=0: one for each of the %d connected SuperNodes", found)
     return found

@@ -1,6 +1,6 @@
-"""What server and clients share: the method, the data and the model, all from the run's config.
+"""Code of both server and clients: the method, the data and the model, all from the run's config.
 
-The digits need nothing else. MNIST and CIFAR-10 are read by `reproductions/` of a clone, which PYTHONPATH must name.
+The digits need nothing else. MNIST and CIFAR-10 are read by `reproductions/` of a clone: add the clone to PYTHONPATH.
 """
 
 from functools import cache
@@ -35,7 +35,7 @@ def _choice(config, name: str, allowed) -> str:
 
 
 def path(config, name: str) -> Path | None:
-    """A path of a config, None if it was left out."""
+    """A path from a config; None if it was left out."""
     given = config.get(name, "")
     if given and not Path(given).is_absolute():
         raise ValueError(f"{name}={given!r}: give an absolute path, Flower runs a copy of the app elsewhere.")
@@ -43,11 +43,11 @@ def path(config, name: str) -> Path | None:
 
 
 def images(config, folder: Path | None) -> LabelledData:
-    """The data of the config; "digits" comes with scikit-learn, the others lie in a folder."""
+    """The data of the config; "digits" comes with scikit-learn, the others are in a folder."""
     return _loaded(_choice(config, "data", DATA), folder)
 
 
-@cache  # a process of the simulation plays many clients
+@cache  # one process of the simulation runs many clients
 def _loaded(name: str, folder: Path | None) -> LabelledData:
     if name != "digits":
         from reproductions.images import load_images
@@ -61,7 +61,7 @@ def _loaded(name: str, folder: Path | None) -> LabelledData:
 
 
 def parts(config, data: LabelledData, clients: int) -> list[np.ndarray]:
-    """Which of the training images each client holds: two labels of ten, or more if there are few clients."""
+    """The training images that each client holds: two labels of ten, or more if there are few clients."""
     classes = config["classes"] or max(2, -(-data.classes // clients))
     return partition(data.y_train, clients, "label", classes=classes, seed=config["seed"])
 

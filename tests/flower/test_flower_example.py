@@ -198,7 +198,7 @@ def test_a_tool_that_is_missing_is_named(tools, tmp_path, words, sentence):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("deplyo FOLDER", "'deplyo' is no word of it: give one of all simulate certify"),
+        ("deplyo FOLDER", "'deplyo' is not a command: give one of all simulate certify"),
         ("superlink FOLDER", "give deploy.sh superlink FOLDER ADDRESS."),
         ("all FOLDER none", "NODES='none': give a number of clients."),
         ("superlink FOLDER 0.0.0.0:8000", "0.0.0.0:8000 lets whoever reaches it start runs: give 127.0.0.1:8000"),
