@@ -1,4 +1,4 @@
-"""Training that nodes may leave and join. On one machine, in a terminal each:
+"""Elastic training: nodes may leave, fail and join. On one machine, run each command in its own terminal:
 
     stgt lighthouse
     export TORCHFT_LIGHTHOUSE=http://127.0.0.1:29510
@@ -6,8 +6,9 @@
     SITE=1 python examples/elastic.py
     SITE=2 python examples/elastic.py
 
-Kill one of them (kill -9), stop one in order (kill), start it again: the others train on. SITE says whose data it has.
-Over several machines: `stgt lighthouse --bind 0.0.0.0` on one, and its address at all; see docs/elastic.md.
+Kill a node (kill -9), let one leave cleanly (kill), and start it again: the others keep training. SITE selects the
+node's data. For several machines, run `stgt lighthouse --bind 0.0.0.0` on one of them, and give its address to all
+nodes; see docs/elastic.md.
 """
 
 import logging
@@ -20,7 +21,7 @@ import stgt
 from stgt.torch import ClockSampler, DistributedOptimizer, init
 
 ROUNDS, CLASSES, PAUSE = int(os.environ.get("ROUNDS", "1000")), 6, 0.005
-logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")  # a line for each change of the members
+logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")  # prints a line for each change of members
 init(elastic=True, timeout=60)  # no torchrun: the nodes find each other through the lighthouse
 site = int(os.environ.get("SITE", "0"))
 
@@ -35,13 +36,13 @@ model = torch.nn.Sequential(torch.nn.Linear(20, 32), torch.nn.ReLU(), torch.nn.L
 opt = DistributedOptimizer(
     torch.optim.SGD(model.parameters(), lr=0.05),
     stgt.STGT(tau=5, beta=0.25),
-    topology="exponential",  # made anew for as many nodes as there are
+    topology="exponential",  # built again whenever the number of nodes changes
     model=model,
     min_nodes=2,
 )
-opt.load("runs/elastic")  # a newcomer has the others' model by now, and load says so
+opt.load("runs/elastic")  # a newcomer already has the others' model, and load does not read the files
 while opt.round < ROUNDS:
-    if opt.taken == 0 and opt.round and opt.round % 100 == 0:  # before the steps: newcomers come here first
+    if opt.taken == 0 and opt.round and opt.round % 100 == 0:  # before the steps, because a newcomer begins here
         with torch.no_grad():
             right = (model(inputs).argmax(dim=1) == labels).float().mean()
         print(f"round {opt.round}: {len(opt.members)} nodes, accuracy on all classes {right:.3f}", flush=True)
@@ -50,5 +51,5 @@ while opt.round < ROUNDS:
     opt.zero_grad()
     loss = torch.nn.functional.cross_entropy(model(inputs[batch]), labels[batch])
     loss.backward()
-    opt.step()  # every fifth one ends a round; what has happened to the members is taken over there
-    time.sleep(PAUSE)  # so that you can watch
+    opt.step()  # every fifth step ends a round; changes of the members take effect there
+    time.sleep(PAUSE)  # slows the training down, so that you can watch it

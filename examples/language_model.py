@@ -1,7 +1,7 @@
 """A language model over several processes: torchrun --nproc-per-node 4 examples/language_model.py
 
-A small transformer learns to predict the next character. Every node has another kind of text, all found beside Python:
-nothing is downloaded. The methods start from the same model, and see the same batches.
+A small transformer learns to predict the next character. Every node has a different kind of text. The texts come with
+Python and its packages, so nothing is downloaded. All methods start from the same model and use the same batches.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from stgt.torch import ClockSampler, DistributedOptimizer, init
 
 CONTEXT, BATCH, WIDTH, LAYERS, HEADS, CHARACTERS = 64, 16, 64, 2, 4, 128
 LIBRARY, PACKAGES = Path(sysconfig.get_path("stdlib")), Path(torch.__file__).parents[1]
-KINDS = {  # of text, and where they lie; node i takes the i-th of those that this machine has
+KINDS = {  # kinds of text and their places; node i uses the i-th kind that this machine has
     "Python": (LIBRARY, "*.py"),
     "licences": (PACKAGES, "*.dist-info/**/*LICEN[CS]E*"),
     "C++": (PACKAGES / "torch" / "include" / "c10", "**/*.h"),
@@ -36,21 +36,22 @@ KINDS = {  # of text, and where they lie; node i takes the i-th of those that th
     "manual": (LIBRARY / "pydoc_data", "topics.py"),
     "font tables": (PACKAGES / "matplotlib" / "mpl-data", "**/*.afm"),
 }
-ENOUGH = 1000  # rows of a kind of text that are worth training on
-INNER: dict[str, Callable[..., torch.optim.Optimizer]] = {  # what makes the local steps
+ENOUGH = 1000  # rows that a kind of text must have at least
+INNER: dict[str, Callable[..., torch.optim.Optimizer]] = {  # the optimiser of the local steps
     "adamw": torch.optim.AdamW,
     "sgd": torch.optim.SGD,
     "momentum": partial(torch.optim.SGD, momentum=0.9),
 }
-RATES = {"adamw": 1.2e-2, "sgd": 3.0, "momentum": 0.3}  # of each, if --lr gives none
+RATES = {"adamw": 1.2e-2, "sgd": 3.0, "momentum": 0.3}  # the lr of each, if --lr is not given
 ROW = "{seed:4} {lr:6g} {step:5} {method:16} {loss:6.3f} {MB:8.2f} {seconds:8.1f}"
 DEFAULT = ["all-reduce", "FedAvg", "ST-GT-0.25", "DiLoCo-0.6"]
 
 
 def methods(tau: int) -> dict[str, dict[str, Any] | None]:
-    """What DistributedOptimizer is given, a line for each method; None averages the gradients of every step instead.
+    """The arguments of DistributedOptimizer for each method; None means averaging the gradients at every step instead.
 
-    A number is beta of a tracker, or the momentum of an outer step, whose lr is 0.7; outer-… has momentum 0.6.
+    The number in a name is the beta of a tracker or the momentum of an outer step. An outer step has lr 0.7, and
+    outer-… has momentum 0.6.
     """
     dpsgd, relaxed = stgt.DPSGD(tau=tau, atc=True), stgt.STGT(tau=tau, beta=0.25)
     return {
@@ -59,7 +60,7 @@ def methods(tau: int) -> dict[str, dict[str, Any] | None]:
         "D-PSGD": {"algorithm": dpsgd, "topology": "exponential"},
         "ST-GT": {"algorithm": stgt.STGT(tau=tau), "topology": "exponential"},
         "ST-GT-0.25": {"algorithm": relaxed, "topology": "exponential"},
-        "LED-0.25": {"algorithm": stgt.LED(tau=tau, beta=0.25), "topology": "exponential"},  # not behind AdamW
+        "LED-0.25": {"algorithm": stgt.LED(tau=tau, beta=0.25), "topology": "exponential"},  # not with AdamW
         "DiLoCo-0.9": {"algorithm": stgt.DiLoCo(tau=tau), "topology": "complete"},
         "DiLoCo-0.6": {"algorithm": stgt.DiLoCo(tau=tau, momentum=0.6), "topology": "complete"},
         "outer-D-PSGD": {"algorithm": stgt.Outer(dpsgd), "topology": "exponential"},
@@ -70,14 +71,14 @@ def methods(tau: int) -> dict[str, dict[str, Any] | None]:
 
 
 def read(folder: Path, pattern: str) -> Tensor:
-    """The texts of a kind, each once, one behind the other and cut into rows of CONTEXT + 1 characters."""
+    """The texts of a kind, each once, joined and cut into rows of CONTEXT + 1 characters."""
     texts = dict.fromkeys(path.read_text("utf-8", "replace") for path in sorted(folder.glob(pattern)) if path.is_file())
     codes = np.frombuffer("\n".join(texts).encode("ascii", "replace"), np.uint8).astype(np.int64)
     return torch.from_numpy(codes[: len(codes) // (CONTEXT + 1) * (CONTEXT + 1)].reshape(-1, CONTEXT + 1))
 
 
 def share(node: int, nodes: int) -> tuple[str, Tensor, Tensor]:
-    """A node's kind of text, the rows it trains on, and the rows held out, which are the last 10 of every 100."""
+    """A node's kind of text, its training rows, and its held-out rows, which are the last 10 of every 100."""
     found = [(kind, rows) for kind, place in KINDS.items() if len(rows := read(*place)) >= ENOUGH]
     kind, rows = found[node % len(found)]
     first, alike = node // len(found), len(range(node % len(found), nodes, len(found)))  # nodes may share a kind
@@ -86,7 +87,7 @@ def share(node: int, nodes: int) -> tuple[str, Tensor, Tensor]:
 
 
 class Block(nn.Module):
-    """Attention to the characters before, then a perceptron."""
+    """Attention to the previous characters, then a perceptron."""
 
     def __init__(self):
         super().__init__()
@@ -119,7 +120,7 @@ class LanguageModel(nn.Module):
 
 
 def average_gradients(model: nn.Module) -> float:
-    """Puts the nodes' mean in the gradients' place; returns the bytes that a ring all-reduce makes each node send."""
+    """Replaces the gradients by their mean over nodes; returns the bytes that each node sends in a ring all-reduce."""
     gradients, nodes = [parameter.grad for parameter in model.parameters()], dist.get_world_size()
     flat = parameters_to_vector(gradients)
     dist.all_reduce(flat)
@@ -128,7 +129,7 @@ def average_gradients(model: nn.Module) -> float:
 
 
 def warm_up_and_cosine(opt: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
-    """The stepsize rises for a twentieth of the steps, and falls to a tenth along a cosine."""
+    """The stepsize rises for a twentieth of the steps, and then falls to a tenth along a cosine."""
     warm_up = max(1, steps // 20)
     return torch.optim.lr_scheduler.LambdaLR(
         opt, lambda k: min(1.0, (k + 1) / warm_up) * (0.55 + 0.45 * math.cos(math.pi * k / steps))
@@ -145,15 +146,15 @@ def train(
     lr: float,
     seed: int,
 ) -> Iterator[dict[str, Any]]:
-    """Trains a model, and yields how it stands at the start and after every so many steps. All nodes go together."""
+    """Trains a model. Yields its measurements at the start, every `every` steps and at the end. All nodes must call."""
     torch.manual_seed(seed)
     model = LanguageModel()
     base = INNER[inner](model.parameters(), lr=lr)
-    # Averaged gradients keep the models equal: there the wrapper's first round never ends, and it only evaluates.
+    # With averaged gradients the models stay equal. The first round of this wrapper never ends: it only evaluates.
     silent = {"algorithm": stgt.FedAvg(tau=steps + 1), "topology": "complete"}
     opt = DistributedOptimizer(base, **(given or silent), model=model)
     scheduler = warm_up_and_cosine(opt, steps)
-    sampler = ClockSampler(len(mine), BATCH, seed=seed)  # by (seed, node, step) alone
+    sampler = ClockSampler(len(mine), BATCH, seed=seed)  # a batch depends only on (seed, node, step)
     looked_at = held[:: max(1, len(held) // 128)][:128]
 
     @torch.no_grad()
@@ -165,7 +166,7 @@ def train(
         if step % every == 0 or step == steps:
             loss = opt.evaluate(held_out_loss)["averaged"]  # of the mean model, on every node's kind of text
             sent = torch.tensor(averaging + opt.metrics()["bytes_sent"], dtype=torch.float64)
-            dist.all_reduce(sent)  # a node that makes the mean for others sends more than they do
+            dist.all_reduce(sent)  # the mean over nodes: one that computes means for others sends more than they do
             yield {"step": step, "loss": loss, "MB": sent.item() / dist.get_world_size() / 1e6, "seconds": seconds}
         if step < steps:
             began = time.perf_counter()
@@ -180,7 +181,7 @@ def train(
 
 
 def curves(rows: list[dict[str, Any]], over: str) -> tuple[Line, ...]:
-    """The loss of each method at each lr, its mean over the seeds and its range; at the start all are equal."""
+    """The loss of each method at each lr: its mean over the seeds and its range, without the start, which all share."""
     found = []
     for name, lr in dict.fromkeys((row["method"], row["lr"]) for row in rows):
         own = [row for row in rows if (row["method"], row["lr"]) == (name, lr) and row["step"] > 0]

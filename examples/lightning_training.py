@@ -1,7 +1,8 @@
-"""Lightning around your model: torchrun --nproc-per-node 2 examples/lightning_training.py [--manual]
+"""Your model with Lightning: torchrun --nproc-per-node 2 examples/lightning_training.py [--manual]
 
-Two sites hold different classes of a toy problem. To Lightning each of them is a training of its own on one device: it
-neither wraps the model nor splits the data. The optimiser makes them one, after every third step.
+Two sites hold different classes of a toy problem. For Lightning, each site is a separate training on one device, so it
+neither wraps the model nor splits the data. Only the optimiser communicates: the sites exchange messages after every
+third step.
 """
 
 import sys
@@ -20,10 +21,10 @@ class Classifier(LightningModule):
         self.automatic_optimization = not manual
         self.net = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
 
-    def configure_optimizers(self):  # the model is on its device by now, as it must be
+    def configure_optimizers(self):  # here the model is already on its device, as DistributedOptimizer requires
         base = torch.optim.SGD(self.parameters(), lr=0.1)
         self.opt = DistributedOptimizer(base, algorithm=stgt.STGT(tau=3), topology="complete", model=self)
-        scheduler = torch.optim.lr_scheduler.ExponentialLR(self.opt, 0.99)  # Lightning wants it on what is returned
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(self.opt, 0.99)  # on the optimiser that is returned
         return [self.opt], [{"scheduler": scheduler, "interval": "step"}]
 
     def training_step(self, batch, index):
@@ -36,7 +37,7 @@ class Classifier(LightningModule):
             self.lr_schedulers().step()
         return loss
 
-    # Validation looks at the average of all nodes' models. All nodes come here after the same number of steps.
+    # Validation uses the average of all nodes' models. All nodes reach this point after the same number of steps.
     def on_validation_start(self):
         self.average = self.opt.averaged()
         self.average.__enter__()
@@ -58,11 +59,11 @@ dataset = TensorDataset(centres[labels] + torch.randn(2000, 20), labels)
 mine = node_split(dataset, "label", classes=2)  # this node's share: two of the four classes
 model = Classifier(manual="--manual" in sys.argv)
 trainer = Trainer(
-    devices=1,  # of this process; where there are GPUs, [int(os.environ["LOCAL_RANK"])]
-    max_steps=90,  # 30 rounds of tau = 3; epochs may differ between nodes, steps may not
+    devices=1,  # of this process; with GPUs, [int(os.environ["LOCAL_RANK"])]
+    max_steps=90,  # 30 rounds of tau = 3; the number of epochs may differ between nodes, the number of steps may not
     val_check_interval=30,
     gradient_clip_val=None if "--manual" in sys.argv else 1.0,  # clips before the correction is added
-    default_root_dir=f"runs/lightning/node-{rank}",  # each node its own: every process is Lightning's rank zero
+    default_root_dir=f"runs/lightning/node-{rank}",  # one per node, because every process is rank zero for Lightning
     logger=False,
     enable_checkpointing=False,
     enable_model_summary=False,

@@ -1,4 +1,4 @@
-"""A method, a schedule and a problem of one's own, known by name to spec files, training and Flower.
+"""Your own methods, graph schedule and problem, which spec files, training and Flower can use by name.
 
 stgt check --import examples/own_method.py examples/own_method.toml
 """
@@ -13,15 +13,16 @@ import stgt
 @stgt.register
 @dataclass(frozen=True, kw_only=True)
 class OneVector(stgt.Algorithm):
-    """The library's LED, as one writes it oneself.
+    """The library's LED, written as your own method.
 
-    tau times x ← x − γ(g + c), to h; then x ← W h, c ← c + β(h − W h)/(γτ).
+    tau times x ← x − γ(g + c), which gives h; then x ← W h, c ← c + β(h − W h)/(γτ).
     """
 
     beta: float = 0.5
 
     def spec(self):
-        # It reads the model after the local steps and the stepsize, and keeps c beside the model, 0 at the start.
+        # It reads the model after the local steps and the stepsize. In addition to the model it keeps c, which is 0
+        # at the start.
         return stgt.RoundSpec(reads={"end", "gamma"}, state=[stgt.StateVar("c", zero_sum=True)])
 
     def correction(self, state, x):
@@ -35,10 +36,10 @@ class OneVector(stgt.Algorithm):
 @stgt.register
 @dataclass(frozen=True, kw_only=True)
 class FedCM(stgt.Algorithm):
-    """FedCM (Xu et al., arXiv:2106.10874): a momentum that the server keeps and the workers add to their own steps.
+    """FedCM (Xu et al., arXiv:2106.10874): the server keeps a momentum, and the workers add it to their steps.
 
-    tau times x_i ← x_i − γ(g + d), to h; then x ← mean of h, d ← β times the mean of all g + d of the round.
-    The paper's α is 1 − β, and its local stepsize γ/α.
+    tau times x_i ← x_i − γ(g + d), which gives h; then x ← mean of h, d ← β times the mean of all g + d of the round.
+    The paper's α is 1 − β, and its local stepsize is γ/α.
     """
 
     beta: float = 0.5
@@ -62,7 +63,7 @@ class FedCM(stgt.Algorithm):
 
 @stgt.register
 def breathing(n: int) -> stgt.Topology:
-    """A ring whose nodes keep half of their own in even rounds, and three quarters in odd ones."""
+    """A ring whose nodes have the self-weight ½ in even rounds and ¾ in odd rounds."""
     ring = (np.roll(np.eye(n), 1, axis=1) + np.roll(np.eye(n), -1, axis=1)) / 2
 
     def W(r):

@@ -1,6 +1,6 @@
 """Your own model over several processes: torchrun --nproc-per-node 4 examples/own_model.py
 
-Four sites hold different classes of a toy problem; each communicates with its neighbours after every 10th step.
+Four sites hold different classes of a toy problem. Each exchanges messages with its neighbours after every 10th step.
 """
 
 import torch
@@ -25,7 +25,7 @@ opt = DistributedOptimizer(
     model=model,
 )
 loss_of = torch.nn.CrossEntropyLoss()
-for x, y in opt.batches(loader, rounds=30):  # the loop does not change; every node makes 30 rounds
+for x, y in opt.batches(loader, rounds=30):  # every node makes 30 rounds; the body of the loop does not change
     opt.zero_grad()
     loss_of(model(x), y).backward()
     opt.step()

@@ -1,7 +1,8 @@
 """The Trainer of transformers: torchrun --nproc-per-node 2 examples/transformers_trainer.py
 
-Two sites hold sequences that count in different strides. Each runs a Trainer of one process, which neither wraps the
-model nor splits the data; the optimiser makes the sites one, after every third step.
+Two sites hold sequences that count in different strides. At each site the Trainer sees one process only, so it neither
+wraps the model nor splits the data. Only the optimiser communicates: the sites exchange messages after every third
+step.
 """
 
 import os
@@ -13,7 +14,7 @@ import stgt
 from stgt.torch import DistributedOptimizer, init, node_split
 
 rank = init()  # the process group, from torchrun's environment
-for name in ("LOCAL_RANK", "WORLD_SIZE"):  # where the Trainer looks for others to average gradients with
+for name in ("LOCAL_RANK", "WORLD_SIZE"):  # without these, the Trainer does not average gradients with other processes
     os.environ.pop(name, None)
 
 strides = torch.arange(640) % 4
@@ -33,12 +34,12 @@ config = LlamaConfig(
 )
 steps = 90  # 30 rounds of tau = 3
 arguments = TrainingArguments(
-    f"runs/trainer/node-{rank}",  # each node its own: every process is the Trainer's rank zero
-    max_steps=steps,  # the same on every node; an epoch is as long as its data
+    f"runs/trainer/node-{rank}",  # one per node, because every process is rank zero for the Trainer
+    max_steps=steps,  # the same on every node; the length of an epoch depends on the node's data
     per_device_train_batch_size=8,
     gradient_accumulation_steps=2,
     max_grad_norm=1.0,  # clips before the correction is added
-    save_steps=45,  # resume each node from its own: trainer.train(resume_from_checkpoint=True)
+    save_steps=45,  # each node resumes from its own folder: trainer.train(resume_from_checkpoint=True)
     logging_strategy="no",
     report_to="none",
     disable_tqdm=True,
@@ -46,13 +47,13 @@ arguments = TrainingArguments(
 )
 assert arguments.world_size == 1
 model = LlamaForCausalLM(config).to(arguments.device)  # before DistributedOptimizer
-model.should_save_on_this_rank = lambda is_main_process: is_main_process  # else only torch's rank 0 writes its weights
+model.should_save_on_this_rank = lambda is_main_process: is_main_process  # else only torch's rank 0 saves the weights
 base = torch.optim.AdamW(model.parameters(), lr=5e-3)
 opt = DistributedOptimizer(base, algorithm=stgt.STGT(tau=3), topology="complete", model=model)
 trainer = Trainer(model, arguments, train_dataset=mine, eval_dataset=dataset, optimizers=(opt, None))
-trainer.train()  # the scheduler is the Trainer's own, on `opt`
+trainer.train()  # the Trainer makes its own scheduler, on `opt`
 
-with opt.averaged():  # all nodes enter: they look at the average of their models
+with opt.averaged():  # all nodes must enter; they evaluate the average of their models
     found = trainer.evaluate()
     if rank == 0:
         trainer.save_model("runs/trainer/averaged")
