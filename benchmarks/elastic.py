@@ -1,6 +1,6 @@
 """Training that outlives its nodes, in numbers: `python benchmarks/elastic.py`, or with the names of some sections.
 
-throughput  rounds a second with `init(elastic=True)` beside a fixed membership, without faults, in turns
+throughput  rounds a second with `init(elastic=True)` and with a fixed membership, without faults, in turns
 recovery    from a kill −9, a stop or a hang to the end of the survivors' first exchange without that node
 torchft     the same model, data and kills under torchft's own LocalSGD and DiLoCo
 stragglers  time to a loss with one of four nodes ten times slower, by policy
@@ -249,7 +249,7 @@ def torchft(console: Console, options: argparse.Namespace) -> None:
     for name, function, more, limits_name, limits in rows:
         try:
             with console.status(f"{name}, limits: {limits_name}"):
-                cells = beside(function, training(**more), limits, options)
+                cells = row(function, training(**more), limits, options)
             table.add_row(name, limits_name, *cells)
         except (RuntimeError, TimeoutError) as error:
             table.add_row(name, limits_name, *["–"] * 5)
@@ -257,7 +257,7 @@ def torchft(console: Console, options: argparse.Namespace) -> None:
     console.print(table)
 
 
-def beside(
+def row(
     function: Callable[..., None], told: dict[str, Any], limits: dict[str, int], options: argparse.Namespace
 ) -> list[str]:
     """Steps a second of a node without faults, and what kills cost: the cells of a row."""

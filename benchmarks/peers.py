@@ -1,4 +1,4 @@
-"""Rounds a second beside other libraries, on one core: `python benchmarks/peers.py`; docs/peers.md has the results.
+"""Rounds a second of this and other libraries, on one core: `python benchmarks/peers.py`; docs/peers.md has the results.
 
 Every library runs in a virtual environment of its own, which is made on the first run, by a driver in benchmarks/peers.
 What is measured is repeated in turns, A B C … A B C …, as machines are noisy: compare within one run.
@@ -170,7 +170,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stgt" / "peers"
     parser.add_argument("--envs", type=Path, default=cache, help="folder of the environments (%(default)s)")
-    parser.add_argument("--only", nargs="+", default=[], choices=[peer.name for peer in PEERS], help="beside stgt")
+    parser.add_argument(
+        "--only", nargs="+", default=[], choices=[peer.name for peer in PEERS], help="in addition to stgt"
+    )
     parser.add_argument("--turns", type=int, default=3, help="how often each is measured (%(default)s)")
     parser.add_argument("--seconds", type=float, default=2.0, help="that each measurement should take (%(default)s)")
     parser.add_argument("--markdown", action="store_true", help="print Markdown")

@@ -1,7 +1,7 @@
 """What trackers know on the language model: torchrun --nproc-per-node 4 benchmarks/tracking_noise.py
 
 At four points of a training it measures, at the mean model, how noisy and how different the nodes' gradients are, how
-near a tracker's c is to what it stands for, and how AdamW's states differ. Beside the methods it has variants that are
+near a tracker's c is to what it stands for, and how AdamW's states differ. In addition to the methods it has variants that are
 not in the library: AdamW's state averaged at the ends of rounds, and corrections of the updates.
 """
 
@@ -29,7 +29,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 @dataclass(frozen=True, kw_only=True)
 class OfUpdates(stgt.Algorithm):
     """LED's one-vector tracker in units of a round's way: C ← C + β(h − W h). The loop takes C/tau from x every step,
-    beside AdamW's update, so that the updates are corrected and not the gradients."""
+    added to AdamW's update, so that the updates are corrected and not the gradients."""
 
     beta: float = 0.25
 
@@ -71,7 +71,7 @@ def everybody(vector: Tensor) -> Tensor:
 
 
 def average_state(base: torch.optim.Optimizer, names: tuple[str, ...]) -> float:
-    """Puts the nodes' mean in the place of these parts of AdamW's state; returns the bytes that a ring sends."""
+    """Puts the nodes' mean instead of these parts of AdamW's state; returns the bytes that a ring sends."""
     nodes, sent = dist.get_world_size(), 0.0
     for name in names:
         parts = [state[name] for state in base.state.values()]

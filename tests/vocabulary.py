@@ -1,7 +1,8 @@
-"""No name of the old vocabulary is defined in src/stgt: `make lint` runs this file, and tests/test_house.py too.
+"""No name of the old vocabulary is defined in src/stgt, and no old phrase stands in any text that people read.
 
-tests/words.txt has a line for each word: `old: new`, and in brackets the folders of src/stgt in which that holds, if
-not in all of them. `old.py` is the name of a module.
+`make lint` runs this file, and tests/test_house.py too. tests/words.txt has a line for each name: `old: new`, and in
+brackets the folders of src/stgt in which that holds, if not in all of them. `old.py` is the name of a module.
+tests/phrases.txt has a line for each phrase: `regular expression -> what to write`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "stgt"
+PROSE = (
+    "*.md", "docs/**/*.md", "docs/*.py", "src/**/*.py", "src/**/*.j2", "reproductions/**/*.py", "examples/**/*.py",
+    "examples/**/*.toml", "benchmarks/*.py", "Makefile",
+)  # fmt: skip
 LINE = re.compile(r"(?P<old>\w+(?:\.py)?): (?P<new>[^()]+?)(?: \((?P<folders>[\w/ ]+)\))?")
 
 
@@ -56,6 +61,39 @@ def old_names() -> list[str]:
     return found
 
 
+def phrases() -> list[tuple[re.Pattern[str], str]]:
+    """(pattern, what to write instead) of each line of tests/phrases.txt."""
+    lines = (ROOT / "tests" / "phrases.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split(" -> ") for line in lines if line and not line.startswith("#")]
+    # A phrase may be broken over two lines, the second of which may begin with the sign of a comment.
+    return [(re.compile(rf"\b{old}\b".replace(" ", r"[\s#]+"), re.IGNORECASE), new) for old, new in pairs]
+
+
+def prose(path: Path) -> str:
+    """The text of a file; of a page without what stands in blocks of code."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return re.sub(
+            r"^( *)```.*?^\1```$", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE
+        )
+    return text
+
+
+def old_phrases() -> list[str]:
+    """A sentence for each phrase that has to be read twice."""
+    found, listed = [], phrases()
+    for pattern in PROSE:
+        for path in sorted(ROOT.glob(pattern)):
+            text = prose(path)
+            for old, new in listed:
+                for one in old.finditer(text):
+                    line = text.count("\n", 0, one.start()) + 1
+                    found.append(f"{path.relative_to(ROOT)}:{line}: {' '.join(one[0].split())!r}: write {new}.")
+    return found
+
+
 if __name__ == "__main__":
-    print("\n".join(old_names()), end="")
+    wrong = old_names() + old_phrases()
+    print("\n".join(wrong))
+    sys.exit(bool(wrong))
     sys.exit(bool(old_names()))
