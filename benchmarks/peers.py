@@ -1,4 +1,4 @@
-"""Rounds a second of this and other libraries, on one core: `python benchmarks/peers.py`; docs/peers.md has the results.
+"""Rounds per second of several libraries, on one core: `python benchmarks/peers.py`; docs/peers.md has the results.
 
 Every library runs in a virtual environment of its own, which is made on the first run, by a driver in benchmarks/peers.
 What is measured is repeated in turns, A B C … A B C …, as machines are noisy: compare within one run.

@@ -85,7 +85,7 @@ def speed(console: Console) -> None:
 
 
 def own_metric(console: Console) -> None:
-    """What measuring the test accuracy of a perceptron on digits at every round adds, compared with its forward pass alone."""
+    """The cost of the test accuracy of a perceptron on digits at every round, and of its forward pass alone."""
     import jax
     import jax.numpy as jnp
     from sklearn.datasets import load_digits

@@ -1,7 +1,7 @@
 """What trackers know on the language model: torchrun --nproc-per-node 4 benchmarks/tracking_noise.py
 
 At four points of a training it measures, at the mean model, how noisy and how different the nodes' gradients are, how
-near a tracker's c is to what it stands for, and how AdamW's states differ. In addition to the methods it has variants that are
+near a tracker's c is to its goal, and how AdamW's states differ. In addition to the methods it has variants that are
 not in the library: AdamW's state averaged at the ends of rounds, and corrections of the updates.
 """
 
