@@ -1,6 +1,7 @@
 """What becomes of a wait that never ends, as gloo's does for a message in the middle of which a connection closes."""
 
 import threading
+import weakref
 
 import pytest
 
@@ -15,6 +16,22 @@ def test_a_wait_that_is_over_is_left_behind_and_the_next_one_is_not():
     assert done == [1]
     never.set()
     waiter.stop()
+
+
+def test_a_thread_that_is_left_behind_ends_with_its_wait_and_keeps_what_it_needs_until_then():
+    class Kept: ...
+
+    kept, waiter, never = Kept(), Waiter(), threading.Event()
+    alive, before = weakref.ref(kept), set(threading.enumerate())
+    with pytest.raises(ForgottenError):
+        waiter.run(lambda: never.wait(30), lambda: True, keep=kept)
+    del kept
+    (left,) = set(threading.enumerate()) - before
+    assert alive() is not None
+    never.set()
+    left.join(30)
+    assert not left.is_alive()
+    assert alive() is None
 
 
 def test_an_error_is_the_callers():

@@ -388,7 +388,7 @@ class ElasticMembership(Membership):
         def superseded() -> bool:
             return self._plan is not plan or self._fatal is not None or self._passed_over()
 
-        group = ElasticGroup(plan.store, plan.key, self.node.id, plan.members)
+        group = ElasticGroup(plan.store, plan.key, self.node.id, plan.members, self.timeout)
         group.arrive()
         end = time.monotonic() + self.timeout + LATE  # then the lighthouse has left out whoever hangs, if there is one
         while not group.complete():

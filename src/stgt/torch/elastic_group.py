@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,16 +20,16 @@ from torch.distributed.distributed_c10d import (
     BroadcastOptions,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from stgt._internal.checks import first_line
 from stgt.torch.addresses import reach_store
 from stgt.torch.membership import SEND, Operation
 from stgt.torch.process_group import BACKEND_TIMEOUT
-from stgt.torch.waiting import ForgottenError, Waiter
+from stgt.torch.waiting import Waiter
 
 CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
 STORE_TIMEOUT = timedelta(seconds=10)  # for a store to answer
 PAUSE = 0.002  # seconds between two looks at what another thread or node has done
 KEPT = 16  # rounds of which a store keeps who took part
+HERE, ASSEMBLED = 1 << 19, 1 << 18  # tags of the messages of one byte that say that a node has come
 BELL = "broken"  # the key that a member sets when the group does not work any more
 
 
@@ -42,6 +41,7 @@ class ElasticGroup:
         key: of their meeting; no other has the same.
         node: this node's id.
         members: the ids of all, in the order of their places.
+        timeout: seconds for a message to arrive, once its sender has begun to send it.
 
     Attributes:
         rank, nodes: this node's place, and how many there are.
@@ -49,12 +49,13 @@ class ElasticGroup:
         over: is nothing to be waited for any more, even if the group is not closed?
     """
 
-    def __init__(self, store: str, key: str, node: str, members: Sequence[str]):
+    def __init__(self, store: str, key: str, node: str, members: Sequence[str], timeout: float):
         self.address, self.key, self.node, self.members = store, key, node, tuple(members)
         self.rank, self.nodes = self.members.index(node), len(self.members)
         self.present = tuple(range(self.nodes))
         self._store = PrefixStore(key, reach_store(store, STORE_TIMEOUT))
         self._processes: Any = None
+        self._timeout = timedelta(seconds=timeout)
         self._closed, self._waiter = False, Waiter()
         self.over: Callable[[], bool] = lambda: False
         self.called = self._calls_before = -1  # the round before which another, and this node, made a call of all
@@ -78,12 +79,8 @@ class ElasticGroup:
         self._finish(lambda: self._processes.configure(place, self.node, self.rank, self.nodes))
 
     def _finish(self, wait: Callable[[], object]) -> None:
-        try:
-            self._waiter.run(wait, lambda: self._closed or self.over())
-        except ForgottenError as error:
-            # It is never destroyed: its end would call back the thread that waits, when Python may be gone.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._processes))
-            raise RuntimeError(first_line(error)) from None
+        # A thread that is left behind keeps the group: gloo would end with it, and call back the thread.
+        self._waiter.run(wait, lambda: self._closed or self.over(), keep=self._processes)
 
     def close(self) -> None:
         """Closes all connections, so that whoever waits in this group fails at once.
@@ -114,23 +111,33 @@ class ElasticGroup:
 
     def sum(self, value: Tensor) -> None:
         options, here = AllreduceOptions(), _on_host(value)
-        options.timeout = BACKEND_TIMEOUT
-        self._finish(self._processes.allreduce([here], options).wait)
+        self._together(lambda: self._processes.allreduce([here], options), options)
         _take_back(value, here)
 
     def broadcast(self, value: Tensor) -> None:
         options, here = BroadcastOptions(), _on_host(value)
-        options.rootRank, options.timeout = 0, BACKEND_TIMEOUT
-        self._finish(self._processes.broadcast([here], options).wait)
+        options.rootRank = 0
+        self._together(lambda: self._processes.broadcast([here], options), options)
         _take_back(value, here)
 
     def gather(self, value: Tensor) -> list[Tensor]:
-        here = _on_host(value)
+        here, options = _on_host(value), AllgatherOptions()
         found = [torch.empty_like(here) for _ in self.members]
-        options = AllgatherOptions()
-        options.timeout = BACKEND_TIMEOUT
-        self._finish(self._processes.allgather([found], [here], options).wait)
+        self._together(lambda: self._processes.allgather([found], [here], options), options)
         return [one.to(value.device) for one in found]
+
+    def _together(self, begin: Callable[[], Any], options: Any) -> None:
+        """A collective call. It has a time-out, so it begins when all members have come."""
+        options.timeout = self._timeout
+        others = range(1, self.nodes) if self.rank == 0 else (0,)
+        arrivals = self._receive_bytes(others, ASSEMBLED)
+        if self.rank != 0:
+            sent = self._send_bytes(others, ASSEMBLED)
+            self._wait(arrivals, sent)
+        else:
+            self._wait(arrivals, [])
+            self._wait([], self._send_bytes(others, ASSEMBLED))
+        self._finish(lambda: begin().wait())
 
     def gather_values(self, value: Any) -> list[Any]:
         """What JSON can hold, of each member."""
@@ -144,20 +151,48 @@ class ElasticGroup:
         ]
 
     def post(self, operations: Sequence[Operation]) -> list[tuple[int | None, Any]]:
-        """Begins to send and receive; peers are places among those that are present."""
+        """Begins to send and receive; peers are places among those that are present.
+
+        A byte from each neighbour follows, behind what that sends. Until it comes, a node waits without a limit. If the
+        connection closes in the middle of a message, gloo forgets that message, but not the byte (`waiting.py`).
+        """
         posted, places = [], self.present
         for do, value, peer, tag in operations:
             here = _on_host(value)
             begin = self._processes.send if do is SEND else self._processes.recv
-            posted.append((peer, _Posted(begin([here], places[peer], tag), here, None if do is SEND else value)))
-        return posted
+            posted.append(_Posted(begin([here], places[peer], tag), here, None if do is SEND else value))
+        neighbours = [places[peer] for peer in dict.fromkeys(peer for _, _, peer, _ in operations)]
+        arrivals = self._receive_bytes(neighbours, HERE)
+        return [(None, one) for one in (*arrivals, *posted, *self._send_bytes(neighbours, HERE))]
 
     def wait(self, posted: Sequence[_Posted]) -> None:
         """Waits for what was posted."""
-        self._finish(lambda: [one.work.wait(BACKEND_TIMEOUT) for one in posted])
+        self._wait([one for one in posted if one.arrival], [one for one in posted if not one.arrival])
         for one in posted:
             if one.goal is not None:
                 _take_back(one.goal, one.here)
+
+    def _wait(self, arrivals: Sequence[_Posted], others: Sequence[_Posted]) -> None:
+        """Waits until the neighbours have come, however long that takes, and then for at most the time-out.
+
+        So the wait for a message that gloo has forgotten ends too: one that this node sends.
+        """
+
+        def wait() -> None:
+            for one in arrivals:
+                one.work.wait(BACKEND_TIMEOUT)
+            for one in others:
+                one.work.wait(self._timeout)
+
+        self._finish(wait)
+
+    def _send_bytes(self, places: Iterable[int], tag: int) -> list[_Posted]:
+        byte = torch.zeros(1, dtype=torch.uint8)
+        return [_Posted(self._processes.send([byte], place, tag), byte) for place in places]
+
+    def _receive_bytes(self, places: Iterable[int], tag: int) -> list[_Posted]:
+        bytes_ = [(place, torch.zeros(1, dtype=torch.uint8)) for place in places]
+        return [_Posted(self._processes.recv([byte], place, tag), byte, arrival=True) for place, byte in bytes_]
 
     # -- late members ------------------------------------------------------------------------------------------------
 
@@ -225,11 +260,19 @@ class ElasticGroup:
 
 @dataclass(frozen=True)
 class _Posted:
-    """A message on its way: torch's handle, the tensor that gloo has, and the one that is to receive it, if any."""
+    """A message on its way.
+
+    Attributes:
+        work: torch's handle.
+        here: the tensor that gloo sends or fills.
+        goal: the tensor that is to receive it, if any.
+        arrival: is it the byte that says that a node has come?
+    """
 
     work: Any
     here: Tensor
-    goal: Tensor | None
+    goal: Tensor | None = None
+    arrival: bool = False
 
 
 def _on_host(value: Tensor) -> Tensor:

@@ -1,16 +1,19 @@
-"""Waits for gloo that end, whatever becomes of a connection.
+"""Waits for gloo that can be given up.
 
-Where a connection closes in the middle of a message, gloo tells whoever waits for one that has not begun, and forgets
-that one (`Pair::signalException` of its TCP transport): the wait for it never ends, and cannot be called back. So a
-thread of its own waits. It is left behind, with what it waits for, if the group does not work any more.
+Where a connection closes in the middle of a message, gloo ends the waits for messages that have not begun, and forgets
+the one that has (`Pair::signalException` of its TCP transport): the wait for it ends with its time-out only, and cannot
+be called back. So a thread of its own waits. If the group does not work any more, the thread is left behind, with what
+it waits for, and ends later.
 """
 
 from __future__ import annotations
 
+import ctypes
 import queue
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 LOOK = 0.1  # seconds between two looks at whether the group still works
 GRACE = 0.2  # seconds for gloo to tell by itself that it does not
@@ -26,8 +29,11 @@ class Waiter:
     def __init__(self):
         self._jobs: queue.SimpleQueue[_Job] | None = None
 
-    def run(self, wait: Callable[[], object], over: Callable[[], bool]) -> None:
-        """Calls `wait` and raises what it raises; a ForgottenError if it does not end though all is over."""
+    def run(self, wait: Callable[[], object], over: Callable[[], bool], keep: object = None) -> None:
+        """Calls `wait` and raises what it raises; a ForgottenError if it does not end though all is over.
+
+        Then the thread keeps `keep` until the wait has ended: also at the end of the process, when Python is gone.
+        """
         if self._jobs is None:
             self._jobs = queue.SimpleQueue()
             threading.Thread(target=_work, args=(self._jobs,), daemon=True).start()
@@ -37,13 +43,16 @@ class Waiter:
             if end is None and over():
                 end = time.monotonic() + GRACE
             if end is not None and time.monotonic() > end:
-                self._jobs = None
+                held = ctypes.py_object(keep)
+                ctypes.pythonapi.Py_IncRef(held)
+                self._jobs.put(_Job(partial(ctypes.pythonapi.Py_DecRef, held)))
+                self.stop()
                 raise ForgottenError("a connection was closed in the middle of a message")
         if job.error is not None:
             raise job.error
 
     def stop(self) -> None:
-        """Ends the thread."""
+        """Ends the thread, once its wait has ended."""
         if self._jobs is not None:
             self._jobs.put(_Job(_stop))
             self._jobs = None
