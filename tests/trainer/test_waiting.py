@@ -1,5 +1,7 @@
 """What becomes of a wait that never ends, as gloo's does for a message in the middle of which a connection closes."""
 
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -39,3 +41,26 @@ def test_an_error_is_the_callers():
     with pytest.raises(ZeroDivisionError):
         waiter.run(lambda: 1 / 0, lambda: False)
     waiter.stop()
+
+
+ENDS = """
+import time
+from datetime import timedelta
+from stgt.torch import addresses
+from stgt.torch.waiting import start_thread
+
+store = addresses.open_store(addresses.LOOPBACK, timedelta(seconds=10))
+
+def run():
+    end = time.monotonic() + 2.0  # the process ends before
+    while time.monotonic() < end:
+        store.check(["key"])
+
+start_thread(run)
+"""
+
+
+@pytest.mark.thorough
+def test_a_process_ends_after_its_threads():
+    """A thread that comes back from C++ while Python shuts down makes the process abort, with code -6."""
+    assert subprocess.run([sys.executable, "-c", ENDS], timeout=120).returncode == 0

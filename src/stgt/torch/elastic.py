@@ -34,6 +34,7 @@ from stgt.torch.failure_detector import DeadlockError, LostNodeError
 from stgt.torch.keeper import AGREEMENT, MEETING, Answer, Keeper, Plan, Record
 from stgt.torch.membership import BrokenGroupError, Membership, Operation
 from stgt.torch.transfer import TransferError, receive
+from stgt.torch.waiting import ForgottenError, start_thread
 
 WATCH_INTERVAL = 0.4  # seconds between two looks at whether another member's group is broken
 GRACE = 10.0  # seconds after SIGTERM for a lighthouse to be found, so that a node leaves in order
@@ -119,7 +120,6 @@ class ElasticMembership(Membership):
         self._still: tuple[Any, float] = ((), time.monotonic())  # the progress of all nodes, and since when
         self.keeper = Keeper(node.lighthouses, node.id, node.secret, self.min_nodes, self._given_record, self._receive)
         self._watched: ElasticGroup | None = None
-        self._watch = threading.Thread(target=self._run_watch, daemon=True)
         self._calls, self._depth = 0, 0  # calls of all members since the round began, and whether one is under way
         self._stopped = False
         atexit.register(self.depart)
@@ -255,7 +255,7 @@ class ElasticMembership(Membership):
     def enter(self) -> None:
         """Waits until this node is one of a new run's first members, or knows that there is a run to join."""
         self.keeper.start()
-        self._watch.start()
+        start_thread(self._run_watch)
         self.keeper.wake()
         end = time.monotonic() + self.timeout
         while True:
@@ -533,8 +533,6 @@ class ElasticMembership(Membership):
                 time.sleep(PAUSE)
         self._set(leaving=why)
         self.keeper.stop()
-        if self._watch.is_alive():
-            self._watch.join(2 * WATCH_INTERVAL)
         self._group = None
 
     def fail(self, error: BaseException) -> None:
@@ -628,7 +626,7 @@ class ElasticMembership(Membership):
             with self._waits(call):
                 yield self._group
         except (RuntimeError, DistError) as error:
-            if not (type(error) is RuntimeError or isinstance(error, DistError)):
+            if not (type(error) is RuntimeError or isinstance(error, ForgottenError | DistError)):
                 raise
             _log.debug("%s: %s", call, first_line(error))
             self.break_group(f"{call}: a connection was closed")

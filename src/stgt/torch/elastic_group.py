@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -23,7 +22,7 @@ from torch.distributed.distributed_c10d import (
 from stgt.torch.addresses import reach_store
 from stgt.torch.membership import SEND, Operation
 from stgt.torch.process_group import BACKEND_TIMEOUT
-from stgt.torch.waiting import Waiter
+from stgt.torch.waiting import Waiter, start_thread
 
 CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
 STORE_TIMEOUT = timedelta(seconds=10)  # for a store to answer
@@ -93,7 +92,7 @@ class ElasticGroup:
                 if peer != self.rank:
                     self._processes.recv([torch.zeros(1)], peer, 1 << 20).wait(timedelta(milliseconds=1))
         # The members that are in their local steps read it. The store may not answer, so nobody waits for it.
-        threading.Thread(target=self._ring, daemon=True).start()
+        start_thread(self._ring)
 
     def _ring(self) -> None:
         with suppress(RuntimeError):

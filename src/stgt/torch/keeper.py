@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import Any
 
 from stgt._internal.checks import first_line
+from stgt.torch.waiting import start_thread
 
 HEARTBEAT_INTERVAL = 0.18  # seconds; `stgt lighthouse` takes a node for dead after three of them
 POLL_INTERVAL = 2.0  # seconds between two questions to the lighthouse where nothing has happened
@@ -226,11 +227,10 @@ class Keeper:
         self.reached = ""  # the address of the lighthouse that has answered last; "" while none does
         self.trouble = ""  # why none does
         self.answered = time.monotonic()  # when one did
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._run_heartbeats, self._run)]
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        for run in (self._run_heartbeats, self._run):
+            start_thread(run)
 
     def wake(self) -> None:
         """Something has happened: ask the lighthouse at once."""
@@ -240,8 +240,6 @@ class Keeper:
         """Ends the threads: from now on this node is not there."""
         self._ended.set()
         self._wake.set()
-        for thread in self._threads:
-            thread.join(2.0)
 
     def _run_heartbeats(self) -> None:
         client, address = None, ""

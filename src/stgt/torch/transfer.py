@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,6 +22,7 @@ from torch.distributed import PrefixStore  # pyright: ignore[reportPrivateImport
 from stgt._internal.checks import first_line
 from stgt.torch.addresses import reach_store
 from stgt.torch.failure_detector import LostNodeError
+from stgt.torch.waiting import start_thread
 
 CHUNK = 4 << 20  # bytes; torch's store takes up to 8 MiB at once
 AHEAD = 16  # chunks that a member sends before the newcomer has taken the first of them
@@ -50,7 +50,7 @@ def send(address: str, attempt: int, sender: str, metadata: dict[str, Any], tens
         except (RuntimeError, TimeoutError) as error:  # the newcomer asks another member
             _log.info("the newcomer at %s has not taken the model: %s", address, first_line(error))
 
-    threading.Thread(target=run, daemon=True).start()
+    start_thread(run)
 
 
 def _send(address: str, attempt: int, sender: str, metadata: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:

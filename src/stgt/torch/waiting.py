@@ -1,4 +1,4 @@
-"""Waits for gloo that can be given up.
+"""Threads next to the training's own: waits for gloo that can be given up, and threads that end before Python does.
 
 Where a connection closes in the middle of a message, gloo ends the waits for messages that have not begun, and forgets
 the one that has (`Pair::signalException` of its TCP transport): the wait for it ends with its time-out only, and cannot
@@ -8,6 +8,7 @@ it waits for, and ends later.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import queue
 import threading
@@ -17,6 +18,28 @@ from functools import partial
 
 LOOK = 0.1  # seconds between two looks at whether the group still works
 GRACE = 0.2  # seconds for gloo to tell by itself that it does not
+AT_EXIT = 25.0  # seconds for threads to end with the process: longer than each of their calls takes
+
+_threads: list[threading.Thread] = []
+
+
+def start_thread(run: Callable[[], object]) -> threading.Thread:
+    """Starts a thread that communicates. When the process ends, it waits for it.
+
+    While Python shuts down, it ends each thread that returns to it, in the middle of C++ or Rust: the process aborts.
+    """
+    _threads[:] = [one for one in _threads if one.is_alive()]
+    made = threading.Thread(target=run, daemon=True)
+    _threads.append(made)
+    made.start()
+    return made
+
+
+@atexit.register  # before any membership registers its own end, which comes first
+def _join_all() -> None:
+    end = time.monotonic() + AT_EXIT
+    for one in _threads:
+        one.join(max(0.0, end - time.monotonic()))
 
 
 class ForgottenError(RuntimeError):
