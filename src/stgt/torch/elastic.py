@@ -479,8 +479,9 @@ class ElasticMembership(Membership):
             self._check()
             self._check_terminated()
             there = any(one.state == "member" for one in self._records.values())
-            if not there or time.monotonic() - began > self.timeout:
-                why = f"none has sent a model within {self.timeout:g} s" if there else "they are gone"
+            limit = 2 * self.timeout + LATE  # the members may wait for one that hangs meanwhile
+            if not there or time.monotonic() - began > limit:
+                why = f"none has sent a model within {limit:g} s" if there else "they are gone"
                 raise LostNodeError(f"this node could not join the members: {why}; start it again.")
 
         while True:

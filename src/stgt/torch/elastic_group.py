@@ -74,12 +74,13 @@ class ElasticGroup:
         from torchft.process_group import ProcessGroupGloo
 
         self._processes = ProcessGroupGloo(timeout=CONNECT_TIMEOUT)
-        place = f"{self.address}/{self.key}/group"
-        self._finish(lambda: self._processes.configure(place, self.node, self.rank, self.nodes))
+        place, waiter = f"{self.address}/{self.key}/group", Waiter(brief=True)
+        self._finish(lambda: self._processes.configure(place, self.node, self.rank, self.nodes), waiter)
+        waiter.stop()
 
-    def _finish(self, wait: Callable[[], object]) -> None:
+    def _finish(self, wait: Callable[[], object], waiter: Waiter) -> None:
         # A thread that is left behind keeps the group: gloo would end with it, and call back the thread.
-        self._waiter.run(wait, lambda: self._closed or self.over(), keep=self._processes)
+        waiter.run(wait, lambda: self._closed or self.over(), keep=self._processes)
 
     def close(self) -> None:
         """Closes all connections, so that whoever waits in this group fails at once.
@@ -136,7 +137,7 @@ class ElasticGroup:
         else:
             self._wait(arrivals, [])
             self._wait([], self._send_bytes(others, ASSEMBLED))
-        self._finish(lambda: begin().wait())
+        self._finish(lambda: begin().wait(), self._waiter)
 
     def gather_values(self, value: Any) -> list[Any]:
         """What JSON can hold, of each member."""
@@ -183,7 +184,7 @@ class ElasticGroup:
             for one in others:
                 one.work.wait(self._timeout)
 
-        self._finish(wait)
+        self._finish(wait, self._waiter)
 
     def _send_bytes(self, places: Iterable[int], tag: int) -> list[_Posted]:
         byte = torch.zeros(1, dtype=torch.uint8)

@@ -21,6 +21,7 @@ GRACE = 0.2  # seconds for gloo to tell by itself that it does not
 AT_EXIT = 25.0  # seconds for threads to end with the process: longer than each of their calls takes
 
 _threads: list[threading.Thread] = []
+_lock = threading.Lock()
 
 
 def start_thread(run: Callable[[], object]) -> threading.Thread:
@@ -28,10 +29,10 @@ def start_thread(run: Callable[[], object]) -> threading.Thread:
 
     While Python shuts down, it ends each thread that returns to it, in the middle of C++ or Rust: the process aborts.
     """
-    _threads[:] = [one for one in _threads if one.is_alive()]
     made = threading.Thread(target=run, daemon=True)
-    _threads.append(made)
     made.start()
+    with _lock:
+        _threads[:] = [*(one for one in _threads if one.is_alive()), made]
     return made
 
 
@@ -47,10 +48,15 @@ class ForgottenError(RuntimeError):
 
 
 class Waiter:
-    """A thread in which something is waited for."""
+    """A thread in which something is waited for.
 
-    def __init__(self):
+    Args:
+        brief: does each wait end within `AT_EXIT`? Then the process waits for the thread when it ends.
+    """
+
+    def __init__(self, brief: bool = False):
         self._jobs: queue.SimpleQueue[_Job] | None = None
+        self._brief = brief
 
     def run(self, wait: Callable[[], object], over: Callable[[], bool], keep: object = None) -> None:
         """Calls `wait` and raises what it raises; a ForgottenError if it does not end though all is over.
@@ -59,7 +65,8 @@ class Waiter:
         """
         if self._jobs is None:
             self._jobs = queue.SimpleQueue()
-            threading.Thread(target=_work, args=(self._jobs,), daemon=True).start()
+            work = partial(_work, self._jobs)
+            start_thread(work) if self._brief else threading.Thread(target=work, daemon=True).start()
         job, end = _Job(wait), None
         self._jobs.put(job)
         while not job.done.wait(LOOK):
