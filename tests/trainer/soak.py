@@ -309,7 +309,7 @@ class Soak:
     def do_lighthouse(self) -> bool:
         if self.lighthouses[-1].poll() is not None:
             return False
-        seconds = self.random.uniform(0.2, 5.0)
+        seconds = self.random.uniform(0.2, 8.0)
         self.fault("lighthouse", seconds=seconds)
         self.lighthouses[-1].kill()
         self.later(seconds, self.start_lighthouse)

@@ -13,6 +13,7 @@ LOSS = 1e-12  # relative, to the undisturbed run
 MEMORY = (20.0, 0.05)  # MiB, or relative: a growth below either is none
 FILES, THREADS = 10, 8  # more at the end than at the beginning: those of one group that is about to be taken down
 NOTICED = 30.0  # seconds after a fault until which an event must name it
+LIGHTHOUSE_MISSED = 6.0  # seconds: a node asks every two, and waits for three for an answer
 QUIET = 3.0  # seconds after a fault in which no other begins, for it to count as alone
 
 # kind: how it is injected, what is promised, seconds of pause at the others, beyond the fault's own
@@ -28,7 +29,7 @@ FAULTS = {
     "disk": ("a file-size limit at one node's `save`", "ValueError at all, training goes on", 1.0),
     "NaN, skip": ("a gradient of NaN, `on_nonfinite='skip'`", "that node's round is undone", 1.0),
     "NaN, stop": ("a gradient of NaN, `on_nonfinite='stop'`", "it ends with its reason, the others pause ≤ 1 s", 1.0),
-    "lighthouse": ("kill −9 of the lighthouse, a new one after 0.2 to 5 s", "training goes on", 1.0),
+    "lighthouse": ("kill −9 of the lighthouse, a new one after 0.2 to 8 s", "training goes on", 1.0),
     "cut < 5 s": ("a host's cable out and in again", "pause ≤ that + 1 s", None),
     "cut > 5 s": ("a host's cable out for 5 to 9 s", "lost in ≤ 4 s, comes back", 4.0),
     "cut off lighthouse": ("the cable of the lighthouse's host", "pause ≤ that + 4 s", None),
@@ -159,9 +160,9 @@ def look_up(run, fault) -> dict:
     kind = ENDS_IN.get(fault.kind)
     if kind is not None:
         times = noticed(run, fault, kind)
-        missing = [who for who in fault.victims if who not in times]
-        if missing and fault.kind.startswith(("kill", "two")):  # it was about to leave, or the meeting failed first
-            missing = [who for who in missing if who not in noticed(run, fault, "left")]
+        # Another fault may have come first: it was leaving, or had been lost, or the others had never met it.
+        known = {*times, *noticed(run, fault, "lost"), *noticed(run, fault, "left"), *(() if alone else fault.victims)}
+        missing = [who for who in fault.victims if who not in known]
         if missing:
             problems.append(f"no event names {', '.join(missing)}: {fault.kind} at {fault.time:.3f}")
         if times:
@@ -169,14 +170,18 @@ def look_up(run, fault) -> dict:
     elif fault.kind == "disk":
         lines = [line for one in run.processes for line in one.said.get("unsaved", ()) if within(line, fault)]
         seen["nodes"] = len(lines)
-        if not lines:
+        # The next save of that node fails at all, if it lives until then.
+        saved = [line["time"] for one in run.processes if one.id in fault.victims for line in one.said.get("saved", ())]
+        later = [when for when in saved if when > fault.time]
+        failed = [line["time"] for one in run.processes for line in one.said.get("unsaved", ())]
+        if later and not any(fault.time < when <= min(later) for when in failed):
             problems.append(f"no node has said that it could not save: disk at {fault.time:.3f}")
     elif fault.kind == "NaN, skip":
         words = [words for one in run.processes for when, words in one.logged if 0 <= when - fault.time < NOTICED
                  and "undoes this round" in words and one.id in fault.victims]  # fmt: skip
-        if not words:
+        if not words and alone:
             problems.append(f"the node has not said that it undoes a round: NaN at {fault.time:.3f}")
-    elif fault.kind == "lighthouse" and fault.seconds > 3.0:
+    elif fault.kind == "lighthouse" and fault.seconds > LIGHTHOUSE_MISSED:
         words = [words for one in run.processes for when, words in one.logged if 0 <= when - fault.time < NOTICED
                  and "the lighthouse" in words]  # fmt: skip
         seen["nodes"] = len(words)

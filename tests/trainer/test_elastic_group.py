@@ -23,9 +23,7 @@ def test_tensors_arrive_where_they_belong(monkeypatch, device):
 
     def run(node):
         group = ElasticGroup(f"{addresses.LOOPBACK}:{store.port}", "key", node, ("a", "b"), TIMEOUT)
-        group.arrive()
-        while not group.complete():
-            pass
+        group.assemble()
         group.connect()
         mine, theirs = torch.full((3,), float(1 + group.rank)), torch.zeros(3)
         other = 1 - group.rank
@@ -55,9 +53,7 @@ def test_a_connection_that_closes_in_the_middle_of_a_message_leaves_no_thread_fo
 
     def run(node):
         group = ElasticGroup(f"{addresses.LOOPBACK}:{store.port}", "key", node, ("a", "b"), TIMEOUT)
-        group.arrive()
-        while not group.complete():
-            pass
+        group.assemble()
         group.connect()
         if node == "b":
             works = group.post([(SEND, large, 0, 0)])

@@ -389,18 +389,18 @@ class ElasticMembership(Membership):
             return self._plan is not plan or self._fatal is not None or self._passed_over()
 
         group = ElasticGroup(plan.store, plan.key, self.node.id, plan.members, self.timeout)
-        group.arrive()
         end = time.monotonic() + self.timeout + LATE  # then the lighthouse has left out whoever hangs, if there is one
-        while not group.complete():
-            if superseded():
-                raise _SupersededError
-            if time.monotonic() > end:
-                raise RuntimeError("a member that was agreed on did not come")
-            time.sleep(PAUSE)
+        group.over = lambda: superseded() or time.monotonic() > end
+        with suppress(ForgottenError):
+            group.assemble()
+        if superseded():
+            raise _SupersededError
+        if group.over():
+            raise RuntimeError("a member that was agreed on did not come")
         with self._lock:
             self._next_group = group
-        end = time.monotonic() + CONNECT_TIMEOUT.total_seconds()
-        group.over = lambda: superseded() or time.monotonic() > end
+        until = time.monotonic() + CONNECT_TIMEOUT.total_seconds()
+        group.over = lambda: superseded() or time.monotonic() > until
         group.connect()
         here = [self.round, exchanging, self._calls]
         all_of_them = group.gather_values([here, self.newcomer, self._record.stopping, self.epoch])
@@ -473,15 +473,18 @@ class ElasticMembership(Membership):
         return found
 
     def receive_model(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        began = time.monotonic()
+        began = seen = time.monotonic()
 
         def alive() -> None:
+            nonlocal seen
             self._check()
             self._check_terminated()
-            there = any(one.state == "member" for one in self._records.values())
-            limit = 2 * self.timeout + LATE  # the members may wait for one that hangs meanwhile
-            if not there or time.monotonic() - began > limit:
-                why = f"none has sent a model within {limit:g} s" if there else "they are gone"
+            now, limit = time.monotonic(), 2 * self.timeout + LATE  # the members may wait for one that hangs meanwhile
+            if any(one.state == "member" for one in self._records.values()):
+                seen = now
+            gone = now - seen > self.timeout  # a new lighthouse may not have reached them yet
+            if gone or now - began > limit:
+                why = "they are gone" if gone else f"none has sent a model within {limit:g} s"
                 raise LostNodeError(f"this node could not join the members: {why}; start it again.")
 
         while True:

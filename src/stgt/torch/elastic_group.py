@@ -52,7 +52,7 @@ class ElasticGroup:
         self.address, self.key, self.node, self.members = store, key, node, tuple(members)
         self.rank, self.nodes = self.members.index(node), len(self.members)
         self.present = tuple(range(self.nodes))
-        self._store = PrefixStore(key, reach_store(store, STORE_TIMEOUT))
+        self._store: Any = None
         self._processes: Any = None
         self._timeout = timedelta(seconds=timeout)
         self._closed, self._waiter = False, Waiter()
@@ -61,13 +61,22 @@ class ElasticGroup:
 
     # -- its beginning and its end -----------------------------------------------------------------------------------
 
-    def arrive(self) -> None:
-        """This node is there."""
-        self._store.set(f"here/{self.node}", "")
+    def assemble(self) -> None:
+        """Waits until all members have come; a ForgottenError once it is over before.
 
-    def complete(self) -> bool:
-        """Are all members there?"""
-        return self._store.check([f"here/{who}" for who in self.members])
+        The store's host may be lost, and to find out takes long: so a thread of its own waits.
+        """
+
+        def wait() -> None:
+            store = PrefixStore(self.key, reach_store(self.address, STORE_TIMEOUT))
+            store.set(f"here/{self.node}", "")
+            while not store.check([f"here/{who}" for who in self.members]) and not self.over():
+                time.sleep(PAUSE)
+            self._store = store
+
+        waiter = Waiter(brief=True)
+        waiter.run(wait, self.over)
+        waiter.stop()
 
     def connect(self) -> None:
         """Connects the members, all of whom call."""
