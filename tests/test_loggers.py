@@ -78,7 +78,7 @@ def test_a_logger_that_fails_costs_a_warning_and_not_the_run():
     def full(values, step):
         raise OSError("no space is left")
 
-    with pytest.warns(UserWarning, match=r"logger failed \(OSError: no space is left\).*the run goes on"):
+    with pytest.warns(UserWarning, match=r"logger failed \(OSError: no space is left\).*the run continues"):
         trace = descend(3, logger=full)
     assert trace.residual[0, -1] == 4.0**-3
 

@@ -373,8 +373,8 @@ def test_a_client_runs_only_what_its_script_registered():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("1 / 0", r"^script .*wrong\.py failed \(ZeroDivisionError: division by zero\): mend the script\.$"),
-        ("def f(:", r"^script .*wrong\.py failed \(SyntaxError: .*\): mend the script\.$"),
+        ("1 / 0", r"^script .*wrong\.py failed \(ZeroDivisionError: division by zero\): correct the script\.$"),
+        ("def f(:", r"^script .*wrong\.py failed \(SyntaxError: .*\): correct the script\.$"),
     ],
 )
 def test_a_script_that_fails(tmp_path, text, sentence):

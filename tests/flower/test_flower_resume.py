@@ -213,7 +213,7 @@ def test_a_truncated_checkpoint_is_one_sentence(tmp_path):
     for path in tmp_path.glob("server*.safetensors"):
         assert path.stat().st_mode & 0o777 == 0o600  # nobody else may read it
         path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(ValueError, match=r"server\.safetensors is cut off: .* remove it to start anew"):
+    with pytest.raises(ValueError, match=r"server\.safetensors is cut off: .* remove it to start again"):
         go_on(PLUS, 4, tmp_path)
 
 

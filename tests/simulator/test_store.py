@@ -112,7 +112,7 @@ def test_a_byte_that_flipped(part, flip, saved, tmp_path):
         damaged = bytearray(saved)
         damaged[place] ^= flip
         path.write_bytes(damaged)
-        assert_refused(path, "damaged|cut off|is no trace")
+        assert_refused(path, "damaged|cut off|is not a trace")
 
 
 @pytest.mark.parametrize(
