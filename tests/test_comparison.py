@@ -343,7 +343,7 @@ def test_a_comparison_is_kept_in_a_file(comparison, tmp_path):
     again = Comparison.load(loaded.save(tmp_path / "again.stgt"))
     assert again.best["ST-GT"].notes == comparison.best["ST-GT"].notes
     alone = comparison.best["ST-GT"].save(tmp_path / "one.stgt")
-    with pytest.raises(ValueError, match=r"one\.stgt is no comparison of stgt: give another file\."):
+    with pytest.raises(ValueError, match=r"one\.stgt is not a comparison of stgt: give another file\."):
         Comparison.load(alone)
 
 

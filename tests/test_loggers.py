@@ -271,7 +271,7 @@ FOREIGN = ["hello", "method,round\nST-GT,0\n", "round,a\nfirst,1\n", "round,a\n0
 def test_somebody_elses_file_is_left_alone(tmp_path, text):
     path = tmp_path / "log.csv"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"log\.csv holds something else than a log: give another path"):
+    with pytest.raises(ValueError, match=r"log\.csv is not a log of stgt: give another path"):
         descend(1, logger=path)
     assert path.read_text() == text
 

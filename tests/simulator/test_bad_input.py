@@ -107,7 +107,7 @@ CASES = {
             ),
             1,
         ),
-        "row-stochastic only",
+        "only row-stochastic",
     ),
     "grid a list": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid=[0.1]), "give a dict"),
     "grid of one value": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gamma": 0.1}), "give a list of values"),

@@ -133,7 +133,9 @@ def test_a_forged_text(change, saved, tmp_path):
     path = tmp_path / "run.stgt"
     path.write_bytes(saved)
     arrays, plain = container.read(path, store.KIND)
-    assert_refused(container.write(path, store.KIND, arrays, change(plain)), "is no trace of stgt: give another file")
+    assert_refused(
+        container.write(path, store.KIND, arrays, change(plain)), "is not a trace of stgt: give another file"
+    )
 
 
 def test_other_files(tmp_path):
@@ -141,8 +143,8 @@ def test_other_files(tmp_path):
     assert_refused(path, "there is no such file")
     assert_refused(tmp_path, "there is no such file|is a folder")
     path.write_text("round,residual\n0,1.0\n")
-    assert_refused(path, "is no trace of stgt")
-    assert_refused(container.write(path, "shard", {"x": np.zeros(3)}, []), "is no trace of stgt")
+    assert_refused(path, "is not a trace of stgt")
+    assert_refused(container.write(path, "shard", {"x": np.zeros(3)}, []), "is not a trace of stgt")
 
 
 @dataclass(frozen=True)
