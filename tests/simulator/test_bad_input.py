@@ -208,7 +208,7 @@ CASES = {
     "optimum": (lambda: stgt.problems.from_loss(lambda x, s: x @ s, [np.ones((2, 2))], 2, optimum=[1]), "optimum has"),
     "stacked data that disagree": (
         lambda: stgt.problems.from_loss(lambda x, s: 0.0, (np.ones((2, 3)), np.ones((3, 3))), 1),
-        "agree in n",
+        "the same n",
     ),
     "partition of fractions": (
         lambda: stgt.problems.logistic([[1], [1]], [0, 1], partition=[[0.7], [1.2]]),
@@ -243,11 +243,11 @@ CASES = {
     ),
     "a loss with numpy": (
         lambda: stgt.problems.from_loss(lambda x, s: np.maximum(x, 0).sum(), np.zeros((4, 2)), 1),
-        "use jax.numpy in the place of numpy",
+        "use jax.numpy instead of numpy",
     ),
     "a loss with an if": (
         lambda: stgt.problems.from_loss(lambda x, s: x.sum() if x[0] > 0 else -x.sum(), np.zeros((4, 2)), 1),
-        "jnp.where in the place of an if",
+        "jnp.where instead of an if",
     ),
 }
 
