@@ -118,7 +118,7 @@ CASES = {
     "grid name": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gama": [0.1]}), "grid has 'gama'"),
     "a checkpoint of several programs": (
         lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"tau": [1, 2]}, checkpoint="run.stgt"),
-        "checkpoint was given, but tau in the grid makes several programs",
+        "checkpoint was given, but tau in the grid needs several programs",
     ),
     "grid value": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gamma": [0.1, 0.0]}), "gamma=0"),
     "grid empty": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gamma": []}), "is empty"),
@@ -187,7 +187,7 @@ CASES = {
     "n and partition": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], 3, partition=[[0], [1]]), "n=3"),
     "n left out": (lambda: stgt.problems.logistic([[1], [1]], [0, 1]), "n was left out"),
     "classes": (lambda: stgt.problems.by_label([0, 1, 0, 1], 2, classes=3), "classes=3"),
-    "labels left to nobody": (lambda: stgt.problems.by_label([0, 1, 2, 3], 2, classes=1), "to nobody"),
+    "labels left to nobody": (lambda: stgt.problems.by_label([0, 1, 2, 3], 2, classes=1), "labels unused"),
     "dirichlet alpha": (lambda: stgt.problems.dirichlet([0, 1], 2, alpha=0), "alpha=0"),
     "dirichlet that leaves a node empty": (
         lambda: stgt.problems.dirichlet([0] * 20, 20, alpha=0.01),

@@ -174,7 +174,7 @@ def test_a_method_of_ones_own_with_a_name_of_the_librarys(tmp_path):
     trace = stgt.simulate(namesake(gamma=0.05, tau=2), *parts, 4, engine="numpy")
     loaded = stgt.Trace.load(trace.save(tmp_path / "run.stgt"))
     assert type(loaded.algorithm) is not stgt.STGT
-    with pytest.raises(ValueError, match="the run to go on is another one: algorithm"):
+    with pytest.raises(ValueError, match="the run to resume is a different one: algorithm"):
         stgt.simulate(stgt.STGT(gamma=0.05, tau=2), *parts, 1, resume=loaded)
     assert stgt.simulate(namesake(gamma=0.05, tau=2), *parts, 1, resume=loaded).rounds == 5
 
