@@ -232,7 +232,7 @@ def test_a_sweep(path):
             assert_same_bits(one, other)
     with pytest.raises(ValueError, match="holds the 3 runs of a sweep"):
         stgt.Trace.load(path)
-    with pytest.raises(ValueError, match=r"checkpoint .* is of 3 runs, and not of 1: give another path"):
+    with pytest.raises(ValueError, match=r"checkpoint .* has 3 runs, and not 1: give another path"):
         run(checkpoint=path)
 
 

@@ -66,7 +66,7 @@ def test_a_loaded_trace_is_the_saved_one(engine, tmp_path):
         assert list(one.measured) == list(trace.measured)
     with pytest.raises(KeyError, match="is not a measurement"):
         loaded["speed"]
-    with pytest.raises(AttributeError, match=r"has name, n, p, .* and no data"):
+    with pytest.raises(AttributeError, match=r"has only name, n, p, .* and no data"):
         _ = loaded.problem.data
 
 

@@ -63,8 +63,8 @@ class OuterStep(Wrapper):
 
     def cost(self, samples: int | None = None) -> Cost:
         cost = super().cost(samples)
-        anew = self.tau > 1 and not super().spec().reads & {"start", "direction"}
-        return replace(cost, buffers=cost.buffers + len(self.remembers) + anew)
+        added = self.tau > 1 and not super().spec().reads & {"start", "direction"}
+        return replace(cost, buffers=cost.buffers + len(self.remembers) + added)
 
     def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
         return {**super().init(x, gradient, mean), **dict.fromkeys(self.remembers, 0 * x)}

@@ -32,7 +32,7 @@ class EngineTraits(NamedTuple):
     """An engine in an error message.
 
     Attributes:
-        name: as it appears in a sentence.
+        name: as it appears in a message.
         example: a method as you give it to this engine.
         stepsize: what replaces `gamma`; "" if the method has it.
         instead: what to do if a feature is not supported.
