@@ -265,7 +265,11 @@ def test_a_users_real_numbers_are_swept_and_checked():
 
 
 EQUAL = {
-    "K-GT at its defaults": (stgt.KGT(gamma=0.05, tau=3), RING, "K-GT with these options is ST-GT: their curves coincide."),
+    "K-GT at its defaults": (
+        stgt.KGT(gamma=0.05, tau=3),
+        RING,
+        "K-GT with these options is ST-GT: their curves coincide.",
+    ),
     "Scaffold on a peer graph": (
         stgt.Scaffold(gamma=0.05, tau=3),
         RING,
