@@ -166,7 +166,7 @@ class Trace:
         with np.errstate(over="ignore", invalid="ignore"):
             mean = self[name].astype(np.float64).mean(axis=0)
         if not np.isfinite(mean).any():
-            raise ValueError(f"{name} of {self.algorithm.label} is finite at no round: there is no best one.")
+            raise ValueError(f"{name} of {self.algorithm.label} is not finite in any round, so it has no best value.")
         at = int(np.nanargmax(np.where(np.isfinite(mean), mean if largest else -mean, np.nan)))
         return Best(float(mean[at]), at)
 

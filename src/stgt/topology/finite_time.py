@@ -41,7 +41,7 @@ def one_peer_exponential(n: int) -> Topology:
 def hypercuboid(n: int, factors: Sequence[int] | None = None) -> Topology:
     """Nodes as digits in mixed radix. Each round averages along one digit, so a cycle gives the exact mean.
 
-    n = Π p_l; W^(l): w_ij = 1/p_l iff the digits of i and j agree but for digit l. The product over a cycle is J.
+    n = Π p_l; W^(l): w_ij = 1/p_l iff the digits of i and j agree except in digit l. The product over a cycle is J.
 
     Args:
         n: number of nodes.
