@@ -343,7 +343,7 @@ def test_a_comparison_is_kept_in_a_file(comparison, tmp_path):
     again = Comparison.load(loaded.save(tmp_path / "again.stgt"))
     assert again.best["ST-GT"].notes == comparison.best["ST-GT"].notes
     alone = comparison.best["ST-GT"].save(tmp_path / "one.stgt")
-    with pytest.raises(ValueError, match=r"one\.stgt is no comparison of stgt: give another file\."):
+    with pytest.raises(ValueError, match=r"one\.stgt is not a comparison of stgt: give another file\."):
         Comparison.load(alone)
 
 
@@ -471,12 +471,15 @@ def test_a_comparison_goes_on_from_its_folder_to_the_same_bits(tmp_path):
         ({"target": 1e-3}, r"rule\.target is 0\.001, and was None"),
         ({"grid": {"gamma": [0.25, 0.5]}}, r"methods\.ST-GT is \['gamma=0\.25', 'gamma=0\.5'\], and was"),
         ({"methods": PAIR[:1]}, r"methods\.D-PSGD is None, and was"),
-        ({"problem": stgt.problems.Quadratic(2 * np.ones((2, 1, 1)), np.zeros((2, 1)))}, "the run to go on is another"),
-        ({"topology": stgt.topology.ring(2)}, "the run to go on is another one: topology"),
-        ({"x0": [2.0]}, "x0 or state0 is not what it began with"),
+        (
+            {"problem": stgt.problems.Quadratic(2 * np.ones((2, 1, 1)), np.zeros((2, 1)))},
+            "the run to resume is a different one",
+        ),
+        ({"topology": stgt.topology.ring(2)}, "the run to resume is a different one: topology"),
+        ({"x0": [2.0]}, "it began with another x0 or state0"),
         ({"dtype": "float32"}, "dtype is 'float32', and was 'float64'"),
-        ({"oracle": stgt.oracles.Noisy(0.1)}, "the run to go on is another one: oracle"),
-        ({"metrics": ["residual"]}, "the run to go on is another one: measured"),
+        ({"oracle": stgt.oracles.Noisy(0.1)}, "the run to resume is a different one: oracle"),
+        ({"metrics": ["residual"]}, "the run to resume is a different one: measured"),
     ],
 )
 def test_a_changed_argument_is_refused_and_changes_nothing(tmp_path, change, words):

@@ -78,7 +78,7 @@ def test_a_logger_that_fails_costs_a_warning_and_not_the_run():
     def full(values, step):
         raise OSError("no space is left")
 
-    with pytest.warns(UserWarning, match=r"logger failed \(OSError: no space is left\).*the run goes on"):
+    with pytest.warns(UserWarning, match=r"logger failed \(OSError: no space is left\).*the run continues"):
         trace = descend(3, logger=full)
     assert trace.residual[0, -1] == 4.0**-3
 
@@ -271,7 +271,7 @@ FOREIGN = ["hello", "method,round\nST-GT,0\n", "round,a\nfirst,1\n", "round,a\n0
 def test_somebody_elses_file_is_left_alone(tmp_path, text):
     path = tmp_path / "log.csv"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"log\.csv holds something else than a log: give another path"):
+    with pytest.raises(ValueError, match=r"log\.csv is not a log of stgt: give another path"):
         descend(1, logger=path)
     assert path.read_text() == text
 

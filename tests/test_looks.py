@@ -63,7 +63,7 @@ def test_the_table_has_the_numbers_of_the_trace():
         assert low < end < high
         assert abs(end - mean[-1]) < 0.05 * (mean[-1] - low), "two digits of the distance to the nearer end"
         assert measured[name][2] == f"{mean.min():.3g} (round {mean.argmin()})"
-    assert counted["counted"] == ["network total", "a node"]
+    assert counted["cost"] == ["network total", "per node"]
     for name in ("gradients", "messages", "floats"):
         total = trace[name][0, -1]
         assert counted[name] == [f"{total:,.0f}", f"{total / 6:,.0f}"]
@@ -190,7 +190,7 @@ def test_odd_traces():
     for trace in (run(rounds=0), run(rounds=0, seeds=2), run(rounds=1)):
         assert len(curve(trace)) == 1
     never = changed(run(seeds=2), residual=np.full((2, 13), np.nan))
-    assert "residual is finite at no round" in words(parsed(never))
+    assert "residual is not finite in any round" in words(parsed(never))
     assert tables(never)[0]["residual"] == ["not finite", "not finite in 2 of 2 seeds", "never finite"]
     huge = changed(run(rounds=1, seeds=2), residual=np.array([[-1.7e308, 1.7e308], [-1.7e308, 1.6e308]]))
     parsed(huge)

@@ -116,9 +116,9 @@ def test_spokes_go_to_the_workers_of_the_first_round(kind, seed):
         (T.ring(8), ["ring(8)", "8 nodes", "static", "degree 2", "symmetric"]),
         (T.one_peer_exponential(8), ["period 3", "degree 1", "directed"]),
         (T.random_matching(8), ["random", "degree 1", "symmetric"]),
-        (T.server(8, 3), ["8 nodes", "a server samples 3 of 8 workers a round", "random"]),
-        (T.server(8), ["a server samples all workers a round", "static"]),
-        (T.relay(8, 3), ["a server samples 3 of 8 workers a round", "row-stochastic only", "directed"]),
+        (T.server(8, 3), ["8 nodes", "a server samples 3 of 8 workers per round", "random"]),
+        (T.server(8), ["a server samples all workers per round", "static"]),
+        (T.relay(8, 3), ["a server samples 3 of 8 workers per round", "only row-stochastic", "directed"]),
         (T.schedule(4, lambda r: np.eye(4)), ["never repeats", "counts as directed"]),
     ],
 )
@@ -142,7 +142,7 @@ def test_many_nodes_or_links_are_words_only_and_quick():
     assert not any("<svg" in one for one in shown)
     assert "100,000 nodes" in shown[0]
     assert html.MOST_LINES < 64 * 63 / 2
-    assert "2,016 links are more than the 1,000 that are drawn" in T.complete(64)._repr_html_()
+    assert "2,016 links, and at most 1,000 are drawn" in T.complete(64)._repr_html_()
 
 
 def test_a_function_that_fails_is_no_traceback():

@@ -208,7 +208,7 @@ def test_a_run_goes_on_to_the_last_bit(engine, tmp_path):
     assert loaded.problem.noise is None
     assert loaded.problem.sigma2 == P * N  # tr(5 I + 11ᵀ)
     for noise in (SIGMA2, SHARED, OWN[::-1]):
-        with pytest.raises(ValueError, match=r"the run to go on is another one: problem\."):
+        with pytest.raises(ValueError, match=r"the run to resume is a different one: problem\."):
             run(3, noise, resume=loaded)
 
 

@@ -104,7 +104,7 @@ def own(declared=None, **parts):
 FAULTS = {
     "a state's field": (
         own(correction=lambda self, state, x: state["d"]),
-        "Own reads state['d'], which is not there: add StateVar('d') to its state, if it is a node's own.",
+        "Own reads state['d'], which is not there: if a node keeps it, add StateVar('d') to its state.",
     ),
     "the round's start in the state": (
         own(correction=lambda self, state, x: x - state["x"]),
@@ -112,11 +112,11 @@ FAULTS = {
     ),
     "a mixture's field": (
         own(merge=lambda self, state, local, mixed: {"x": mixed["x"], "c": mixed["y"]}),
-        "Own reads mixed['y'], which it does not exchange: add MessageVar('y').",
+        "Own reads mixed['y'], which it does not send: add MessageVar('y').",
     ),
     "a field forgotten in merge": (
         own(merge=lambda self, state, local, mixed: {"x": mixed["x"]}),
-        "Own's merge forgets 'c': it must return x, c.",
+        "Own's merge does not return 'c': return x, c.",
     ),
     "a field too many in merge": (
         own(merge=lambda self, state, local, mixed: {"x": mixed["x"], "c": state["c"], "d": state["c"]}),
@@ -128,7 +128,7 @@ FAULTS = {
     ),
     "a message left out": (
         own(message=lambda self, state, local: {"x": local.end}),
-        "Own's message forgets 'z': it must return x, z.",
+        "Own's message does not return 'z': return x, z.",
     ),
     "no dict": (
         own(message=lambda self, state, local: local.end),
@@ -136,8 +136,8 @@ FAULTS = {
     ),
     "more than the mixture": (
         own(merge=lambda self, state, local, mixed: {"x": 1.0 * mixed["x"], "c": state["c"]}),
-        "Own's merge does more with mixed['x'] than to put it in the field's place: leave replaces=True out of "
-        "MessageVar('x') in its messages.",
+        "Own's merge changes mixed['x'] before it stores it: remove replaces=True from MessageVar('x') in its "
+        "messages.",
     ),
 }
 
@@ -265,16 +265,20 @@ def test_a_users_real_numbers_are_swept_and_checked():
 
 
 EQUAL = {
-    "K-GT at its defaults": (stgt.KGT(gamma=0.05, tau=3), RING, "K-GT as given is ST-GT: their curves coincide."),
+    "K-GT at its defaults": (
+        stgt.KGT(gamma=0.05, tau=3),
+        RING,
+        "K-GT with these options is ST-GT: their curves coincide.",
+    ),
     "Scaffold on a peer graph": (
         stgt.Scaffold(gamma=0.05, tau=3),
         RING,
-        "Scaffold as given without a server is ST-GT: their curves coincide.",
+        "Scaffold with these options without a server is ST-GT: their curves coincide.",
     ),
     "Scaffold⁺ on a peer graph": (
         stgt.ScaffoldPlus(gamma=0.05, tau=3),
         RING,
-        "Scaffold⁺ as given without a server is ST-GT: their curves coincide.",
+        "Scaffold⁺ with these options without a server is ST-GT: their curves coincide.",
     ),
 }
 
@@ -333,7 +337,9 @@ def test_what_cannot_be_registered():
             ValueError, match=r"^register was given .*: give a class derived from stgt\.Algorithm or stgt\.Oracle"
         ):
             stgt.register(thing)
-    with pytest.raises(ValueError, match=r"^int is no algorithm and no oracle: derive it from stgt\.Algorithm or"):
+    with pytest.raises(
+        ValueError, match=r"^int is neither an algorithm nor an oracle: derive it from stgt\.Algorithm or"
+    ):
         stgt.register(int)
 
 
@@ -373,8 +379,8 @@ def test_a_client_runs_only_what_its_script_registered():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("1 / 0", r"^script .*wrong\.py failed \(ZeroDivisionError: division by zero\): mend the script\.$"),
-        ("def f(:", r"^script .*wrong\.py failed \(SyntaxError: .*\): mend the script\.$"),
+        ("1 / 0", r"^script .*wrong\.py failed \(ZeroDivisionError: division by zero\): correct the script\.$"),
+        ("def f(:", r"^script .*wrong\.py failed \(SyntaxError: .*\): correct the script\.$"),
     ],
 )
 def test_a_script_that_fails(tmp_path, text, sentence):

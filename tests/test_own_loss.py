@@ -34,7 +34,7 @@ def test_a_changed_global_is_another_problem(engine, monkeypatch):
     monkeypatch.setitem(globals(), "target", 5.0)
     assert ends_at(stgt.problems.from_loss(loss_of_global, DATA, 1)) == 5.0
     with pytest.raises(
-        ValueError, match=r"what loss_of_global reads from outside has changed .* make the problem anew"
+        ValueError, match=r"outside values that loss_of_global reads have changed .* make the problem again"
     ):
         ends_at(first)
 

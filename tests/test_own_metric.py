@@ -165,5 +165,5 @@ def test_a_class_that_is_no_dataclass_of_the_library():
     class Plain:
         pass
 
-    with pytest.raises(ValueError, match="Plain is no algorithm and no oracle"):
+    with pytest.raises(ValueError, match="Plain is neither an algorithm nor an oracle"):
         stgt.register(Plain)

@@ -332,8 +332,8 @@ def test_a_method_that_did_not_measure_what_is_judged_is_last():
         (stgt.topology.ring(5), "static", 1),
         (stgt.topology.one_peer_exponential(8), "period 3", 3),
         (stgt.topology.random_matching(6), "the first 12 rounds are drawn", 12),
-        (stgt.topology.server(9, sampled=2), "a server samples 2 of 9 workers a round", 12),
-        (stgt.topology.ring(65), "No picture: 65 nodes are more than the 64 that are drawn.", 0),
+        (stgt.topology.server(9, sampled=2), "a server samples 2 of 9 workers per round", 12),
+        (stgt.topology.ring(65), "No picture: 65 nodes, and at most 64 are drawn.", 0),
     ],
 )
 def test_graphs(topology, words, rounds):

@@ -102,7 +102,7 @@ def test_a_method_that_does_not_run_fails_at_once():
             return {"x": mixed["x"]}
 
     words = failed(check_algorithm, Forgetful(gamma=0.05))
-    assert words == {"runs on the reference, reads what it declares": "ST-GT's merge forgets 'c': it must return x, c."}
+    assert words == {"runs on the reference, reads what it declares": "ST-GT's merge does not return 'c': return x, c."}
 
 
 @dataclass(frozen=True)

@@ -389,7 +389,7 @@ TWO_PARTS = nx.Graph([(0, 1), (2, 3)])
         (lambda: topo.base_graph(0, 1), "n=0"),
         (lambda: topo.random_matching(0), "n=0"),
         (lambda: topo.random_matching(4, seed=2**32), "seed=4294967296"),
-        (lambda: topo.server(4, 5), "sampled=5: at most all n=4"),
+        (lambda: topo.server(4, 5), "sampled=5: a round can sample at most all n=4"),
         (lambda: topo.server(4, 0), "sampled=0"),
         (lambda: topo.relay(4, 5), "sampled=5"),
         (lambda: topo.relay(4, None), "sampled=None"),

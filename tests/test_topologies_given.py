@@ -208,7 +208,7 @@ def raising(r: int) -> np.ndarray:
         (lambda: topo.sequence(topo.ring(3)), "matrices is a Topology: give a list"),
         (
             lambda: topo.sequence([topo.ring(3), topo.from_matrix(BROADCAST, row_stochastic=True)]),
-            "W_1 is .* row-stochastic only: give row_stochastic=True",
+            "W_1 is .* only row-stochastic: give row_stochastic=True",
         ),
         (lambda: topo.sequence([topo.ring(3), BROADCAST]), "W_1: column 0 sums to 3"),
         (
@@ -217,7 +217,7 @@ def raising(r: int) -> np.ndarray:
         ),
         (
             lambda: topo.unreliable(topo.sequence([topo.ring(4), topo.random_matching(4)]), 0.1),
-            "cannot be written as one cycle .* make its items unreliable instead",
+            "cannot be written as one cycle .* apply unreliable to its items instead",
         ),
         (lambda: topo.unreliable(topo.schedule(2, growing), 0.1), r"schedule\(2\) has no period: give period=…"),
         (lambda: topo.schedule(0, halves), "n=0"),
@@ -263,7 +263,7 @@ def test_row_stochastic_items_and_functions_are_admitted_on_request() -> None:
 @pytest.mark.parametrize("name", ["matrix", "active", "listening", "called"])
 def test_a_topology_that_overrides_what_its_structure_knows_is_refused(name: str) -> None:
     """An override would be seen by the engines that call it, and silently not by the compiled one."""
-    words = rf"class Mine changes Topology.{name}, .* give topology.schedule\(n, function\), or write a Structure"
+    words = rf"class Mine overrides Topology.{name}, .* give topology.schedule\(n, function\), or write a Structure"
     with pytest.raises(ValueError, match=words):
         type("Mine", (Topology,), {name: lambda self, r, seed=0: np.eye(self.n)})
     with pytest.raises(ValueError, match=words):
@@ -292,7 +292,7 @@ APART = {  # two nodes that never exchange anything
 def test_nodes_that_never_hear_of_each_other_are_refused(name: str) -> None:
     make, (one, other) = APART[name]
     graph = make()
-    problem, words = quadratic(graph.n, 1), rf"nodes {one} and {other} of .* never exchange anything, .*: (join|let)"
+    problem, words = quadratic(graph.n, 1), rf"nodes {one} and {other} of .* never exchange anything, .*: (connect|let)"
     with pytest.raises(ValueError, match=words):
         stgt.simulate(stgt.STGT(gamma=0.1), problem, graph, 1)
     with pytest.raises(ValueError, match=words):
@@ -334,5 +334,5 @@ def test_a_server_that_holds_the_model_may_call_one() -> None:
 
 @pytest.mark.parametrize("edges", [[(0, 1), (2, 3)], [(0, 1, 0.5), (2, 3, 0.5)]])
 def test_edges_that_leave_two_parts_name_them(edges: list) -> None:
-    with pytest.raises(ValueError, match=r"falls into 2 components .* of nodes 0 and 2; join them"):
+    with pytest.raises(ValueError, match=r"has 2 components .* of nodes 0 and 2; connect them"):
         topo.from_edges(edges)

@@ -31,16 +31,22 @@ WRONG = {
     "beta_1": (lambda: stgt.GTAdam(beta_1=1), "beta_1=1: give a finite number of at least 0"),
     "alpha": (lambda: stgt.FedDyn(alpha=0), "alpha=0: give a finite number above 0."),
     "lr=0": (lambda: stgt.Outer(stgt.STGT(), lr=0), "lr=0: give a finite number above 0."),
-    "twice": (lambda: stgt.Outer(stgt.Outer(stgt.STGT())), "ST-GT + outer momentum keeps its own m: wrap"),
-    "an m": (lambda: stgt.Outer(stgt.GTAdam()), "GTAdam keeps its own m: wrap the method inside it."),
-    "around Adam": (lambda: stgt.Outer(stgt.FedAdam()), "FedAdam keeps its own m: wrap the method inside it."),
-    "Adam around": (lambda: stgt.Adaptive(stgt.DiLoCo()), "DiLoCo keeps its own m: wrap the method inside it."),
+    "twice": (lambda: stgt.Outer(stgt.Outer(stgt.STGT())), "ST-GT + outer momentum has a state variable m too: wrap"),
+    "an m": (lambda: stgt.Outer(stgt.GTAdam()), "GTAdam has a state variable m too: wrap the method inside it."),
+    "around Adam": (
+        lambda: stgt.Outer(stgt.FedAdam()),
+        "FedAdam has a state variable m too: wrap the method inside it.",
+    ),
+    "Adam around": (
+        lambda: stgt.Adaptive(stgt.DiLoCo()),
+        "DiLoCo has a state variable m too: wrap the method inside it.",
+    ),
     "rule": (lambda: stgt.Adaptive(stgt.STGT(), rule="lamb"), "rule='lamb': choose from 'adam', 'yogi', 'adagrad'"),
     "lr of FedAdam": (lambda: stgt.FedAdam(lr=0), "lr=0: give a finite number above 0."),
     "beta_1 of FedAdam": (lambda: stgt.FedAdam(beta_1=1), "beta_1=1: give a finite number of at least 0"),
     "beta_2 of FedYogi": (lambda: stgt.FedYogi(beta_2=-0.1), "beta_2=-0.1: give a finite number of at least 0"),
     "epsilon=0": (lambda: stgt.Adaptive(stgt.LED(), epsilon=0), "epsilon=0: give a finite number above 0."),
-    "a coin": (lambda: stgt.Outer(stgt.ProxSkip(p=0.5)), "ProxSkip may end a round in silence"),
+    "a coin": (lambda: stgt.Outer(stgt.ProxSkip(p=0.5)), "ProxSkip may skip the communication of a round"),
     "a class": (lambda: stgt.Outer(stgt.STGT), "give an instance of the method to wrap, such as STGT(tau=20)."),
     "a name": (lambda: stgt.Outer("STGT"), "method='STGT': give an instance of the method to wrap"),
     "two gammas": (
@@ -111,7 +117,7 @@ def test_d_squared_is_refused_where_an_eigenvalue_is_too_small():
 )
 def test_methods_for_symmetric_weights_are_refused_on_directed_graphs(method, label):
     """At small steps their maps have the eigenvalues ω ± i√(ω(1 − ω)), ω = (1 + λ)/2 or λ: beyond 1 on that ring."""
-    problem, words = quadratic(6, 2), rf"^{re.escape(label)} is for symmetric W, and .* is directed, .*: use STGT, or "
+    problem, words = quadratic(6, 2), rf"^{re.escape(label)} is for symmetric W, and .* is directed: .* Use STGT, or "
     placed = replace(method, gamma=0.01)
     for graph in (stgt.topology.ring(6, directed=True), stgt.topology.one_peer_exponential(6)):
         with pytest.raises(ValueError, match=words):

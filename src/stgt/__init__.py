@@ -1,6 +1,6 @@
 """stgt: decentralised and federated optimisation with local updates.
 
-One definition of an algorithm, every place it runs.
+You define an algorithm once. The same definition runs in the simulator, in the trainer, in Flower and in the theory.
 """
 
 from importlib import import_module
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Loaded when they are first asked for, so that `import stgt` is as quick as its own algorithms.
+# Imported when they are first used, which keeps `import stgt` fast.
 _MODULES = {
     "loggers": "stgt._internal.loggers",
     "oracles": "stgt.oracles",

@@ -128,7 +128,7 @@ def test_check_names_the_directed_graph(tmp_path):
     for part in (
         "NO, spectral radius 1.03",
         "is unstable at gamma=0.4",
-        "is directed, which is the reason",
+        "The reason is that",
         "not reached",
     ):
         assert part in words

@@ -172,7 +172,7 @@ def test_a_client_that_starts_again_leaves_control_variables_and_outer_momentum_
 @pytest.mark.parametrize("wrap", [stgt.Outer, stgt.Adaptive])
 def test_an_outer_step_at_each_client_is_refused(inside, wrap):
     sentence = (
-        r"does more with the mixed 'x' at each client than to keep it, which Flower, .* does not support: use one "
+        r"changes the mixed 'x' at each client before it stores it, which Flower, .* does not support: use one "
         r"whose model is at the server, such as ScaffoldPlus, DiLoCo or Outer\(ScaffoldPlus\(tau=20\)\), or "
     )
     with pytest.raises(ValueError, match=sentence):
@@ -201,7 +201,7 @@ OWN = {
     ),
     "forgets": (
         registered("Forgetful", serve=lambda self, state, mixed: {"x": mixed["x"]}),
-        r"Forgetful's serve forgets 'm': it must return x, m\.",
+        r"Forgetful's serve does not return 'm': return x, m\.",
     ),
     "reads": (
         registered("Curious", correction=lambda self, state, x: state["m"]),

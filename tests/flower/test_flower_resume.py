@@ -213,14 +213,14 @@ def test_a_truncated_checkpoint_is_one_sentence(tmp_path):
     for path in tmp_path.glob("server*.safetensors"):
         assert path.stat().st_mode & 0o777 == 0o600  # nobody else may read it
         path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(ValueError, match=r"server\.safetensors is cut off: .* remove it to start anew"):
+    with pytest.raises(ValueError, match=r"server\.safetensors is cut off: .* remove it to start again"):
         go_on(PLUS, 4, tmp_path)
 
 
 def test_a_file_that_is_no_checkpoint_is_one_sentence(tmp_path):
     (tmp_path / "server.safetensors").write_text("not a checkpoint")
     with pytest.raises(
-        ValueError, match=r"server\.safetensors is no state of a Flower server of stgt: give another file"
+        ValueError, match=r"server\.safetensors is not a state of a Flower server of stgt: give another file"
     ):
         go_on(PLUS, 4, tmp_path)
 

@@ -37,17 +37,17 @@ class Own(stgt.FedAvg):
         (stgt.ScaffoldPlus(gamma=0.1), r"gamma=0\.1: leave it out of Scaffold⁺, it is the clients' lr\."),
         (
             stgt.Scaffold(option="I"),
-            r"Scaffold \(option I\) takes one more gradient",
+            r"Scaffold \(option I\) takes an additional gradient",
         ),
         (
             stgt.Scaffold(warm_start=True),
             r"Scaffold needs the first gradient, which Flower, .* does not support: use Sc",
         ),
         (stgt.FlexGT(), r"FlexGT \(first\) reads 'first' of a round, which Flower, .* does not support"),
-        (stgt.DIGing(), r"DIGing does more with the mixed 'x' at each client than to keep it"),
+        (stgt.DIGing(), r"DIGing changes the mixed 'x' at each client before it stores it"),
         (stgt.KGT(warm_start=True), r"K-GT needs the first gradient"),
-        (stgt.DPSGD(), r"D-PSGD does more with the mixed 'x' .* DPSGD\(atc=True\)\."),
-        (Own(), r"Own is not known by a name: put @stgt\.register above its definition\."),
+        (stgt.DPSGD(), r"D-PSGD changes the mixed 'x' .* DPSGD\(atc=True\)\."),
+        (Own(), r"Own is not registered: put @stgt\.register above its definition\."),
     ],
     ids=lambda value: value.label if isinstance(value, stgt.algorithms.Algorithm) else None,
 )

@@ -61,9 +61,9 @@ OTHERS = {
     "the graph's seed": ({"topology": stgt.topology.random_matching(N, seed=2)}, "topology.seed is 2, and was 1"),
     "oracle": ({"oracle": stgt.oracles.Exact()}, "oracle.name is 'Exact', and was 'Minibatch'"),
     "an oracle's option": ({"oracle": stgt.oracles.Minibatch(3)}, "oracle.batch is 3, and was 2"),
-    "number of seeds": ({"seeds": 3}, r"seeds=3, but the run to go on has \[0, 3\]: leave seeds out"),
-    "seeds": ({"seeds": [0, 4]}, r"seeds=\[0, 4\], but the run to go on has \[0, 3\]"),
-    "seeds in an array": ({"seeds": np.array([0, 4])}, r"seeds=.*, but the run to go on has \[0, 3\]"),
+    "number of seeds": ({"seeds": 3}, r"seeds=3, but the run to resume has \[0, 3\]: leave seeds out"),
+    "seeds": ({"seeds": [0, 4]}, r"seeds=\[0, 4\], but the run to resume has \[0, 3\]"),
+    "seeds in an array": ({"seeds": np.array([0, 4])}, r"seeds=.*, but the run to resume has \[0, 3\]"),
     "precision": ({"dtype": "float32"}, "dtype is 'float32', and was 'float64'"),
     "engine": ({"engine": "jax"}, "engine is 'jax', and was 'numpy'"),
     "fewer metrics": ({"metrics": ["loss"]}, r"measured is \['loss'\], and was"),
@@ -112,7 +112,7 @@ def test_a_changed_loss(engine):
     """By its name and data it is the same problem; f where the run stands gives it away, whatever is measured."""
     before = begin(problem=loss_of(0.5), engine=engine, metrics=["consensus"])
     assert loss_of(0.5).fingerprint == loss_of(0.6).fingerprint
-    with pytest.raises(ValueError, match=r"f is .* where it stands, and was .* Give the problem that it began with"):
+    with pytest.raises(ValueError, match=r"f at its last models is .*, and was .* Give the problem that it began with"):
         begin(problem=loss_of(0.6), resume=before)
     before = begin(problem=loss_of(0.5), engine=engine)
     assert_same_bits(begin(problem=loss_of(0.5), resume=before), begin(problem=loss_of(0.5), rounds=8, engine=engine))
@@ -122,7 +122,7 @@ def test_a_changed_loss(engine):
 @pytest.mark.sampled
 def test_a_changed_metric(engine, tmp_path):
     before = begin(metrics=OWN, engine=engine)
-    with pytest.raises(ValueError, match=r"largest is .* where it stands, and was"):
+    with pytest.raises(ValueError, match=r"largest at its last models is .*, and was"):
         begin(metrics={"largest": lambda x: 2 * abs(x).max()}, resume=before)
     with pytest.raises(ValueError, match=r"measured is .*'furthest'.*, and was .*'largest'"):
         begin(metrics={"furthest": OWN["largest"]}, resume=before)
@@ -145,7 +145,7 @@ def test_a_function_of_the_round_that_changed(tmp_path):
 def test_traces_of_different_lengths():
     parts = (STGT, logistic(N, P), stgt.topology.ring(N))
     one, other = (stgt.sweep(*parts, rounds, grid={"gamma": [0.05, 0.1]}, engine="numpy") for rounds in (3, 4))
-    with pytest.raises(ValueError, match="have 3 and 4 rounds: give equal ones"):
+    with pytest.raises(ValueError, match="have 3 and 4 rounds: give equally long ones"):
         stgt.sweep(*parts, 2, grid={"gamma": [0.05, 0.1]}, resume=[one[0], other[1]])
 
 

@@ -107,7 +107,7 @@ CASES = {
             ),
             1,
         ),
-        "row-stochastic only",
+        "only row-stochastic",
     ),
     "grid a list": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid=[0.1]), "give a dict"),
     "grid of one value": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gamma": 0.1}), "give a list of values"),
@@ -118,7 +118,7 @@ CASES = {
     "grid name": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gama": [0.1]}), "grid has 'gama'"),
     "a checkpoint of several programs": (
         lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"tau": [1, 2]}, checkpoint="run.stgt"),
-        "checkpoint was given, but tau in the grid makes several programs",
+        "checkpoint was given, but tau in the grid needs several programs",
     ),
     "grid value": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gamma": [0.1, 0.0]}), "gamma=0"),
     "grid empty": (lambda: stgt.sweep(STGT, PROBLEM, RING, 1, grid={"gamma": []}), "is empty"),
@@ -187,7 +187,7 @@ CASES = {
     "n and partition": (lambda: stgt.problems.logistic([[1], [1]], [0, 1], 3, partition=[[0], [1]]), "n=3"),
     "n left out": (lambda: stgt.problems.logistic([[1], [1]], [0, 1]), "n was left out"),
     "classes": (lambda: stgt.problems.by_label([0, 1, 0, 1], 2, classes=3), "classes=3"),
-    "labels left to nobody": (lambda: stgt.problems.by_label([0, 1, 2, 3], 2, classes=1), "to nobody"),
+    "labels left to nobody": (lambda: stgt.problems.by_label([0, 1, 2, 3], 2, classes=1), "labels unused"),
     "dirichlet alpha": (lambda: stgt.problems.dirichlet([0, 1], 2, alpha=0), "alpha=0"),
     "dirichlet that leaves a node empty": (
         lambda: stgt.problems.dirichlet([0] * 20, 20, alpha=0.01),
@@ -208,7 +208,7 @@ CASES = {
     "optimum": (lambda: stgt.problems.from_loss(lambda x, s: x @ s, [np.ones((2, 2))], 2, optimum=[1]), "optimum has"),
     "stacked data that disagree": (
         lambda: stgt.problems.from_loss(lambda x, s: 0.0, (np.ones((2, 3)), np.ones((3, 3))), 1),
-        "agree in n",
+        "the same n",
     ),
     "partition of fractions": (
         lambda: stgt.problems.logistic([[1], [1]], [0, 1], partition=[[0.7], [1.2]]),
@@ -243,11 +243,11 @@ CASES = {
     ),
     "a loss with numpy": (
         lambda: stgt.problems.from_loss(lambda x, s: np.maximum(x, 0).sum(), np.zeros((4, 2)), 1),
-        "use jax.numpy in the place of numpy",
+        "use jax.numpy instead of numpy",
     ),
     "a loss with an if": (
         lambda: stgt.problems.from_loss(lambda x, s: x.sum() if x[0] > 0 else -x.sum(), np.zeros((4, 2)), 1),
-        "jnp.where in the place of an if",
+        "jnp.where instead of an if",
     ),
 }
 

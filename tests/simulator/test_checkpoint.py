@@ -204,9 +204,9 @@ def test_what_the_run_begins_at_is_said_again(options, path):
     whole = run(**options)
     with pytest.raises(StoppedError):
         run(**options, checkpoint=path, every=1, callback=stop_at(9))
-    with pytest.raises(ValueError, match="another one: x0 or state0 is not what it began with"):
+    with pytest.raises(ValueError, match="different one: it began with another x0 or state0"):
         run(checkpoint=path)
-    with pytest.raises(ValueError, match="another one: x0 or state0 is not what it began with"):
+    with pytest.raises(ValueError, match="different one: it began with another x0 or state0"):
         run(checkpoint=path, x0=np.full(3, 2.0))
     assert_same_bits(run(**options, checkpoint=path), whole)
     loaded = stgt.Trace.load(path)
@@ -232,7 +232,7 @@ def test_a_sweep(path):
             assert_same_bits(one, other)
     with pytest.raises(ValueError, match="holds the 3 runs of a sweep"):
         stgt.Trace.load(path)
-    with pytest.raises(ValueError, match=r"checkpoint .* is of 3 runs, and not of 1: give another path"):
+    with pytest.raises(ValueError, match=r"checkpoint .* has 3 runs, and not 1: give another path"):
         run(checkpoint=path)
 
 
@@ -241,11 +241,11 @@ def test_a_checkpoint_of_another_run_is_refused_and_left_alone(path):
     content = path.read_bytes()
     for options, words in (
         ({"dtype": "float32"}, "dtype is 'float32', and was 'float64'"),
-        ({"seeds": 3}, r"seeds=3, but the run to go on has \[0, 1\]: give these"),
-        ({"seeds": 1}, r"seeds=1, but the run to go on has \[0, 1\]: give these"),
-        ({"rounds": 8}, "has 9 rounds, more than the 8 that are asked for"),
+        ({"seeds": 3}, r"seeds=3, but the run to resume has \[0, 1\]: give these"),
+        ({"seeds": 1}, r"seeds=1, but the run to resume has \[0, 1\]: give these"),
+        ({"rounds": 8}, "has 9 rounds, more than the 8 requested"),
         ({"rounds": 5, "resume": run(3, x0=np.ones(3))}, "has 9 rounds, more than the 8"),
-        ({"resume": run(3, x0=np.ones(3))}, "does not go on from the trace given as resume"),
+        ({"resume": run(3, x0=np.ones(3))}, "does not continue the trace given as resume"),
         ({"oracle": stgt.oracles.Exact()}, "oracle.name is 'Exact'"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -303,7 +303,7 @@ def test_a_full_disk(times, path, monkeypatch):
 
     monkeypatch.setattr(container, "write_atomically", full)
     with pytest.warns(
-        UserWarning, match=r"checkpoint: .*run\.stgt cannot be written \(No space left .* The run goes on"
+        UserWarning, match=r"checkpoint: .*run\.stgt cannot be written \(No space left .* The run continues"
     ):
         found = run(checkpoint=path, every=5)
     assert_same_bits(found, run())

@@ -66,7 +66,7 @@ def test_a_loaded_trace_is_the_saved_one(engine, tmp_path):
         assert list(one.measured) == list(trace.measured)
     with pytest.raises(KeyError, match="is not a measurement"):
         loaded["speed"]
-    with pytest.raises(AttributeError, match=r"has name, n, p, .* and no data"):
+    with pytest.raises(AttributeError, match=r"has only name, n, p, .* and no data"):
         _ = loaded.problem.data
 
 
@@ -112,7 +112,7 @@ def test_a_byte_that_flipped(part, flip, saved, tmp_path):
         damaged = bytearray(saved)
         damaged[place] ^= flip
         path.write_bytes(damaged)
-        assert_refused(path, "damaged|cut off|is no trace")
+        assert_refused(path, "damaged|cut off|is not a trace")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,9 @@ def test_a_forged_text(change, saved, tmp_path):
     path = tmp_path / "run.stgt"
     path.write_bytes(saved)
     arrays, plain = container.read(path, store.KIND)
-    assert_refused(container.write(path, store.KIND, arrays, change(plain)), "is no trace of stgt: give another file")
+    assert_refused(
+        container.write(path, store.KIND, arrays, change(plain)), "is not a trace of stgt: give another file"
+    )
 
 
 def test_other_files(tmp_path):
@@ -141,8 +143,8 @@ def test_other_files(tmp_path):
     assert_refused(path, "there is no such file")
     assert_refused(tmp_path, "there is no such file|is a folder")
     path.write_text("round,residual\n0,1.0\n")
-    assert_refused(path, "is no trace of stgt")
-    assert_refused(container.write(path, "shard", {"x": np.zeros(3)}, []), "is no trace of stgt")
+    assert_refused(path, "is not a trace of stgt")
+    assert_refused(container.write(path, "shard", {"x": np.zeros(3)}, []), "is not a trace of stgt")
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def test_a_method_of_ones_own_with_a_name_of_the_librarys(tmp_path):
     trace = stgt.simulate(namesake(gamma=0.05, tau=2), *parts, 4, engine="numpy")
     loaded = stgt.Trace.load(trace.save(tmp_path / "run.stgt"))
     assert type(loaded.algorithm) is not stgt.STGT
-    with pytest.raises(ValueError, match="the run to go on is another one: algorithm"):
+    with pytest.raises(ValueError, match="the run to resume is a different one: algorithm"):
         stgt.simulate(stgt.STGT(gamma=0.05, tau=2), *parts, 1, resume=loaded)
     assert stgt.simulate(namesake(gamma=0.05, tau=2), *parts, 1, resume=loaded).rounds == 5
 

@@ -104,7 +104,7 @@ def test_what_is_outside_the_theory_is_said_to_be(tmp_path):
     """By `stgt check` and on a report's page, where FedAdam is one method of a study."""
     spec = write_spec(tmp_path, "run", rounds=3)
     spec.write_text(spec.read_text().replace('"ScaffoldPlus"', '"FedAdam", lr = 0.05'))
-    words = "FedAdam makes a step that is not linear in the models and gradients: nothing is said about the long run"
+    words = "FedAdam makes a step that is not linear in the models and gradients, so the theory says nothing"
     checked = cli("check", spec)
     assert checked.exit_code == 0, checked.output
     _, table = checked.output.split("FedAdam on server(6, 2 sampled): outside the theory")

@@ -230,7 +230,7 @@ def test_changed_data_are_noticed(tmp_path):
     assert len(digest) == 64
     write_rows(tmp_path, rows * 1.01)
     found = cli("run", "--resume", tmp_path / "out", "--set", "rounds=9")
-    assert "another one" in str(found.exception)
+    assert "different one" in str(found.exception)
 
 
 def test_a_method_of_ones_own_goes_on_with_its_script(tmp_path):

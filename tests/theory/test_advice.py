@@ -37,7 +37,7 @@ def test_a_directed_graph_is_named():
     assert not advice.stable
     assert advice.error is None
     assert "ST-GT on ring(16, directed) is unstable at gamma=0.4: spectral radius 1.03" in advice.warnings[0]
-    assert "is directed, which is the reason: with adjoint=True the radius is 0.99" in advice.warnings[1]
+    assert "is directed: with adjoint=True the radius is 0.99" in advice.warnings[1]
     assert theory.check(stgt.STGT(gamma=0.4, tau=50, adjoint=True), problem, ring).stable
 
 
@@ -95,7 +95,7 @@ def test_no_strict_minimum_is_said():
     problem = stgt.problems.logistic([[1.0, 0.0], [1.0, 0.0]], [0, 1], partition=[[0], [1]])
     advice = theory.check(stgt.STGT(gamma=0.1, tau=2), problem, stgt.topology.complete(2))
     assert advice.stable is None
-    assert "no strict minimum" in advice.warnings[0]
+    assert "not a strict minimum" in advice.warnings[0]
 
 
 def test_a_bias_and_a_target_out_of_reach_are_named():
@@ -214,8 +214,8 @@ def test_of_a_step_that_is_not_linear_nothing_is_said_but_what_it_sends(algorith
     assert (found.error, found.bias, found.largest_gamma, found.theorem_gamma) == (None, None, None, None)
     (words,) = found.warnings
     assert words == (
-        f"{algorithm.label} makes a step that is not linear in the models and gradients: nothing is said about the "
-        "long run; try it in a short run."
+        f"{algorithm.label} makes a step that is not linear in the models and gradients, so the theory says "
+        "nothing about its steady state; try it in a short run."
     )
     vectors = 1 if algorithm.label == "FedAdam" else 2
     plain = stgt.DPSGD(gamma=0.05, tau=4, atc=True)  # which sends one

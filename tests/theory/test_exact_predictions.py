@@ -147,7 +147,7 @@ def test_bad_input():
         (lambda: theory.round_map(algorithm, logistic(4, 2, batch=None), stgt.topology.ring(4)), "not quadratic"),
         (
             lambda: theory.round_map(stgt.STGT(gamma=1e300, tau=3), quadratic(4, 2), stgt.topology.ring(4)),
-            r"ST-GT with gamma=1e\+300 leaves the finite numbers within a round",
+            r"ST-GT with gamma=1e\+300 overflows within a round",
         ),
         (lambda: theory.round_map(stgt.ProxSkip(gamma=0.1, p=0.5), quadratic(4, 2), stgt.topology.ring(4)), "coin"),
         (lambda: theory.round_map(algorithm, quadratic(300, 4), stgt.topology.ring(300)), "2400 entries"),

@@ -127,7 +127,7 @@ def test_local_steps_take_down_the_network_s_part_of_st_gt_alone():
     [
         (lambda: theory.fit_power_law([1.0], [1.0]), "at least two points"),
         (lambda: theory.fit_power_law([1.0, 2.0], [1.0, 0.0]), "not positive"),
-        (lambda: theory.fit_power_law([2.0, 2.0], [1.0, 1.0]), "one value only"),
+        (lambda: theory.fit_power_law([2.0, 2.0], [1.0, 1.0]), "only one distinct value"),
         (lambda: theory.fit_exponents(stgt.STGT(gamma=0.1), over=["rho"]), "over='rho'"),
         (lambda: theory.fit_exponents(stgt.STGT()), "gamma was left out"),
         (lambda: theory.fit_exponents(stgt.STGT(gamma=0.1), gap=1.5), "gap=1.5"),

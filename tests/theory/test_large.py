@@ -111,5 +111,5 @@ def test_bad_input(monkeypatch):
     with pytest.raises(ValueError, match="decay=0"):
         theory.spectral_radius(stgt.NEXT(gamma=0.1, decay=0.5), small, stgt.topology.ring(8))
     monkeypatch.setattr(maps, "MOST_VECTORS", 5)
-    with pytest.raises(ValueError, match="does not settle with 5 vectors"):
+    with pytest.raises(ValueError, match="does not converge with 5 vectors"):
         theory.steady_state(stgt.STGT(gamma=0.1, tau=5), PROBLEM, stgt.topology.exponential(64))

@@ -124,7 +124,7 @@ def test_a_run_that_minibatches_let_explode_is_not_called_stable():
     assert not advice.stable
     assert advice.error is None
     assert advice.largest_gamma < 0.5
-    assert "The noise of minibatches of 1 is the reason" in advice.warnings[1]
+    assert "The reason is the noise of minibatches of 1" in advice.warnings[1]
     runs = stgt.simulate(method, problem, RING, 2000, 20, dtype="float64", metrics=["residual"])
     assert not (runs.residual[:, -1] < 1e6).any()
 

@@ -259,7 +259,7 @@ def test_bad_input():
             lambda: theory.spectral_radius(stgt.Scaffold(gamma=0.1, tau=3), problem, stgt.topology.relay(6, sampled=2)),
             "are not independent",
         ),
-        (lambda: theory.spectral_radius(stgt.AugDGM(gamma=0.1), problem, matching), "exchanges more than once"),
+        (lambda: theory.spectral_radius(stgt.AugDGM(gamma=0.1), problem, matching), "mixes more than once"),
         (
             lambda: theory.spectral_radius(algorithm, quadratic(400, 2), stgt.topology.random_matching(400)),
             "1600 entries",

@@ -84,7 +84,7 @@ def test_check_names_a_beta_that_is_too_large():
     found = theory.check(stgt.LED(gamma=0.01, tau=5, beta=0.8), problem, cube)
     assert found.warnings[0].endswith("no small gamma is safe.")
     assert "LED with beta=0.8 on hypercuboid(8) is unstable at small stepsizes" in found.warnings[1]
-    assert found.warnings[1].endswith("this graph wants beta below 0.667.")
+    assert found.warnings[1].endswith("this graph needs beta below 0.667.")
     assert theory.check(stgt.LED(gamma=0.01, tau=5), problem, cube).warnings == ()
     even = stgt.topology.circulant(8, [1, -1], [0.45, 0.45])
     found = theory.check(stgt.LED(gamma=0.01, tau=5), problem, even)
@@ -92,7 +92,7 @@ def test_check_names_a_beta_that_is_too_large():
     fixed = found.warnings[-1]
     assert "beta below 0.222, or the lazy weights (I + W)/2" in fixed
     directed = theory.check(stgt.LED(gamma=0.01, tau=5), problem, stgt.topology.ring(8, directed=True)).warnings[-1]
-    assert "wants beta below 0.0823, as it is directed" in directed
+    assert "needs beta below 0.0823, as it is directed" in directed
     assert "STGT(adjoint=True), or LED on the undirected graph (W + Wᵀ)/2, which allows beta below 2" in directed
 
 
@@ -101,14 +101,14 @@ def test_a_stepsize_at_which_too_large_a_beta_is_stable_is_named_too():
     found = theory.check(stgt.LED(gamma=0.3, tau=20, beta=0.9), problem, graph)
     assert found.stable
     assert any(
-        "beta=0.9" in sentence and "this graph wants beta below 0.826" in sentence for sentence in found.warnings
+        "beta=0.9" in sentence and "this graph needs beta below 0.826" in sentence for sentence in found.warnings
     )
 
 
 def test_what_has_no_rule_is_refused_in_a_sentence():
-    with pytest.raises(ValueError, match="all nodes at work"):
+    with pytest.raises(ValueError, match="all nodes must work"):
         theory.largest_beta(stgt.topology.server(6, sampled=2))
-    with pytest.raises(ValueError, match="falls apart"):
+    with pytest.raises(ValueError, match="is not connected"):
         theory.largest_beta(stgt.topology.from_matrix(np.eye(3)))
     with pytest.raises(ValueError, match="at most 256 nodes"):
         theory.largest_beta(stgt.topology.ring(300))

@@ -131,7 +131,7 @@ class Curved(Undeclared):
 
 
 def test_what_is_not_linear_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"Curved does more with vectors than .* not linear"):
+    with pytest.raises(ValueError, match=r"Curved uses more than .* not linear"):
         theory.spectral_radius(Curved(gamma=0.1), quadratic(4, 2), stgt.topology.ring(4))
 
 

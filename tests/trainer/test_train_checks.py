@@ -54,7 +54,7 @@ def no_process(monkeypatch):
         ({"optimizer": {"name": "LBFGS", "lr": 0.1}}, "optimizer is LBFGS"),
         ({"optimizer": {"name": "SGD", "lr": 0.1, "maximize": True}}, "optimizer has maximize=True"),
         ({"optimizer": {"name": "SGD", "lr": 0.1, "fused": True, "foreach": True}}, "`fused` and `foreach` cannot be"),
-        ({"algorithm": {"name": "GTSAGA"}}, "GT-SAGA is made of the oracle SAGA, which the trainer does not support"),
+        ({"algorithm": {"name": "GTSAGA"}}, "GT-SAGA needs the oracle SAGA, which the trainer does not support"),
         ({"algorithm": {"name": "STGT", "tau": 5, "gamma": 0.1}}, "gamma=0.1: leave it out"),
         ({"topology": {"name": "hypercube"}}, "topology.name='hypercube': choose from"),
         ({"topology": {"name": "server", "sampled": 9}}, "sampled=9"),

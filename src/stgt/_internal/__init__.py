@@ -1,1 +1,1 @@
-"""Private parts that all others use: checks, files, random numbers, array operations, progress."""
+"""Private modules that every other folder uses: checks, files, random numbers, array operations, progress."""

@@ -1,4 +1,4 @@
-"""Checks of arguments, shared by all parts. Standard library only."""
+"""Checks of arguments, and the errors that they raise. Standard library only."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 Argument = str | Iterable[str | int]  # a name such as "algorithm.gamma", or the keys that lead to it
-LONGEST_KEY = 60  # letters that are shown of a key
-LONGEST = 100  # letters that are compared with the words there are
+LONGEST_KEY = 60  # characters of a key that are shown
+LONGEST = 100  # characters of a wrong value that are compared with the allowed words
 
 
 class NotCovered(ValueError):  # noqa: N818
-    """The theory does not cover the case; a caller may give an estimate instead, marked as one.
+    """The theory does not cover the case. A caller may give an estimate instead, and marks it as one.
 
-    Only this error may replace an exact answer by an estimate or None: any other error is wrong input or a bug.
+    Only this error may turn an exact answer into an estimate or None. Any other error is wrong input or a bug.
     """
 
 
@@ -34,11 +34,11 @@ class InputError(ValueError):
     """An argument that cannot be used. As text: `gamma=-1: give a finite number above 0.`
 
     Attributes:
-        path: the keys that lead to the argument, such as ("algorithm", "gamma"); a caller prepends its own by `under`.
-        value: what was given; ... where it is not shown.
-        hint: what to give instead; where it begins with a space or a comma, it first says what is wrong with the value.
-        other: another argument that `{other}` in the hint stands for, as Python writes it, such as "force=True".
-        file: the spec file whose entry it is, if one.
+        path: the keys that lead to the argument, such as ("algorithm", "gamma"). A caller prepends its own by `under`.
+        value: what was given; ... if it is not shown.
+        hint: what to give instead. A hint that begins with a space or a comma first says what is wrong with the value.
+        other: another argument, which replaces `{other}` in the hint. Written as in Python: "force=True".
+        file: the spec file that holds the argument, if there is one.
     """
 
     def __init__(self, argument: Argument, value: Any = ..., hint: str = "", *, other: str = ""):
@@ -49,13 +49,13 @@ class InputError(ValueError):
 
     @property
     def argument(self) -> str:
-        """The path in one word, such as "algorithm.gamma" or "edges[2]"; of a file's entry "edges.2"."""
+        """The path as one string, such as "algorithm.gamma" or "edges[2]"; "edges.2" for an entry of a file."""
         if self.file is not None:
             return toml_path(self.path)
         return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path).removeprefix(".")
 
     def text(self, flags: Mapping[str, str]) -> str:
-        """The sentence, with arguments by the flags that a command line has for them."""
+        """The error text; arguments are written as the command line's flags where `flags` has them."""
         name = str(self.path[0]) if self.path and self.file is None else ""
         argument = flags.get(name, name) + self.argument[len(name) :]
         is_path = isinstance(self.value, PurePath)
@@ -69,21 +69,21 @@ class InputError(ValueError):
         return self.text({})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """To another process goes what is plain, and the repr of any other value."""
+        """Pickled for another process: plain values as they are, any other value as its repr."""
         is_plain = self.value is ... or isinstance(self.value, str | int | float | PurePath | None)
         kept = {**vars(self), "value": self.value if is_plain else _Given(_plain(self.value))}
         return type(self), (self.path,), kept
 
 
 class _Given(str):
-    """The repr of a value that stayed in another process."""
+    """The repr of a value that was not sent to this process."""
 
     __repr__ = str.__str__
 
 
 @contextmanager
 def under(*keys: str | int) -> Iterator[None]:
-    """Prepends the keys to the path of an InputError that is raised inside."""
+    """Prepends the keys to the path of every InputError raised inside."""
     try:
         yield
     except InputError as error:
@@ -92,22 +92,22 @@ def under(*keys: str | int) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """An exception's text in one line, to be quoted."""
+    """An exception's text in one line, to quote."""
     return " ".join(str(error).split())
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's text, to be quoted in a sentence."""
+    """The first line of an exception's text, to quote inside another message."""
     return next(iter(str(error).strip().splitlines()), "").rstrip(". ")
 
 
 def quoted(error: BaseException) -> str:
-    """An exception's type and the first line of its text, to be quoted in a sentence."""
+    """An exception's type and the first line of its text, to quote inside another message."""
     return f"{type(error).__name__}: {first_line(error)}".removesuffix(": ")
 
 
 def in_flags(error: ValueError, command: Command) -> str:
-    """The text of an error, with the flags of a command in the place of arguments."""
+    """The text of an error, with the flags of a command instead of arguments."""
     flags = {
         str(one.name): one.opts[0] if one.param_type_name == "option" else one.human_readable_name
         for one in command.params
@@ -116,7 +116,7 @@ def in_flags(error: ValueError, command: Command) -> str:
 
 
 def check_count(value: Any, name: Argument, least: int = 1, most: float = math.inf) -> int:
-    """A whole number of at least `least` and at most `most`, as an int."""
+    """Checks a whole number from `least` to `most`, and returns it as an int."""
     wanted = f"a whole number of at least {least}." if most == math.inf else f"a whole number from {least} to {most}."
     try:
         if _is_flag(value):
@@ -130,7 +130,7 @@ def check_count(value: Any, name: Argument, least: int = 1, most: float = math.i
 
 
 def check_seed(seed: Any) -> int:
-    """A seed in [0, 2**32)."""
+    """Checks a seed in [0, 2**32)."""
     number = check_count(seed, "seed", 0)
     if number >= 2**32:
         raise InputError("seed", number, "give a seed below 2**32.")
@@ -146,7 +146,7 @@ def check_number(
     most: float = math.inf,
     below: float = math.inf,
 ) -> float:
-    """A finite number with value > above, value >= least, value <= most and value < below, as a Python float."""
+    """Checks a finite number with value > above, value >= least, value <= most and value < below; returns a float."""
     try:
         if _is_flag(value) or isinstance(value, str):
             raise TypeError
@@ -159,7 +159,7 @@ def check_number(
 
 
 def first_repeated(values: Iterable[Any]) -> Any:
-    """The first value that occurs twice; None if there is none."""
+    """The first value that occurs twice; None if no value does."""
     seen = set()
     for value in values:
         if value in seen:
@@ -169,14 +169,14 @@ def first_repeated(values: Iterable[Any]) -> Any:
 
 
 def check_flag(value: Any, name: Argument) -> bool:
-    """True or False."""
+    """Checks that a value is True or False."""
     if not _is_flag(value):
         raise InputError(name, value, "give True or False.")
     return bool(value)
 
 
 def check_choice(value: Any, name: Argument, allowed: Iterable[str]) -> str:
-    """One of a few words."""
+    """Checks that a value is one of the allowed words."""
     words = list(allowed)
     if not isinstance(value, str) or value not in words:
         choices = ", ".join(repr(word) for word in words)
@@ -185,8 +185,8 @@ def check_choice(value: Any, name: Argument, allowed: Iterable[str]) -> str:
 
 
 def did_you_mean(given: Any, allowed: Iterable[str]) -> str:
-    """The end of an error text that lists what is allowed: a suggestion if one of them is similar, or a full stop."""
-    from difflib import get_close_matches  # only where something is wrong
+    """The end of an error text that lists the allowed words: a suggestion if one is similar, otherwise a full stop."""
+    from difflib import get_close_matches  # imported only when there is an error
 
     if not isinstance(given, str):
         return "."
@@ -196,12 +196,12 @@ def did_you_mean(given: Any, allowed: Iterable[str]) -> str:
 
 
 def spelt(function: Function, called: str = "", also: Iterable[str] = ()) -> Function:
-    """The function; where it is called with an unknown keyword argument, the error suggests the nearest name.
+    """Wraps a function so that the error for an unknown keyword argument suggests the nearest name.
 
     Args:
-        function: one whose arguments have names; another is returned as it is.
-        called: what it is called, if not by its own name.
-        also: names that it takes by its `**options`.
+        function: the function; returned unchanged if its arguments have no names.
+        called: the name in the error text, if it is not the function's own.
+        also: names that the function takes through its `**options`.
     """
     code = getattr(function, "__code__", None)
     if code is None or (code.co_flags & inspect.CO_VARKEYWORDS and not also):
@@ -223,7 +223,7 @@ def spelt(function: Function, called: str = "", also: Iterable[str] = ()) -> Fun
 
 
 def _no_number(name: Argument, value: Any, wanted: str) -> InputError:
-    """That a value is no number; what to do if it is one as text."""
+    """The error for a value that is not a number. For a number given as text it says to drop the quotes."""
     try:
         numeral = isinstance(value, str) and math.isfinite(float(value))
     except ValueError:
@@ -234,14 +234,14 @@ def _no_number(name: Argument, value: Any, wanted: str) -> InputError:
 
 
 def _plain(value: Any) -> str:
-    """The repr of a value; of a float in six digits if these are all it has."""
+    """The repr of a value; a float has six digits if that is exact."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value or math.isnan(value) else repr(float(value))
     return short_repr(value)
 
 
 def toml_path(keys: Iterable[str | int]) -> str:
-    """Keys as TOML joins them; one that is not a plain word stands in quotes, in one line."""
+    """Keys as TOML joins them, in one line; a key that is not a plain word is quoted."""
     found = []
     for key in map(str, keys):
         is_bare = len(key) <= LONGEST_KEY and key.isascii() and key.replace("-", "_").replace("_", "a").isalnum()
@@ -250,7 +250,7 @@ def toml_path(keys: Iterable[str | int]) -> str:
 
 
 def _is_flag(value: Any) -> bool:
-    return type(value).__name__ in ("bool", "bool_")  # NumPy's as well
+    return type(value).__name__ in ("bool", "bool_")  # NumPy's bool too
 
 
 def _range(above: float, least: float, most: float, below: float) -> str:

@@ -1,14 +1,14 @@
-"""The one kind of file that holds arrays: traces, a trainer's shards, the states of Flower's server and clients.
+"""The one file format for arrays: traces, the trainer's shards, the states of Flower's server and clients.
 
 It is a safetensors file, which any reader of that format opens, with JSON and two digests in its header:
 
     8 bytes   the length of the header
     header    {"__metadata__": {"sha256": of the header after these digits, "data": of the data,
                "format": "1", "kind": …, "meta": JSON}, NAME: {"dtype": …, "shape": …, "data_offsets": …}, …}
-    data      the arrays, those with the widest elements first; the header names them in the order in which they came
+    data      the arrays, those with the widest elements first; the header lists them in the order they were given
 
-Nothing in it can execute code, and no byte of it can change unnoticed. It is written here and not by safetensors' own
-functions, as the digest of the data is then computed while they are written, without a second pass or copy.
+Nothing in the file can execute code, and every changed byte is noticed. The package writes the file itself, without
+safetensors' functions, so that the digest of the data is computed during the write: no second pass, no copy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORMAT = 1
 _BEGIN = b'{"__metadata__":{"sha256":"'
 _DIGITS = 64
 _BLOCK = 2**20
-# What safetensors calls the types of NumPy and torch.
+# safetensors' names of the types of NumPy and torch.
 _CODES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
     "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
@@ -44,18 +44,18 @@ Reason = Literal["missing", "unreadable", "foreign", "newer", "cut", "damaged"]
 _WORDS: dict[Reason, str] = {
     "missing": "is missing: restore it, or give another file.",
     "unreadable": "cannot be read ({}): give another file.",
-    "foreign": "is no {} of stgt: give another file.",
+    "foreign": "is not a {} of stgt: give another file.",
     "newer": f"has format {{}}, and this version of stgt reads format {FORMAT}: use a newer stgt.",
-    "cut": "is cut off: take another copy, or remove it to start anew.",
-    "damaged": "is damaged or was edited, as its checksum is wrong: take another copy, or remove it to start anew.",
+    "cut": "is cut off: take another copy, or remove it to start again.",
+    "damaged": "is damaged or was edited, as its checksum is wrong: take another copy, or remove it to start again.",
 }
 
 
 class BadFile(ValueError):  # noqa: N818
-    """Why a file cannot be used; `reason` is the keyword of it."""
+    """A file cannot be used; `reason` is the keyword of the cause."""
 
     def __init__(self, path: Path, reason: Reason, detail: str = ""):
-        super().__init__(path, reason, detail)  # with which it reaches another process
+        super().__init__(path, reason, detail)  # needed to pickle it for another process
         self.reason: Reason = reason
 
     def __str__(self) -> str:
@@ -64,14 +64,14 @@ class BadFile(ValueError):  # noqa: N818
 
 
 def write(path: Path, kind: str, arrays: Mapping[str, Any], meta: Any, *, private: bool = False) -> Path:
-    """Writes arrays and JSON to a file: whole or not at all, and on the disk when it returns.
+    """Writes arrays and JSON to a file, atomically. The file is on the disk when this returns.
 
     Args:
-        path: of the file; folders that are missing are made.
-        kind: what it is, as in "is no trace".
-        arrays: NumPy's, or tensors of torch's, by name.
-        meta: what JSON can hold.
-        private: nobody but the owner may read it.
+        path: of the file; missing folders are created.
+        kind: of the content; it appears in messages such as "is not a trace of stgt".
+        arrays: NumPy arrays or torch tensors, by name.
+        meta: anything that JSON can hold.
+        private: only the owner may read the file.
     """
     types = {name: str(array.dtype).removeprefix("torch.") for name, array in arrays.items()}
     for name, dtype in types.items():
@@ -87,7 +87,7 @@ def write(path: Path, kind: str, arrays: Mapping[str, Any], meta: Any, *, privat
     def header(data: str) -> bytes:
         about = {"sha256": "", "data": data, "format": str(FORMAT), "kind": kind, "meta": text}
         sealed = json.dumps({"__metadata__": about, **entries}, separators=(",", ":")).encode()[len(_BEGIN) :]
-        sealed += b" " * (-(len(_BEGIN) + _DIGITS + len(sealed)) % 8)  # the data begin at a multiple of 8
+        sealed += b" " * (-(len(_BEGIN) + _DIGITS + len(sealed)) % 8)  # so that the data begin at a multiple of 8
         found = _BEGIN + sha256(sealed).hexdigest().encode() + sealed
         return len(found).to_bytes(8, "little") + found
 
@@ -106,7 +106,7 @@ def write(path: Path, kind: str, arrays: Mapping[str, Any], meta: Any, *, privat
 
 
 def read(path: Path, kind: str) -> tuple[dict[str, np.ndarray], Any]:
-    """The arrays and the JSON of a file of this kind; a BadFile unless they are what was written."""
+    """The arrays and the JSON of a file of this kind; raises BadFile if they are not exactly what was written."""
     with _opened(path, kind) as (stream, layout, meta, expected):
         arrays = {name: np.empty(one.shape, one.dtype) for name, one in layout.items()}
         found = sha256()
@@ -120,13 +120,13 @@ def read(path: Path, kind: str) -> tuple[dict[str, np.ndarray], Any]:
 
 
 def read_meta(path: Path, kind: str) -> Any:
-    """The JSON of a file that is not cut; its arrays are not read."""
+    """The JSON of a file. Checks that the file is complete, but does not read its arrays."""
     with _opened(path, kind) as (_, _, meta, _):
         return meta
 
 
 def verify(path: Path, kind: str) -> Any:
-    """The JSON of a file of which every byte is what was written; takes little memory."""
+    """The JSON of a file, after checking the digest of every byte; takes little memory."""
     with _opened(path, kind) as (stream, _, meta, expected):
         found = sha256()
         for block in iter(lambda: stream.read(_BLOCK), b""):
@@ -138,7 +138,7 @@ def verify(path: Path, kind: str) -> Any:
 
 @contextmanager
 def _opened(path: Path, kind: str) -> Iterator[tuple[BufferedReader, dict[str, np.ndarray], Any, str]]:
-    """The file, where its data begin; what its header holds."""
+    """The file, positioned at its data, and the content of its header."""
     try:
         with path.open("rb") as stream:
             size, length = os.fstat(stream.fileno()).st_size, int.from_bytes(stream.read(8), "little")
@@ -162,7 +162,7 @@ def _opened(path: Path, kind: str) -> Iterator[tuple[BufferedReader, dict[str, n
 
 
 def _parse(path: Path, kind: str, header: bytes) -> tuple[dict[str, np.ndarray], Any, str]:
-    """Arrays of the right shapes and types, which take no memory; the JSON; and the digest of the data."""
+    """Arrays of the right shapes and types that take no memory, the JSON, and the digest of the data."""
     try:
         parts = json.loads(header)
         about = parts.pop("__metadata__")
@@ -178,12 +178,12 @@ def _parse(path: Path, kind: str, header: bytes) -> tuple[dict[str, np.ndarray],
         return layout, json.loads(about["meta"]), about["data"]
     except BadFile:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # another program's, or a forged one
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # written by another program, or forged
         raise BadFile(path, "foreign", kind) from None
 
 
 def _order(arrays: Mapping[str, Any]) -> list[str]:
-    """The names in the order of the data: the widest elements first, so that each begins at a multiple of its width."""
+    """The names in the order of the data: widest elements first, so that every array is aligned to its width."""
     return sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
 
 

@@ -1,7 +1,6 @@
 """One digest of data, equal for equal data in every process: SHA-256, as hexadecimal digits.
 
-SHA-256 because processors have instructions for it, so that it is faster than a disk writes, and because `sha256sum`
-checks it by hand.
+SHA-256 has instructions in most processors, so it is faster than writing to a disk. `sha256sum` can check it by hand.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 
 
 def digest(*things: Any) -> str:
-    """Equal for objects made of equal arrays, numbers and strings. Functions count by their names only."""
+    """Equal for equal arrays, numbers and strings, and for containers of them. A function counts by its name only."""
     found = sha256()
     for piece in _pieces(things):
         found.update(piece)
@@ -24,13 +23,13 @@ def digest(*things: Any) -> str:
 
 
 def digest_of_file(path: Path) -> str:
-    """What `sha256sum` prints."""
+    """The digest of a file, as `sha256sum` prints it."""
     with path.open("rb") as stream:
         return file_digest(stream, "sha256").hexdigest()
 
 
 def bytes_of(array: Any) -> memoryview:
-    """The bytes of an array, or of a tensor of torch's: a view of them where they lie in one piece in this memory."""
+    """The bytes of a NumPy array or a torch tensor: a view if it is contiguous in main memory, else a copy."""
     if not hasattr(array, "detach"):
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     import torch

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, tables in them, and the folder they go into. Standard library only."""
+"""Files written atomically, CSV tables, and output folders. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from stgt._internal.checks import InputError, did_you_mean
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], durable: bool = False, private: bool = False) -> Path:
-    """Has `write` fill a temporary file beside `path`, then puts it in place in one step.
+    """Lets `write` fill a temporary file in the folder of `path`, then renames it to `path` in one step.
 
     Args:
-        path: of the file; folders that are missing are made.
+        path: of the file; missing folders are created.
         write: fills the file whose path it is given.
-        durable: wait until the disk has it, so that it survives a power failure; milliseconds, or more for large files.
-        private: nobody else may read it, nor look into the folder if that is made here.
+        durable: wait until the file is on the disk, so that it survives a power failure. Takes milliseconds, or more
+            for large files.
+        private: only the owner may read the file, and the folder if it is created here.
     """
-    given, path = path, path.resolve()  # a link stays one
+    given, path = path, path.resolve()  # a symbolic link stays one
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
@@ -46,7 +47,7 @@ def write_atomically(path: Path, write: Callable[[Path], object], durable: bool 
 
 
 def _to_disk(path: Path, flags: int) -> None:
-    """Waits until a file's content, or the names in a folder, are on the disk."""
+    """Waits until a file's content, or a folder's list of names, is on the disk."""
     handle = os.open(path, flags)
     try:
         os.fsync(handle)
@@ -56,7 +57,7 @@ def _to_disk(path: Path, flags: int) -> None:
 
 @contextmanager
 def _unless_refused() -> Iterator[None]:
-    """Some network file systems do not do it for folders, and a folder may be writable and not readable."""
+    """Ignores a refused fsync of a folder: some network file systems have none, and a folder may be unreadable."""
     try:
         yield
     except OSError as error:
@@ -65,12 +66,12 @@ def _unless_refused() -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Writes a text file whole or not at all."""
+    """Writes a text file atomically."""
     return write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Writes rows as CSV; their columns are all names that occur, in the order in which they do."""
+    """Writes rows as CSV. The columns are all keys of the rows, in the order of their first occurrence."""
     names = list(dict.fromkeys(name for row in rows for name in row))
 
     def write(file: Path) -> None:
@@ -83,15 +84,15 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file, as text."""
+    """The rows of a CSV file; every cell is text."""
     with path.open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
 
 
 def read_rows(path: Path, argument: str) -> tuple[list[int], list[list[str]]]:
-    """The lines of a CSV file that are not blank: their numbers and their cells, as many in each.
+    """The non-blank lines of a CSV file: their line numbers and their cells. Each line has the same number of cells.
 
-    Cells are separated by commas, semicolons or tabs; `argument` is what a ValueError calls the file.
+    Cells are separated by commas, semicolons or tabs. `argument` is the name of the file in an error.
     """
     with path.open(encoding="utf-8-sig", newline="") as stream:
         first = stream.readline()
@@ -101,7 +102,7 @@ def read_rows(path: Path, argument: str) -> tuple[list[int], list[list[str]]]:
     for line, row in found:
         if len(row) != len(found[0][1]):
             raise InputError(
-                argument, path, f"line {line} has {len(row)} cells where the first has {len(found[0][1])}; mend it."
+                argument, path, f"line {line} has {len(row)} cells where the first has {len(found[0][1])}; correct it."
             )
     return [line for line, _ in found], [row for _, row in found]
 
@@ -117,7 +118,7 @@ def is_number(cell: str) -> bool:
 
 @contextmanager
 def readable(path: Path, argument: str) -> Iterator[None]:
-    """Turns the errors of a missing or malformed file into a ValueError about the argument."""
+    """Turns the errors of a missing or malformed file into an InputError about the argument."""
     from zipfile import BadZipFile
 
     if "\0" in str(path):
@@ -125,7 +126,7 @@ def readable(path: Path, argument: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.strerror is None:  # a decompressor's
+        if error.strerror is None:  # raised by a decompressor
             raise InputError(argument, path, f" is damaged ({error}): give another copy.") from None
         missing = isinstance(error, FileNotFoundError) and path.parent.is_dir()
         end = did_you_mean(path.name, [other.name for other in path.parent.iterdir()] if missing else [])
@@ -135,12 +136,12 @@ def readable(path: Path, argument: str) -> Iterator[None]:
     except (BadZipFile, EOFError) as error:
         raise InputError(argument, path, f" is damaged ({error}): give another copy.") from None
     except csv.Error as error:
-        raise InputError(argument, path, f" is not CSV ({error}): give a table with a row a line.") from None
+        raise InputError(argument, path, f" is not CSV ({error}): give a table with one row per line.") from None
 
 
 @contextmanager
 def writing(path: Path, argument: str = "path") -> Iterator[None]:
-    """Turns the errors of a file that cannot be written into a ValueError about the argument."""
+    """Turns the errors of a file that cannot be written into an InputError about the argument."""
     try:
         yield
     except OSError as error:
@@ -148,14 +149,14 @@ def writing(path: Path, argument: str = "path") -> Iterator[None]:
 
 
 def check_writable(folder: Path) -> None:
-    """Makes the folder if there is none; an OSError if no file can be written into it."""
+    """Creates the folder if it is missing; raises OSError if no file can be written into it."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass
 
 
 def output_folder(out: Path, force: bool = False) -> Path:
-    """A folder to write results into: new or empty, unless `force` allows to overwrite what it holds."""
+    """A folder for results: new or empty, unless `force` allows overwriting what it holds."""
     if out.exists() and not out.is_dir():
         raise InputError("out", out, " is a file: give a folder.")
     if out.exists() and any(out.iterdir()) and not force:

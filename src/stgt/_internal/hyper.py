@@ -1,4 +1,4 @@
-"""Fields of a dataclass: which of them are real numbers, how they are set and printed. Standard library only."""
+"""Fields of a dataclass: which are real numbers, how they are checked and printed. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import cache, partial
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-_ITEMS = 8  # of a tuple or a dict, that are shown
-_WORDS = 100  # letters that are shown of a value
+_ITEMS = 8  # items of a tuple or a dict that are shown
+_WORDS = 100  # characters of a value that are shown
 
 
 def hyper(default: Any, check: Callable[..., Any], *arguments: Any, static: bool = False, **limits: Any) -> Any:
-    """A field with this default, whose value is `check(value, name, …)`. A subclass may give it another default alone.
+    """A field with this default; its value is replaced by `check(value, name, …)`. A subclass may change the default.
 
-    A real number with `static` is part of a compiled program, as counts, names and flags are.
+    A real number with `static` is a constant of the compiled program, as counts, names and flags always are.
     """
 
     def checked(value: Any, name: str) -> Any:
@@ -36,29 +36,29 @@ def real_fields(kind: type) -> tuple[str, ...]:
 
 @cache
 def other_fields(kind: type) -> tuple[str, ...]:
-    """All other fields, such as counts, names and flags: another value needs another compiled program."""
+    """All other fields, such as counts, names and flags: a new value needs a new compiled program."""
     return tuple(one.name for one in fields(kind) if one.name not in real_fields(kind))
 
 
 def declared(kind: type, name: str) -> list[Field[Any]]:
-    """A field as the class and its bases have it, the class first."""
+    """The definitions of a field, from the class itself to its furthest base."""
     tables = (vars(base).get("__dataclass_fields__", {}) for base in kind.__mro__)
     return [table[name] for table in tables if name in table]
 
 
 def _hint(kind: type, one: Field[Any]) -> Any:
-    """The type of a field, evaluated where its class was written; None where it cannot be."""
+    """The type of a field, evaluated in the module that defines its class; None if that fails."""
     if not isinstance(one.type, str):
         return one.type
     owner = next(base for base in kind.__mro__ if one.name in vars(base).get("__annotations__", {}))
     try:
         return eval(one.type, vars(sys.modules.get(owner.__module__, builtins)))
-    except NameError:  # a name that only type checkers see
+    except NameError:  # a name that is imported for type checkers only
         return None
 
 
 def _is_real(hint: Any) -> bool:
-    """Is it float, or a union or tuple with float in it?"""
+    """Is the type float, or a union or tuple that contains float?"""
     inside = get_args(hint) if get_origin(hint) in (Union, UnionType, tuple) else ()
     return hint is float or any(map(_is_real, inside))
 
@@ -72,15 +72,15 @@ class Frozen:
 
 
 class ShortRepr:
-    """A dataclass whose repr is a short line: arrays by type and shape, functions by name, the first of many values."""
+    """A dataclass with a one-line repr: arrays by type and shape, functions by name, the first items of lists."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__repr__" not in vars(cls):
-            cls.__repr__ = cls.__repr__  # in the class itself, so that @dataclass does not write another one
+            cls.__repr__ = cls.__repr__  # set in the class itself, so that @dataclass does not generate another one
 
     def __repr__(self) -> str:
-        it: Any = self  # a dataclass, as every class of this kind
+        it: Any = self  # every subclass is a dataclass
         values = [f"{field.name}={short_repr(getattr(it, field.name))}" for field in fields(it) if field.repr]
         return f"{type(self).__qualname__}({', '.join(values)})"
 

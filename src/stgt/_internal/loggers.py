@@ -1,6 +1,6 @@
 """Loggers of measurements: TensorBoard, Weights & Biases, MLflow, a CSV file, a function.
 
-They are recognised by their methods, and not imported. Standard library only.
+They are recognised by their methods and not imported. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from stgt._internal.files import check_writable, write_table
 
 Log = Callable[[dict[str, float], int], object]
 ROUND = "round"  # the first column of a CSV file
-AXIS = "stgt/round"  # what W&B draws the others over
+AXIS = "stgt/round"  # the x-axis of all other values in W&B
 
 
 class Logger(Protocol):
-    """What takes measurements by name; `step` is the round at whose start they were made."""
+    """Takes measurements by name; `step` is the round at whose start they were made."""
 
     def log(self, values: Mapping[str, float], step: int) -> object: ...
 
 
 class SharedLogger:
-    """A `Logger` that several threads may use, and whose failure costs its values and not the run."""
+    """A `Logger` that several threads may use. If it fails, its values are lost and the run continues."""
 
     def __init__(self, function: Log, prefix: str = "", lock: Any = None):
         self._function, self._prefix, self._lock = function, prefix, lock or threading.Lock()
@@ -42,16 +42,16 @@ class SharedLogger:
                 self._function({f"{self._prefix}{name}": float(value) for name, value in values.items()}, step)
             except Exception as error:
                 warnings.warn(
-                    f"logger failed ({quoted(error)}): what it was given is lost, the run goes on.", stacklevel=2
+                    f"logger failed ({quoted(error)}): these values are lost, the run continues.", stacklevel=2
                 )
 
     def under(self, label: str) -> SharedLogger:
-        """The same one for names that begin with a label."""
+        """The same logger, with a label in front of every name."""
         return SharedLogger(self._function, f"{self._prefix}{label}/", self._lock)
 
 
 def as_logger(given: Any) -> SharedLogger | None:
-    """What was given as `logger=`; a ValueError if nothing can be logged to it."""
+    """Makes a logger of what was given as `logger=`; raises InputError if nothing can be logged to it."""
     return given if given is None or isinstance(given, SharedLogger) else SharedLogger(_function(given))
 
 
@@ -77,12 +77,12 @@ def _function(given: Any) -> Log:
 
 
 def _takes(function: Any, *arguments: Any, **named: Any) -> bool:
-    """Can it be called so, according to its signature?"""
+    """Does the function's signature accept these arguments?"""
     try:
         inspect.signature(function).bind(*arguments, **named)
     except TypeError:
         return False
-    except ValueError:  # it is written in C
+    except ValueError:  # a function written in C has no signature
         return True
     return True
 
@@ -97,8 +97,11 @@ def _to_tensorboard(writer: Any, values: dict[str, float], step: int) -> None:
 
 
 def _wandb(run: Any) -> Log:
-    """W&B drops what is logged at a step that it has behind it: the user's own logging may count batches, and methods
-    run side by side. So each call is W&B's next step, and the round is what it draws over."""
+    """Logs every call as W&B's next step, and declares the round as the x-axis.
+
+    W&B drops values for a step that is in its past. Your own logging may count batches, and methods may run in
+    parallel, so the round cannot be W&B's step.
+    """
     run.define_metric(AXIS, hidden=True)
     known = {AXIS}
 
@@ -113,12 +116,12 @@ def _wandb(run: Any) -> Log:
 
 
 def _mlflow(mlflow: Any) -> Log:
-    """Into the run that is active now, as each thread has its own; where there is none MLflow begins one, as ever."""
+    """Logs into the active MLflow run. Each thread has its own; without one, MLflow starts a run as it usually does."""
     run = (mlflow.active_run() or mlflow.start_run()).info.run_id
 
     def log(values: dict[str, float], step: int) -> None:
         here = mlflow.active_run()
-        elsewhere = {} if here is not None and here.info.run_id == run else {"run_id": run}  # which takes longer
+        elsewhere = {} if here is not None and here.info.run_id == run else {"run_id": run}  # an explicit id is slower
         allowed = {re.sub(r"[^/\w.\- :]", "_", name): value for name, value in values.items()}
         mlflow.log_metrics(allowed, step=step, **elsewhere)
 
@@ -128,14 +131,14 @@ def _mlflow(mlflow: Any) -> Log:
 class CsvLogger:
     """A table with a row for each call and a column for each name, readable at any moment.
 
-    A later process goes on with it: what the file holds of the first round that is logged, and of later ones, is
-    replaced. So is what one process logs twice.
+    A later process continues the file: it replaces the rows from the first round that it logs on. Values logged twice
+    by one process are replaced too.
     """
 
     def __init__(self, path: Path | str):
         self._path = Path(path).expanduser()
         self._names: list[str] | None = None  # the columns, once they are known
-        self._last: dict[str, int] = {}  # the round that each of them was logged at last
+        self._last: dict[str, int] = {}  # the last round at which each name was logged
         if self._path.is_dir():
             raise InputError("logger", self._path, " is a folder: give the path of a file.")
         try:
@@ -146,7 +149,7 @@ class CsvLogger:
                 "logger", self._path, f" cannot be written ({error.strerror}): give another path."
             ) from None
         except (ValueError, csv.Error):
-            raise InputError("logger", self._path, " holds something else than a log: give another path.") from None
+            raise InputError("logger", self._path, " is not a log of stgt: give another path.") from None
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         try:
@@ -155,7 +158,7 @@ class CsvLogger:
             else:
                 self._append(values, step, self._names)
         except OSError:
-            self._names = None  # a row may have been cut off: the file is looked at again
+            self._names = None  # a row may have been cut off: read the file again
             raise
         self._last |= dict.fromkeys(values, step)
 
@@ -167,7 +170,7 @@ class CsvLogger:
             stream.write(line.getvalue())
 
     def _put(self, values: Mapping[str, float], step: int) -> None:
-        """Writes the table anew: with this process's first row, with a new column, or where rounds repeat."""
+        """Rewrites the table: for this process's first row, for a new column, or if a round repeats."""
         rows = self._rows()
         gone = set(values) if self._last else {name for row in rows for name in row if name != ROUND}
         for row in rows:
@@ -179,7 +182,7 @@ class CsvLogger:
         self._names = list(dict.fromkeys(name for row in rows for name in row))
 
     def _rows(self) -> list[dict[str, Any]]:
-        """The rows of the file, as text, without a last one that was cut off."""
+        """The rows of the file as text; an incomplete last row is dropped."""
         if not self._path.exists():
             return []
         with self._path.open(encoding="utf-8", newline="") as stream:
@@ -188,5 +191,5 @@ class CsvLogger:
         rows = list(table)
         known = (table.fieldnames or [""])[0] == ROUND
         if text and not (known and all(row[ROUND].isdecimal() and None not in row for row in rows)):
-            raise ValueError(f"{self._path} has no column of rounds.")
+            raise ValueError(f"{self._path} has no column named round.")
         return rows

@@ -1,6 +1,6 @@
 """Numbers and amounts as text, and HTML from the package's Jinja2 templates.
 
-Pieces for notebooks take the colours of the page around them (`currentColor`), and are well-formed XML too.
+What a notebook shows takes the colours of the page (`currentColor`), and is well-formed XML too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 @cache
 def _environment() -> Any:
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # only when something is shown
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # imported only when something is shown
 
     made = Environment(
         loader=PackageLoader("stgt", ""),
@@ -26,17 +26,17 @@ def _environment() -> Any:
 
 
 def render(template: str, **values: Any) -> str:
-    """A template of the package, such as "topology/topology.html.j2", filled in; all values are escaped."""
+    """A template of the package, such as "topology/topology.html.j2", with the values filled in and escaped."""
     return _environment().get_template(template).render(**values)
 
 
 def number(value: float) -> str:
-    """To three digits."""
+    """A number with three significant digits."""
     return f"{value:.3g}" if math.isfinite(value) else "not finite"
 
 
 def interval(value: float, low: float, high: float) -> str:
-    """ "0.0132 [0.0119, 0.0158]", to two digits of the nearer end's distance; the number alone if an end is unknown."""
+    """ "0.0132 [0.0119, 0.0158]": two digits of the distance to the nearer end. The number alone without an end."""
     if not all(map(math.isfinite, (value, low, high))):
         return number(value)
     apart = min(value - low, high - value)
@@ -47,14 +47,14 @@ def interval(value: float, low: float, high: float) -> str:
 
 
 def _to_place(value: float, place: int) -> str:
-    """A number to the place of 10^place, six digits at most; zeros that are known are written."""
+    """A number rounded to the place of 10^place, with at most six digits; significant zeros are written."""
     first = math.floor(math.log10(abs(value))) if value else place
-    whole = first + 1 if first < 5 else 1  # digits before the point, all of them written
+    whole = first + 1 if first < 5 else 1  # digits before the decimal point, all of them written
     return f"{value:#.{min(max(first - place + 1, whole, 1), 6)}g}".removesuffix(".")
 
 
 def count(value: float) -> str:
-    """A whole number in full, up to ten millions; three digits of any other."""
+    """A whole number in full up to ten million; any other number with three digits."""
     return f"{value:,.0f}" if value == round(value, 0) and abs(value) < 1e7 else number(value)
 
 

@@ -1,4 +1,4 @@
-"""Array operations that generic code needs beyond operators: the protocol, and NumPy's; JAX's are in the simulator."""
+"""The array operations that generic code needs beyond operators: the protocol and NumPy's. The simulator has JAX's."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ Array = Any
 
 
 class Ops(Protocol):
-    """Operations of an array library; each engine supplies them."""
+    """Operations of an array library; each engine supplies its own."""
 
     xp: ModuleType  # numpy or jax.numpy
 
     def erfinv(self, x: Array) -> Array: ...
 
     def cond(self, flag: Array, change: Any, state: Any) -> Any:
-        """`change(state)` if `flag`, else `state`; the change is computed only where it is needed."""
+        """`change(state)` if `flag`, else `state`. The change is computed only if it is needed."""
 
     def apart(self, make: Any, shape: tuple[int, ...], dtype: Any, step: Array) -> Array:
-        """`make(0)` of this shape and dtype, which a compiler must not fuse into the code that uses it."""
+        """`make(0)` of this shape and dtype, which a compiler must not fuse into the code around it."""
 
     def put(self, table: Array, index: Array, value: Array) -> Array:
         """A copy of `table` (k, m, ...) with table[i, index[i]] = value[i]."""
 
     def loop(self, count: int, step: Any, state: Any) -> Any:
-        """state ← step(k, state) for k = 0, 1, …, count − 1; the last state."""
+        """state ← step(k, state) for k = 0, 1, …, count − 1; returns the last state."""
 
     def switch(self, which: Array, branches: Any, *operands: Any) -> Any:
         """`branches[which](*operands)`, without computing the other branches."""

@@ -12,7 +12,7 @@ Progress = Callable[[float, float], None]  # (done, total)
 
 
 class Bar:
-    """A bar with the remaining time; a simulation also shows its speed and error."""
+    """A bar with the remaining time; for a simulation also the speed and the error."""
 
     def __init__(self, bar: Any, words: str):
         self._bar, self._words = bar, words
@@ -22,13 +22,13 @@ class Bar:
         self._bar.update(self._task, completed=done, total=total)
 
     def describe(self, pace: float, latest: Mapping[str, float]) -> None:
-        """`pace` in rounds a second, and the last measurements, the error first."""
+        """Shows the speed (`pace`, in rounds a second) and the last error."""
         error = next((f", {name} {latest[name]:.3g}" for name in ("residual", "loss", *latest) if name in latest), "")
         self._bar.update(self._task, description=f"{self._words}: {pace:,.0f} rounds/s{error}")
 
 
 class PartBar(Bar):
-    """One of several bars, gone when its part is done; the first bar counts them all."""
+    """One of several bars; removed when its part is done. The first bar counts all parts."""
 
     def __init__(self, bar: Any, words: str, tick: Progress):
         super().__init__(bar, words)
@@ -43,8 +43,10 @@ class PartBar(Bar):
 
 @contextmanager
 def bars(words: str, weights: Iterable[float], console: Any = None) -> Iterator[Callable[[int, str], PartBar]]:
-    """A bar for a whole job and, below, one for each part that is being worked on: made when it begins, by (number,
-    words)."""
+    """A bar for a whole job and, below it, a bar for each part in progress.
+
+    Yields a function of (part number, label) that makes the bar of a part.
+    """
     with _shown(console) as shown:
         ticks = split_progress(Bar(shown, words), weights)
         yield lambda number, label: PartBar(shown, f"  {label}", ticks[number])
@@ -52,7 +54,7 @@ def bars(words: str, weights: Iterable[float], console: Any = None) -> Iterator[
 
 @contextmanager
 def bar(words: str, console: Any = None) -> Iterator[Bar]:
-    """Shows a bar while it lasts, and nothing where there is no terminal."""
+    """Shows a bar inside the `with` block; shows nothing without a terminal."""
     with _shown(console) as shown:
         yield Bar(shown, words)
 
@@ -71,7 +73,7 @@ def _shown(console: Any) -> Iterator[Any]:
 
 @contextmanager
 def as_progress(progress: Any, words: str) -> Iterator[Progress | None]:
-    """What was given as `progress`: a bar for True, a function as it is."""
+    """Makes a callback of what was given as `progress`: a bar for True, a function unchanged."""
     if progress is True:
         with bar(words) as made:
             yield made
@@ -84,7 +86,7 @@ def as_progress(progress: Any, words: str) -> Iterator[Progress | None]:
 
 
 def split_progress(progress: Progress | None, weights: Iterable[float]) -> list[Progress]:
-    """A callback for each part of a job, which together count up to the sum of the weights, whatever their order."""
+    """A callback for each part of a job, in any order. Together they count up to the sum of the weights."""
     weights = list(weights)
     done = [0.0] * len(weights)
 

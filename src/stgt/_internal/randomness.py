@@ -1,8 +1,8 @@
 """One clock of randomness: every draw is a pure function of (seed, step, node, stream).
 
-The generator is Threefry-2x32 with 20 rounds (Salmon et al., 2011), written with integer operators only, so the
-same lines run on NumPy and on JAX arrays and give the same bits. Nothing is ever advanced or split: a draw is
-looked up. That makes a stochastic run comparable across engines, and a resumed run equal to an uninterrupted one.
+The generator is Threefry-2x32 with 20 rounds (Salmon et al., 2011). It uses integer operators only, so the same lines
+run on NumPy and on JAX arrays and give the same bits. The generator has no state that is advanced or split: a draw is
+looked up. So a stochastic run is the same in every engine, and a resumed run equals an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from stgt._internal.ops import Ops
 
 Array = Any
 
-# What a draw is for. Two purposes never share a stream, so no draw is used twice.
+# The purpose of a draw. Two purposes never share a stream, so no draw is used twice.
 STREAM_LOCAL = 0  # the gradient of a local step
-STREAM_START_GRADIENT = 1  # one more gradient, at a round's start
+STREAM_START_GRADIENT = 1  # an additional gradient at a round's start
 STREAM_COIN = 2  # does this round end with communication?
 STREAM_SAMPLING = 3  # which workers the server calls
 STREAM_MATCHING = 4  # the pairs of a matching
 STREAM_LINKS = 5  # which links are lost
 STREAM_NODES = 6  # which nodes cannot be reached
-STREAM_INITIAL = 7  # the gradient of an initialisation
+STREAM_INITIAL = 7  # the gradient of the initialisation
 STREAM_AUGMENT = 8  # how the images of a batch are cropped and flipped
 STREAM_CHOICE = 9  # one of a few matrices
 STREAM_SHUFFLE = 10  # the order of a pass over the samples
@@ -62,30 +62,30 @@ def words(xp: Any, seed: Array, step: Array, a: Array, b: Array, stream: int) ->
 
 
 def unit(word: Array, dtype: Any) -> Array:
-    """A number strictly inside (0, 1) from a word's top 23 bits: exact, hence equal, in float32 and float64."""
+    """A number strictly inside (0, 1) from a word's top 23 bits. It is exact, so equal in float32 and float64."""
     return ((word >> np.uint32(9)).astype(dtype) + 0.5) * 2.0**-23
 
 
 def queue(xp: Any, seed: Array, step: Array, n: int, stream: int) -> Array:
-    """All n nodes in an order drawn uniformly, (n,) indices."""
+    """All n nodes in a uniformly drawn order, (n,) indices."""
     ticket, _ = words(xp, seed, step, xp.arange(n), 0, stream)
     return xp.argsort(ticket, stable=True)
 
 
 def choose(xp: Any, seed: Array, step: Array, n: int, size: int, stream: int) -> Array:
-    """`size` of n different nodes, uniformly; sorted (size,) indices."""
+    """`size` different nodes of n, drawn uniformly; sorted (size,) indices."""
     return xp.sort(queue(xp, seed, step, n, stream)[:size])
 
 
 def coin(xp: Any, seed: Array, step: Array, probability: Array, dtype: Any) -> Array:
-    """The coin that all nodes see at `step`: True with the given probability."""
+    """The shared coin of all nodes at `step`: True with the given probability."""
     word, _ = words(xp, seed, step, 0, 0, STREAM_COIN)
     return unit(word, dtype)[0] < probability
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The draws of `nodes` at `step`. An array of T steps gives draws with a leading axis T, the same ones."""
+    """The draws of `nodes` at `step`. An array of T steps gives the same draws with a leading axis T."""
 
     ops: Ops
     dtype: Any
@@ -113,9 +113,9 @@ class Clock:
         return (self.bits(width) % limit).astype(np.int32)
 
     def normal(self, width: int) -> Array:
-        """Standard normals, by the inverse of the distribution function, (..., nodes, width)."""
+        """Standard normals by the inverse distribution function, (..., nodes, width)."""
         bits = self.bits(width)
-        flat = bits.reshape(-1)  # a long last axis is what compilers vectorise best
+        flat = bits.reshape(-1)  # compilers vectorise a long last axis best
 
         def make(zero: Array) -> Array:
             return self.ops.erfinv(2.0 * unit(flat + zero, self.dtype) - 1.0) * 2.0**0.5

@@ -1,8 +1,8 @@
-"""What is known by name: algorithms, topologies, problems, oracles and metrics, and a user's models and data sets.
+"""Registries of names: algorithms, topologies, problems, oracles, metrics, and a user's models and data sets.
 
-`register` makes a class, a function or a metric known to spec files, the command line, `stgt list`, training and
-Flower. An installed package names its own by the entry points "stgt.algorithms", "stgt.topologies", "stgt.problems",
-"stgt.oracles", "stgt.metrics", "stgt.models" and "stgt.datasets". Standard library only.
+`register` gives a class, a function or a metric a name for spec files, the command line, `stgt list`, training and
+Flower. An installed package registers its own by the entry points "stgt.algorithms", "stgt.topologies",
+"stgt.problems", "stgt.oracles", "stgt.metrics", "stgt.models" and "stgt.datasets". Standard library only.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Thing = TypeVar("Thing")
 
 
 class Registry:
-    """Names and what they stand for: a class, a function that makes an object, or a metric."""
+    """Maps names to classes, functions that make an object, or metrics."""
 
     def __init__(self, kind: str, group: str):
         self.kind, self.group = kind, group
         self._known: dict[str, Any] = {}
 
     def add(self, name: str, thing: Any) -> None:
-        """Adds an entry; the same definition run again, as in a notebook, replaces the older one."""
+        """Adds an entry. The same definition run again, as in a notebook, replaces the earlier one."""
         known = self._known.get(name)
         if known is not None and _origin(known) != _origin(thing):
             raise ValueError(
@@ -40,9 +40,9 @@ class Registry:
         self._known[name] = thing
 
     def find(self, name: Any, argument: Argument, *, installed: bool = True) -> Any:
-        """What the name stands for; a ValueError lists the names there are.
+        """The entry with this name; otherwise an InputError lists the known names.
 
-        `installed=False` looks among what this process has registered only, and loads no package.
+        With `installed=False` it searches only what this process has registered, and loads no package.
         """
         if isinstance(name, str) and name in self._known:
             return self._known[name]
@@ -52,22 +52,22 @@ class Registry:
                 return self._known[entry.name]
         known = self.names() if installed else list(self._known)
         choices = f"choose from {', '.join(map(repr, known))}" if known else f"no {self.kind} is registered"
-        hint = f"{choices}; one of your own is known once its script has registered it{did_you_mean(name, known)}"
+        hint = f"{choices}; a name of your own is known once its script has registered it{did_you_mean(name, known)}"
         raise InputError(argument, name, hint)
 
     def name_of(self, thing: Callable[..., Any]) -> str:
-        """The name under which it is registered; a ValueError if it is not."""
+        """The registered name of an entry; a ValueError if it has none."""
         for name, known in self._known.items():
             if known is thing:
                 return name
-        raise ValueError(f"{thing.__name__} is not known by a name: put @stgt.register above its definition.")
+        raise ValueError(f"{thing.__name__} is not registered: put @stgt.register above its definition.")
 
     def names(self) -> list[str]:
-        """All names, those of installed packages last."""
+        """All names; those of installed packages come last."""
         return list(dict.fromkeys([*self._known, *(entry.name for entry in self._entries())]))
 
     def _entries(self) -> list[EntryPoint]:
-        from importlib.metadata import entry_points  # half of what `import stgt` would take
+        from importlib.metadata import entry_points  # takes half the time of `import stgt`
 
         return list(entry_points(group=self.group))
 
@@ -75,7 +75,7 @@ class Registry:
         return self._known[name]
 
     def get(self, name: str) -> Any:
-        """What this process has registered under the name, or None."""
+        """The entry that this process has registered under the name, or None."""
         return self._known.get(name)
 
     def items(self) -> list[tuple[str, Any]]:
@@ -102,19 +102,19 @@ def register(*, name: str) -> Callable[[Thing], Thing]: ...
 
 
 def register(thing: Any = None, /, *, name: str | None = None) -> Any:
-    """Makes an algorithm, a topology, a problem, an oracle, a metric, a model or a data set known by its name.
+    """Gives an algorithm, a topology, a problem, an oracle, a metric, a model or a data set a name.
 
-    A class is what it is derived from: an algorithm (`stgt.Algorithm`) or an oracle (`stgt.Oracle`). A function is what
-    its result says: `-> stgt.Topology`, `-> stgt.Problem`, `-> torch.nn.Module` or
-    `-> stgt.torch.train.LabelledData`. A metric is given itself: `stgt.register(stgt.Metric(…))`.
+    The base of a class decides what it is: an algorithm (`stgt.Algorithm`) or an oracle (`stgt.Oracle`). The return
+    annotation of a function decides what it makes: `-> stgt.Topology`, `-> stgt.Problem`, `-> torch.nn.Module` or
+    `-> stgt.torch.train.LabelledData`. Pass a metric itself: `stgt.register(stgt.Metric(…))`.
 
     Args:
-        thing: the class, function or metric; left out where a name is given: `@stgt.register(name="led")`.
-        name: in the place of its own.
+        thing: the class, function or metric; omitted if you give a name: `@stgt.register(name="led")`.
+        name: replaces the object's own name.
 
     Returns:
-        What was given, so that it serves as a decorator; a class or function now suggests the nearest name for an
-        unknown keyword argument.
+        What was given, so that you can use it as a decorator. If you call the class or function with an unknown
+        keyword argument, its error now suggests the nearest name.
     """
     if thing is None:
         return lambda given: _register(given, name)
@@ -127,7 +127,7 @@ def _register(thing: Any, name: str | None) -> Any:
     if isinstance(thing, type):
         if registry is None or registry is METRICS:
             raise ValueError(
-                f"{thing.__name__} is no algorithm and no oracle: derive it from stgt.Algorithm or stgt.Oracle."
+                f"{thing.__name__} is neither an algorithm nor an oracle: derive it from stgt.Algorithm or stgt.Oracle."
             )
         getattr(thing, "check_class", lambda: None)()
         thing.__init__ = spelt(thing.__init__, thing.__name__)
@@ -142,8 +142,8 @@ def _register(thing: Any, name: str | None) -> Any:
         if not callable(thing) or registry is None:
             raise ValueError(
                 f"register was given {getattr(thing, '__name__', thing)!r}: give a class derived from stgt.Algorithm "
-                "or stgt.Oracle, a stgt.Metric, or a function that says what it makes, by -> stgt.Topology, "
-                "-> stgt.Problem, -> torch.nn.Module or -> stgt.torch.train.LabelledData."
+                "or stgt.Oracle, a stgt.Metric, or a function whose return annotation is stgt.Topology, stgt.Problem, "
+                "torch.nn.Module or stgt.torch.train.LabelledData."
             )
         thing = spelt(thing)
     registry.add(name or thing.__name__, thing)
@@ -151,9 +151,9 @@ def _register(thing: Any, name: str | None) -> Any:
 
 
 def import_script(path: Path | str) -> None:
-    """Runs a user's script, for what it registers.
+    """Runs a user's script, so that it registers what it defines.
 
-    Its folder is searched for what it imports, as if it were run by itself.
+    The script can import modules from its own folder, as if it were run directly.
     """
     given, path = path, Path(path).resolve()
     if not path.is_file():
@@ -162,7 +162,7 @@ def import_script(path: Path | str) -> None:
     if spec is None or spec.loader is None:
         raise ValueError(f"script {given}: it is not Python; give a file that ends in .py.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look up their annotations
+    sys.modules[spec.name] = module  # dataclasses look up their annotations there
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     try:
@@ -171,11 +171,11 @@ def import_script(path: Path | str) -> None:
         del sys.modules[spec.name]
         if isinstance(error, ValueError):
             raise
-        raise ValueError(f"script {given} failed ({type(error).__name__}: {error}): mend the script.") from error
+        raise ValueError(f"script {given} failed ({type(error).__name__}: {error}): correct the script.") from error
 
 
 def summary(thing: Callable[..., Any]) -> str:
-    """The first sentence of a docstring, in one line; "" if there is none. Of a metric, its formula."""
+    """The first sentence of a docstring, in one line; "" without one. For a metric, its formula."""
     import inspect
 
     words = getattr(thing, "formula", None) or inspect.getdoc(thing) or ""
@@ -183,5 +183,5 @@ def summary(thing: Callable[..., Any]) -> str:
 
 
 def _origin(thing: Any) -> tuple[str, str]:
-    defined = getattr(thing, "compute", thing)  # a metric's function
+    defined = getattr(thing, "compute", thing)  # the function of a metric
     return defined.__module__, getattr(defined, "__qualname__", "")

@@ -1,11 +1,11 @@
-"""Stepsizes that change from round to round: a function of the round's number takes the place of a number.
+"""Stepsizes that change from round to round: give a function of the round's number instead of a number.
 
 `gamma` of a method may be one of these, or any function of the round that gives a positive number::
 
     stgt.STGT(gamma=stgt.schedules.cosine(0.2, rounds=500), tau=10)
     stgt.STGT(gamma=lambda r: 0.2 if r < 100 else 0.02, tau=10)
 
-Within a round the stepsize is constant, so a tracker's mean direction stays (start − end)/(γ_r τ).
+Within a round the stepsize is constant, so a tracker's mean direction is (start − end)/(γ_r τ).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Stepsize = Callable[[int], float]
 
 @dataclass(frozen=True, repr=False)
 class StepsizeSchedule(Frozen):
-    """Base of the schedules here; two with equal numbers are equal."""
+    """Base of the schedules in this module; two with equal numbers are equal."""
 
     start: float
 
@@ -44,7 +44,7 @@ class StepsizeSchedule(Frozen):
 
 @dataclass(frozen=True, repr=False)
 class Cosine(StepsizeSchedule):
-    """From `start` down to `end` along half a cosine, over `rounds` rounds; `end` from then on."""
+    """From `start` down to `end` along half a cosine, over `rounds` rounds; constant `end` afterwards."""
 
     end: float
     rounds: int
@@ -60,7 +60,7 @@ class Cosine(StepsizeSchedule):
 
 @dataclass(frozen=True, repr=False)
 class Step(StepsizeSchedule):
-    """`start`, times `factor` after every `every` rounds."""
+    """`start`, multiplied by `factor` after every `every` rounds."""
 
     factor: float
     every: int
@@ -75,7 +75,7 @@ class Step(StepsizeSchedule):
 
 @dataclass(frozen=True, repr=False)
 class Inverse(StepsizeSchedule):
-    """start/(1 + r/delay): `start` at first, half of it after `delay` rounds, then like 1/r."""
+    """start/(1 + r/delay): `start` in round 0, half of it in round `delay`, proportional to 1/r for large r."""
 
     delay: float
 
@@ -90,7 +90,7 @@ class Inverse(StepsizeSchedule):
 def cosine(start: float, *, rounds: int, end: float = 0.0) -> Cosine:
     """γ_r = end + (start − end)(1 + cos(πr/rounds))/2, and `end` from round `rounds` on.
 
-    With `end=0` a run may have `rounds` rounds and no more, as a stepsize must be positive.
+    With `end=0` a run can have at most `rounds` rounds, as a stepsize must be positive.
     """
     return Cosine(start, end, rounds)
 
@@ -101,7 +101,7 @@ def step(start: float, *, every: int, factor: float = 0.1) -> Step:
 
 
 def inverse(start: float, *, delay: float = 1.0) -> Inverse:
-    """γ_r = start/(1 + r/delay), the 1/r of stochastic approximation."""
+    """γ_r = start/(1 + r/delay), which decreases like the 1/r of stochastic approximation."""
     return Inverse(start, delay)
 
 
@@ -113,7 +113,7 @@ def is_schedule(gamma: object) -> TypeGuard[Stepsize]:
 def stepsizes(gamma: Any, first: int, count: int) -> np.ndarray:
     """The stepsizes of rounds first, …, first + count − 1: (count,), or (count, n) if each node has its own.
 
-    A ValueError names the round at which a schedule does not give a positive number.
+    A ValueError names the round for which a schedule does not give a positive number.
     """
     import numpy as np
 
@@ -124,7 +124,7 @@ def stepsizes(gamma: Any, first: int, count: int) -> np.ndarray:
 
 
 def stepsize(gamma: Stepsize, r: int) -> float:
-    """What a schedule gives for round r; a ValueError unless it is a positive number."""
+    """The value of a schedule in round r; a ValueError if it is not a positive number."""
     try:
         value = gamma(r)
     except Exception as error:

@@ -1,8 +1,8 @@
-"""Algorithms, oracles and schedules of stepsizes as plain data and back: for spec files, traces, checkpoints, Flower.
+"""Algorithms, oracles and stepsize schedules as plain data and back: for spec files, traces, checkpoints, Flower.
 
     {"name": "STGT", "gamma": {"schedule": "cosine", "start": 0.2, "rounds": 500}, "tau": 10, …}
 
-A table with a name stands for a call of what is registered under it: no file and no server can name other code.
+A table with a name is a call of the object registered under that name, so a file or a server cannot run other code.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SCHEDULES: dict[str, Callable[..., Any]] = {function.__name__: function for func
 
 
 def to_plain(value: Any, rounds: int = 0) -> Any:
-    """A value as JSON can hold it: an algorithm or an oracle as a table, what is nothing of JSON's as its short repr.
+    """A value in a form that JSON can hold: a table for an algorithm or an oracle, the short repr of other objects.
 
-    A stepsize that is a user's function becomes its values in the first `rounds` rounds, from which it cannot be made
-    again. Nor can an object whose class is not registered; its table says so.
+    A stepsize that is a user's function becomes its values in the first `rounds` rounds. The function cannot be
+    restored from them. Neither can an object whose class is not registered; its table says so.
     """
     if isinstance(value, StepsizeSchedule):
         return {"schedule": type(value).__name__.lower(), **_options(value, rounds)}
@@ -39,7 +39,7 @@ def to_plain(value: Any, rounds: int = 0) -> Any:
         return [to_plain(one, rounds) for one in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    plain = getattr(value, "tolist", None)  # of an array
+    plain = getattr(value, "tolist", None)  # an array has it
     return short_repr(value) if plain is None else plain()
 
 
@@ -52,17 +52,17 @@ def _options(thing: Any, rounds: int) -> dict[str, Any]:
 
 
 def from_plain(value: Any, find: Callable[[Any], Callable[..., Any]], **defaults: Any) -> Any:
-    """What a table stands for: the call of what is registered under its name, or a schedule; any other value is itself.
+    """The object that a table describes: a call of what is registered under its name, or a schedule.
 
-    Other tables may stand among its arguments.
+    Arguments of the call may be tables too. Any value that is not a table is returned unchanged.
 
     Args:
         value: the table.
         find: gives the class or function of a name.
-        defaults: arguments for those functions that take them and were not given them.
+        defaults: arguments that are passed to each function that takes them and was not given them.
 
     Returns:
-        The object; an InputError has the path to the argument that is wrong.
+        The object. An InputError has the path to the wrong argument.
     """
     if isinstance(value, tuple | list):
         return [_under(index, one, find, defaults) for index, one in enumerate(value)]
@@ -83,12 +83,12 @@ def _under(key: str | int, value: Any, find: Callable[[Any], Callable[..., Any]]
 
 
 def registered(registry: Registry) -> Callable[[Any], Callable[..., Any]]:
-    """Finds what this process has registered, and loads no package: for tables from elsewhere."""
+    """A `find` for tables from elsewhere: it searches what this process has registered, and loads no package."""
     return partial(registry.find, argument="name", installed=False)
 
 
 def call(function: Callable[..., Any], arguments: dict[str, Any], name: str) -> Any:
-    """`function(**arguments)`; an InputError names the argument that is wrong, or none if it is about no single one."""
+    """`function(**arguments)`; an InputError names the wrong argument, or none if several are involved."""
     allowed = inspect.signature(function).parameters
     taken = [key for key, one in allowed.items() if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
     unknown = sorted(set(arguments) - set(taken))
@@ -110,5 +110,5 @@ def call(function: Callable[..., Any], arguments: dict[str, Any], name: str) -> 
 
 
 def unknown_argument(key: str, name: str, taken: Sequence[str]) -> InputError:
-    """That what is named does not take an argument."""
+    """The error for an argument that the named function does not take."""
     return InputError((key,), hint=f"{name} takes {', '.join(taken) or 'no arguments'}{did_you_mean(key, taken)}")

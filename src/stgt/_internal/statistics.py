@@ -1,4 +1,4 @@
-"""Means over the seeds, the first axis, and their confidence intervals."""
+"""Means over seeds (the first axis), and their confidence intervals."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from functools import lru_cache
 
 import numpy as np
 
-LEAST_SHAPE = 0.2  # of a gamma distribution that errors are taken to have, unless they vary more
-FEWEST = 2  # seeds from which a variance can be estimated
+LEAST_SHAPE = 0.2  # the least shape assumed for a gamma distribution of errors, unless they vary more
+FEWEST = 2  # the fewest seeds that give a variance
 
 Interval = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def mean_interval(values: np.ndarray, confidence: float = 0.95) -> Interval:
-    """(mean, low, high) by Student's t, for numbers of either sign, such as differences. NaN ends for one seed."""
+    """(mean, low, high) by Student's t, for numbers of either sign, such as differences. One seed gives NaN ends."""
     from scipy.special import stdtrit
 
     values = np.asarray(values, dtype=np.float64)
@@ -27,24 +27,24 @@ def mean_interval(values: np.ndarray, confidence: float = 0.95) -> Interval:
 
 
 def error_interval(values: np.ndarray, confidence: float = 0.95) -> Interval:
-    """(mean, low, high) for errors: squared norms, losses above their minimum, whatever is skewed and never below 0.
+    """(mean, low, high) for errors: squared norms, losses above their minimum, all skewed quantities that are ≥ 0.
 
-    An error is a quadratic form of nearly Gaussian vectors, so nearly gamma distributed. The mean of a gamma sample is
-    independent of its relative spread. That spread determines the shape, up to chance, and the shape how far the mean
-    may lie from the true one. Both chances are integrated over (a fiducial interval). For a small spread it is
-    Student's t.
+    An error is a quadratic form of nearly Gaussian vectors, so it is nearly gamma distributed. The mean of a gamma
+    sample is independent of its relative spread. The spread estimates the shape, and the shape determines how far the
+    sample's mean may be from the true one. The interval integrates over both uncertainties (a fiducial interval). For
+    a small spread it is Student's t.
 
-    Nominal 95 % are 94 to 96 % for χ² of any degrees of freedom from 3 seeds on, and for most sums of them. It is less
-    with two seeds (92 % for one degree of freedom), for tails longer than a gamma's (93 to 94 % for a lognormal of
-    σ = 0.7), and for what has two levels. Numbers of which some are negative, such as a loss that rounding takes below
-    its minimum, are left to `mean_interval`.
+    A nominal 95 % interval covers 94 to 96 % for χ² of any degrees of freedom from 3 seeds on, and for most sums of χ²
+    variables. It covers less with two seeds (92 % for one degree of freedom), for tails longer than a gamma's (93 to
+    94 % for a lognormal of σ = 0.7), and for values on two levels. If some numbers are negative, such as a loss that
+    rounding takes below its minimum, the result is that of `mean_interval`.
     """
     values = np.asarray(values, dtype=np.float64)
     if len(values) < FEWEST or (values < 0).any():
         return mean_interval(values, confidence)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         mean = values.mean(axis=0)
-        # Divided first: the squares of small errors would vanish.
+        # Divide first: the squares of small errors would underflow.
         spread = np.where(mean == 0, 0.0, (values / np.where(mean == 0, 1.0, mean)).std(axis=0, ddof=1))
         places, low, high = _exponents(len(values), confidence)
         lower, upper = (mean * np.exp(spread * np.interp(spread, places, one)) for one in (low, high))
@@ -56,25 +56,26 @@ def error_interval(values: np.ndarray, confidence: float = 0.95) -> Interval:
 def _exponents(count: int, confidence: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """At some relative spreads c of a gamma sample, log(end / mean) / c for the two ends of the interval.
 
-    With shape a and sum A = count · a, c² / count is nearly a beta variable; it has exactly the mean 1/(A + 1) and the
-    variance 2 count² a(a + 1) / ((count − 1)(A + 1)²(A + 2)(A + 3)), by which the beta is chosen. It is one for two
-    values, and in the limit of large shapes. The mean over the true mean is a gamma variable of shape A, over A.
+    With shape a and sum A = count · a, c² / count is nearly beta distributed. Its mean is exactly 1/(A + 1) and its
+    variance 2 count² a(a + 1) / ((count − 1)(A + 1)²(A + 2)(A + 3)); the beta distribution with these two moments is
+    used. It is exact for two values, and in the limit of large shapes. The sample's mean over the true mean is a gamma
+    variable of shape A, divided by A.
     """
     from scipy.special import betainc, chdtri, expit, gammaincc, stdtrit
 
     n = count
     spread = np.geomspace(0.01, np.sqrt(n), 48)
     tail = expit(np.linspace(12.0, -12.0, 97))[:, None]
-    shape = chdtri(n - 1, tail) / (n - 1) / spread**2  # rising: quantiles of the limit of large shapes
+    shape = chdtri(n - 1, tail) / (n - 1) / spread**2  # increasing: quantiles in the limit of large shapes
     total = (n - 1) * (n * shape + 2) * (n * shape + 3) / (2 * n * (shape + 1)) - 1
     first = total / (n * shape + 1)
-    below = betainc(first, total - first, np.minimum(spread**2 / n, 1.0))  # how sure the shape is at most this
+    below = betainc(first, total - first, np.minimum(spread**2 / n, 1.0))  # confidence that the shape is at most this
     weight = np.diff(below, axis=0, prepend=0.0, append=1.0)
     middle = np.concatenate([shape[:1], np.sqrt(shape[1:] * shape[:-1]), shape[-1:]])
-    # Very small shapes, which a few seeds never rule out, would allow for any mean.
+    # A few seeds never rule out very small shapes, which would allow any mean.
     whole = n * np.maximum(middle, np.minimum(LEAST_SHAPE, 1 / spread**2))
 
-    limit = stdtrit(n - 1, (1 + confidence) / 2) / np.sqrt(n)  # of small spreads
+    limit = stdtrit(n - 1, (1 + confidence) / 2) / np.sqrt(n)  # the limit of small spreads
 
     def quantile(sure: float) -> np.ndarray:
         high = 3 * limit * spread
@@ -92,18 +93,18 @@ def _exponents(count: int, confidence: float) -> tuple[np.ndarray, np.ndarray, n
 def difference_interval(
     first: np.ndarray, second: np.ndarray, *, paired: bool, errors: bool, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """(low, high) of how far the mean of one sample, (seeds,), is above that of another; two NaN for one seed.
+    """(low, high) of the difference of two samples' means, first − second; each sample is (seeds,). One seed gives NaN.
 
     Args:
         first, second: a number for each seed.
-        paired: are they of the same seeds, in the same order? Then what these share drops out.
-        errors: are they never below 0? Then it is the difference of the means' logarithms, by the jackknife: errors
-            that share their noise are nearly multiples of each other, so that their ratio varies less than their
-            difference, and is less skewed. Else it is that of the means, by Student's t.
+        paired: are they of the same seeds, in the same order? Then their common part cancels.
+        errors: are they never below 0? Then the result is the difference of the means' logarithms, by the jackknife.
+            Errors that share their noise are nearly proportional, so their ratio varies less than their difference,
+            and is less skewed. Otherwise it is the difference of the means, by Student's t.
         confidence: of the interval.
 
-    Nominal 95 % are 94 to 95 % for χ² of 5 degrees of freedom and more, whatever the correlation and also if the two
-    have different ones; 93.5 % for 2, and 92 to 94 % for 1.
+    A nominal 95 % interval covers 94 to 95 % for χ² of 5 or more degrees of freedom, for any correlation, and also if
+    the two samples have different degrees of freedom. It covers 93.5 % for 2 degrees, and 92 to 94 % for 1.
     """
     from scipy.special import stdtrit
 
@@ -115,10 +116,10 @@ def difference_interval(
     values = [np.log(one) for one in left_out] if errors else samples
     if paired:
         values = [values[0] - values[1]]
-    # Leaving one of n out moves a mean by a share of 1/(n − 1) of what that one is away from it.
+    # Leaving one of n values out changes the mean by 1/(n − 1) times the distance of that value from the mean.
     squares = [np.var(one, ddof=1) / len(one) * ((len(one) - 1) ** 2 if errors else 1) for one in values]
     freedom = len(values[0]) - 1
-    if not paired and sum(squares) > 0:  # Welch's
+    if not paired and sum(squares) > 0:  # Welch's t-test
         freedom = sum(squares) ** 2 / sum(s**2 / (len(one) - 1) for s, one in zip(squares, values, strict=True))
     means = [np.log(one.mean()) if errors else one.mean() for one in samples]
     half = stdtrit(freedom, 0.5 + confidence / 2) * np.sqrt(sum(squares))

@@ -1,8 +1,8 @@
-"""JAX as all parts of the library import it, without the messages that XLA prints; and programs of functions as text.
+"""JAX as the whole library imports it, without the messages that XLA prints; and the programs of functions as text.
 
-For some processors XLA compiles a program with preferences, such as prefer-no-gather, which it does not find among the
-processor's features when it loads the program from a cache. It prints an error for every such program
-(openxla/xla#44565). What it prints is decided by an environment variable when JAX is first imported.
+For some processors XLA compiles a program with preferences, such as prefer-no-gather. When it loads the program from
+a cache, it does not find them among the processor's features and prints an error (openxla/xla#44565). An environment
+variable, read when JAX is first imported, decides what XLA prints.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from stgt._internal.digest import digest
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-FATAL, WARNINGS = "3", "1"  # the second is what JAX itself sets, also for the processes that it is a parent of
+FATAL, WARNINGS = "3", "1"  # JAX itself sets the second, also for its child processes
 
 _given = os.environ.get(LEVEL, WARNINGS)
 _first = "jax" not in sys.modules and _given == WARNINGS
@@ -40,7 +40,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Traced:
-    """A function and the text of its program for arguments of these shapes; two with the same program are equal."""
+    """A function and the text of its program for arguments of these shapes; equal if the programs are equal."""
 
     def __init__(self, function: Callable[..., Any], *shapes: Any):
         self.function = function
@@ -57,10 +57,10 @@ class Traced:
 
 
 def traced(function: Callable[..., Any], *shapes: Any) -> str:
-    """The program of a function as text, with a digest of the values that it reads from outside.
+    """The program of a function as text, with a digest of the outside values that it reads.
 
-    JAX compiles what a user's function reads from outside (a constant, an array, another function) into the program.
-    Tracing it again shows if that has changed; only what the user has compiled by `jax.jit` does not show it.
+    JAX compiles the outside values of a user's function (a constant, an array, another function) into the program.
+    Tracing the function again shows if one of them has changed, unless the user has compiled it by `jax.jit`.
     """
     # A new lambda each time, as JAX caches what it has traced.
     closed = jax.make_jaxpr(lambda *arguments: function(*arguments))(*shapes)
@@ -69,7 +69,7 @@ def traced(function: Callable[..., Any], *shapes: Any) -> str:
 
 
 def _values(jaxpr: Any) -> Iterator[Any]:
-    """The literal values in a program and in the programs that it calls."""
+    """The literal values in a program, and in the programs that it calls."""
     for equation in jaxpr.eqns:
         yield from (one.val for one in equation.invars if hasattr(one, "val"))
         for parameter in equation.params.values():

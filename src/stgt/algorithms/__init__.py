@@ -1,6 +1,6 @@
-"""What a node computes and sends. Nothing here imports an array library.
+"""Algorithms: what a node computes and sends. Nothing here imports an array library.
 
-The trackers come first, as they do wherever all methods are listed: in the order of their registration.
+The imports below are in the order of `list_algorithms`, which is the order of registration: the trackers come first.
 """
 
 from stgt.algorithms.tracking import DSGT, GTSAGA, GTSVRG, KGT, NEXT, STGT, DIGing, FlexGT, PushPull
@@ -19,7 +19,7 @@ from stgt.algorithms.wrapper import Wrapper
 
 
 def list_algorithms() -> list[str]:
-    """The names of all algorithms: ours, those that a script has registered, and those of installed packages."""
+    """The names of all algorithms: those of stgt, of your script, and of installed packages."""
     return ALGORITHMS.names()
 
 

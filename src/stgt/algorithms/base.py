@@ -1,16 +1,16 @@
-"""What an algorithm is: what a node computes, what it sends, and what it does with what it receives.
+"""The base of all algorithms: what a node computes, what it sends, and what it does with what it receives.
 
 Every method of the family has one shape::
 
-    tau times:  x ← x − gamma · (g + correction)       local work, nothing sent
+    tau times:  x ← x − gamma · (g + correction)       local steps, no communication
     once:       message(state, local)                  what a node sends
-                mixed = W_r · message                  the network (W_rᵀ for a field that is `transposed`, on
-                                                       `push_pull` C_r for one that is `pushed`)
-                state ← merge(state, local, mixed)     what it does with what it received
+                mixed = W_r · message                  the network (W_rᵀ for a `transposed` message, C_r of a
+                                                       `push_pull` topology for a `pushed` one)
+                state ← merge(state, local, mixed)     the new state from what the node received
 
-An algorithm is a frozen dataclass written with ``+ − · /`` on vectors only. It needs no array library and no engine:
-a vector may be an (n, p) stack of all nodes, one node's flat buffer, or a chunk of it. What it reads of a round, keeps
-and exchanges it declares; an engine hands over just that.
+An algorithm is a frozen dataclass. It uses only ``+ − · /`` on vectors, so it needs no array library and no engine: a
+vector may be an (n, p) stack of all nodes, one node's flat buffer, or a chunk of it. The algorithm declares what it
+reads of a round, keeps and sends. The engine passes it exactly that.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from stgt.algorithms.declare import Local, RoundSpec, State, Vector
 
 @dataclass(frozen=True)
 class Cost:
-    """What a round that ends with communication costs a node, in units of one model; see docs/algorithms.md.
+    """The cost of a round that ends with communication, for a node, in units of one model; see docs/algorithms.md.
 
     Attributes:
-        gradients: gradients computed a round; of one sample each where the method is made of an oracle for samples.
-        vectors: vectors sent to each neighbour in a round.
-        up, down: vectors to and from the server, where there is one.
-        buffers: model-sized buffers kept, the gradient's included.
+        gradients: gradients computed per round. With an oracle for samples (SAGA, SVRG), gradients of one sample each.
+        vectors: vectors sent to each neighbour per round.
+        up, down: vectors to and from the server, if there is one.
+        buffers: model-sized buffers in memory, including the gradient's.
         initial: gradients computed once, at the start.
     """
 
@@ -46,17 +46,17 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(Frozen, ShortRepr):
-    """Base of all methods. `gamma` may be left out only where an engine supplies it (a torch optimiser's lr).
+    """Base of all methods. You may omit `gamma` only if an engine supplies it (the lr of a torch optimiser).
 
-    Your own method declares its round in `spec` and overrides `correction`, `message` and `merge`; the rest follows, or
-    may be overridden.
+    Your own method declares its round in `spec` and overrides `correction`, `message` and `merge`. All other methods
+    have defaults, which you may override.
     """
 
-    # A number, or a function of the round's number (stgt.schedules); one for each node only where the method has that.
+    # A number, or a function of the round's number (stgt.schedules). Some methods also take one number per node.
     gamma: float | tuple[float, ...] | Stepsize | None = None
     tau: int = 1
 
-    title: ClassVar[str] = ""  # its usual name, if that is not the class's
+    title: ClassVar[str] = ""  # its usual name, if that is not the class's name
 
     def __post_init__(self) -> None:
         self.check_class()
@@ -71,7 +71,7 @@ class Algorithm(Frozen, ShortRepr):
                 value = check_number(value, name)
             elif isinstance(found[0].default, bool):
                 value = check_flag(value, name)
-            self._set(**{name: tuple(value) if isinstance(value, list) else value})  # lists, as files have them
+            self._set(**{name: tuple(value) if isinstance(value, list) else value})  # spec files have lists
         try:
             spec: Any = self.spec()
         except ValueError as error:
@@ -84,20 +84,20 @@ class Algorithm(Frozen, ShortRepr):
 
     @classmethod
     def check_class(cls) -> None:
-        """A ValueError unless the class is a dataclass itself: it is then a frozen one, as its base is."""
+        """Raises a ValueError if a subclass is not itself a dataclass. If it is one, it is frozen, as its base is."""
         if "__dataclass_params__" not in vars(cls):
             raise ValueError(
                 f"{cls.__name__} is not a frozen dataclass: put @dataclass(frozen=True, kw_only=True) above it."
             )
 
-    # -- a method is its declaration and four parts ---------------------------------------------------------------
+    # -- a method: its declaration and four functions --------------------------------------------------------------
 
     def spec(self) -> RoundSpec:
-        """What the method reads of a round, keeps and sends. Cheap, and the same for all values of what is traced."""
+        """What the method reads of a round, keeps and sends. Must be cheap, and independent of traced values."""
         return RoundSpec()
 
     def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
-        """The state before round 0; with the gradient at x and its mean over nodes if it `needs_initial_gradient`."""
+        """The state before round 0. `needs_initial_gradient` adds the gradient at x and its mean over the nodes."""
         return {name: x if name == "x" else 0 * x for name in self.spec().state_fields}
 
     def correction(self, state: State, x: Vector) -> Vector | float:
@@ -113,17 +113,17 @@ class Algorithm(Frozen, ShortRepr):
         return {"x": mixed["x"]}
 
     def serve(self, state: State, mixed: State) -> dict[str, Vector]:
-        """What a server makes of `mixed`, the mean of its workers' messages: the fields that live there.
+        """The server's fields after it has computed `mixed`, the mean of its workers' messages.
 
-        For engines whose server is a process of its own. It does to these fields what `merge` does; a method that does
-        more there than to put what was mixed in their place writes both.
+        Used by engines whose server is a separate process. It must set these fields as `merge` does. The default
+        stores what was mixed. A method whose `merge` does more than that overrides both.
         """
         return {name: mixed[name] for name in self.spec().server_fields}
 
     # -- methods that exchange twice -----------------------------------------------------------------------------
 
     def second_message(self, state: State, gradient: Vector) -> dict[str, Vector]:
-        """What is sent after `merge`, given the gradient at the merged x, if its spec has `second_messages`."""
+        """What is sent after `merge`, given the gradient at the merged x. Needs `second_messages` in the spec."""
         raise NotImplementedError(f"{type(self).__name__} exchanges once a round")
 
     def second_merge(self, state: State, gradient: Vector, mixed: State) -> dict[str, Vector]:
@@ -133,44 +133,44 @@ class Algorithm(Frozen, ShortRepr):
     # -- what follows from the declaration -----------------------------------------------------------------------
 
     def tracker(self, state: State) -> Vector | float:
-        """y − g, the part of the tracking variable that is not the local gradient, of a method that `tracks`."""
+        """y − g: the tracking variable without the local gradient. For methods that `tracks` is true for."""
         return self.correction(state, state["x"])
 
     def conserved(self, state: State, participation: Any) -> Vector:
-        """A vector of each node whose sum over all nodes stays 0 for ever, of a method that `tracks`."""
+        """A vector of each node whose sum over all nodes is always 0. For methods that `tracks` is true for."""
         return next(state[kept.name] for kept in self.spec().state if kept.zero_sum)
 
     def check(self, participation: float) -> None:
-        """Raises a ValueError if the method is wrong where this share of the nodes works in a round."""
+        """Raises a ValueError if the method does not converge when only this share of the nodes works in a round."""
 
     def cost(self, samples: int | None = None) -> Cost:
-        """What a round costs a node; `samples` is m, the number of samples a node holds."""
+        """The cost of a round for a node; `samples` is m, the number of samples of a node."""
         spec = self.spec()
         sent = spec.mixing_steps * (len(spec.messages) + len(spec.second_messages))
-        # The model, the gradient, and the round's start where it is needed after the first step.
+        # The model, the gradient, and the round's start if it is needed after the first step.
         begun = self.tau > 1 and bool(spec.reads & {"start", "direction"})
         buffers = len(spec.state_fields) + 1 + begun + ("first" in spec.reads) + bool(spec.second_messages)
         gradients = self.tau + ("start_gradient" in spec.reads)
         return Cost(gradients, sent, buffers, up=sent, down=sent, initial=int(spec.needs_initial_gradient))
 
     def same_as(self, has_server: bool) -> str:
-        """Which other method this one is, as it was given, with or without a server; "" if it is none."""
+        """The other method that this one equals with these options, with or without a server; "" if there is none."""
         return ""
 
     @property
     def label(self) -> str:
-        """The method's usual name, with the options that make it another method."""
+        """The method's usual name, with those options that make it a different method."""
         return self.title or type(self).__name__
 
 
 def _schedule(gamma: Stepsize) -> Stepsize:
-    """A stepsize that is a function of the round, tried on the first one."""
+    """Checks a stepsize that is a function of the round, by its value in round 0."""
     stepsize(gamma, 0)
     return gamma
 
 
 def one_step(algorithm: Algorithm) -> None:
-    """Refuses local steps for a method that is defined with one gradient a round."""
+    """Raises an error if a method that is defined with one gradient per round has local steps."""
     if algorithm.tau != 1:
         raise InputError(
             "tau",

@@ -1,4 +1,4 @@
-"""A method as an engine calls it: each part gets what was declared and no more, and must give what it owes."""
+"""A method as an engine calls it: each function gets exactly what was declared, and its result is checked."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from stgt.algorithms.base import Algorithm
 from stgt.algorithms.declare import VECTORS, Fields, Local, MessageVar, RoundSpec
 
-Arrays = Mapping[str, Any]  # of the engine's own library: what it hands over and gets back is of one type
+Arrays = Mapping[str, Any]  # arrays of the engine's library, in arguments and results
 
 
 def at_stepsize(algorithm: Algorithm, gamma: Any) -> Algorithm:
-    """The method with the stepsize of one round in the place of its `gamma`, which may be a schedule."""
+    """The method with the stepsize of one round instead of its `gamma`, which may be a schedule."""
     made = copy(algorithm)
     object.__setattr__(made, "gamma", gamma)
     return made
 
 
 def whole(label: str, state: Arrays) -> Fields:
-    """The state between two rounds, x included: to be looked at, or for a second exchange."""
+    """The state between two rounds, including x, for measurements or for a second exchange."""
     return Fields(state, label, _not_kept)
 
 
 class Checked:
-    """A method with its spec, which an engine makes once and holds, and its parts, held to that spec.
+    """A method with its spec, whose functions are checked against that spec. An engine makes it once.
 
     Attributes:
         algorithm: the method.
@@ -36,7 +36,7 @@ class Checked:
     def __init__(self, algorithm: Algorithm, spec: RoundSpec | None = None):
         self.algorithm, self.spec = algorithm, algorithm.spec() if spec is None else spec
         self.label, self.tau = algorithm.label, algorithm.tau
-        # As they are: the first in every local step, the others to look at a state.
+        # Not checked: `correction` runs in every local step, the others only read a state.
         self.correction: Callable[..., Any] = algorithm.correction
         self.tracker: Callable[..., Any] = algorithm.tracker
         self.conserved: Callable[..., Any] = algorithm.conserved
@@ -44,10 +44,10 @@ class Checked:
     def at_stepsize(self, gamma: Any) -> Checked:
         return Checked(at_stepsize(self.algorithm, gamma), self.spec)
 
-    # -- what a method is given ----------------------------------------------------------------------------------
+    # -- what a method receives ------------------------------------------------------------------------------------
 
     def readable(self, state: Arrays) -> Fields:
-        """The state as the method may read it in a round: what it keeps, and x, the round's start, if it reads that."""
+        """The state as the method may read it in a round: its variables, and x (the round's start) if it reads that."""
         names = [name for name in self.spec.state_fields if name != "x" or "start" in self.spec.reads]
         return Fields({name: state[name] for name in names if name in state}, self.label, _not_kept)
 
@@ -55,15 +55,15 @@ class Checked:
         return whole(self.label, state)
 
     def local(self, **parts: Any) -> Local:
-        """The part of a round that the method reads."""
+        """The parts of a round that the method reads."""
         return Local(self.label, self.spec.reads, **parts)
 
     def after_steps(self, *, start: Any, end: Any, gamma: Any, **others: Any) -> Local:
-        """What a method is handed after plain steps from `start` to `end`, with their mean direction."""
+        """The `Local` after plain steps from `start` to `end`, with their mean direction."""
         direction = (start - end) / (gamma * self.tau)
         return self.local(start=start, end=end, direction=direction, gamma=gamma, **others)
 
-    # -- its parts -----------------------------------------------------------------------------------------------
+    # -- its functions ---------------------------------------------------------------------------------------------
 
     def init(self, x: Any, gradient: Any = None, mean: Any = None) -> dict[str, Any]:
         """The state before round 0."""
@@ -76,16 +76,16 @@ class Checked:
         return self._sent("message", self.algorithm.message(state, local), self.spec.messages)
 
     def merge(self, state: Arrays, local: Local, mixed: Arrays) -> dict[str, Any]:
-        """The state after a node has received the mixture; `state` is `readable`."""
+        """The state after a node has received `mixed`; `state` is `readable`."""
         merged = self.algorithm.merge(state, local, self._received(mixed))
         return self._merged("merge", merged, mixed, self.spec.messages)
 
     def serve(self, state: Arrays, mixed: Arrays) -> dict[str, Any]:
-        """What a server that is a process of its own holds after the mixture; `state` is what it held before."""
+        """The fields of a server that is a separate process; `state` has their values before."""
         before = Fields(
             {name: state[name] for name in self.spec.server_fields},
             self.label,
-            lambda name: f"state[{name!r}] in its serve, which the server does not hold: read what is kept at_server",
+            lambda name: f"state[{name!r}] in its serve, which the server does not hold: read only at_server fields",
         )
         served = self.algorithm.serve(before, self._received(mixed))
         self._check_names("serve", served, self.spec.server_fields)
@@ -102,14 +102,14 @@ class Checked:
         return self._merged("second_merge", merged, mixed, self.spec.second_messages)
 
     def divides(self) -> bool:
-        """Does what a node keeps beside its model depend on its own stepsize, as where it divides by it?
+        """Does a state variable other than x depend on the node's stepsize, for example because it divides by it?
 
-        Where it does, Σ_i c_i = 0 needs one sum of stepsizes at all nodes of a round. It is tried on numbers.
+        If it does, Σ_i c_i = 0 needs the same sum of stepsizes at all nodes in a round. It is tested on numbers.
         """
         if "gamma" not in self.spec.reads:
             return False
         sent, kept = [one.name for one in self.spec.messages], self.spec.state_fields
-        # All different, so that no two of them cancel.
+        # All numbers differ, so that no two of them cancel.
         numbers = iter(1 + (0.618 * k) % 1 for k in range(len(kept) + len(sent) + len(VECTORS)))
         state, mixed = ({name: next(numbers) for name in names} for names in (kept, sent))
         parts = {"round": 0, "participation": 1.0, **dict(zip(sorted(VECTORS), numbers, strict=True))}
@@ -119,15 +119,15 @@ class Checked:
 
         try:
             one, two = after(0.1), after(0.2)
-        except (AttributeError, TypeError):  # one's own method, with more than + − · /: the nodes compare, to be safe
+        except (AttributeError, TypeError):  # a method with more than + − · /: assume that it does, to be safe
             return True
         return any(one[name] != two[name] for name in one if name != "x")
 
-    # -- what it owes --------------------------------------------------------------------------------------------
+    # -- what it must return ---------------------------------------------------------------------------------------
 
     def _received(self, mixed: Arrays) -> Fields:
         return Fields(
-            mixed, self.label, lambda name: f"mixed[{name!r}], which it does not exchange: add MessageVar({name!r})"
+            mixed, self.label, lambda name: f"mixed[{name!r}], which it does not send: add MessageVar({name!r})"
         )
 
     def _sent(self, part: str, message: Arrays, declared: Sequence[MessageVar]) -> dict[str, Any]:
@@ -139,8 +139,8 @@ class Checked:
         for sent in declared:
             if sent.replaces and sent.name in merged and merged[sent.name] is not mixed[sent.name]:
                 raise ValueError(
-                    f"{self.label}'s {part} does more with mixed[{sent.name!r}] than to put it in the field's place: "
-                    f"leave replaces=True out of MessageVar({sent.name!r}) in its messages."
+                    f"{self.label}'s {part} changes mixed[{sent.name!r}] before it stores it: remove replaces=True "
+                    f"from MessageVar({sent.name!r}) in its messages."
                 )
         return {name: merged[name] for name in self.spec.state_fields}
 
@@ -151,7 +151,7 @@ class Checked:
             )
         for name in wanted:
             if name not in given:
-                raise ValueError(f"{self.label}'s {part} forgets {name!r}: it must return {', '.join(wanted)}.")
+                raise ValueError(f"{self.label}'s {part} does not return {name!r}: return {', '.join(wanted)}.")
         for name in given:
             if name not in wanted:
                 raise ValueError(
@@ -162,4 +162,4 @@ class Checked:
 def _not_kept(name: str) -> str:
     if name == "x":
         return "state['x'], the round's start, which it does not declare: add 'start' to its reads"
-    return f"state[{name!r}], which is not there: add StateVar({name!r}) to its state, if it is a node's own"
+    return f"state[{name!r}], which is not there: if a node keeps it, add StateVar({name!r}) to its state"

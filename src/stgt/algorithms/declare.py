@@ -1,4 +1,4 @@
-"""What a method declares of its round (`RoundSpec`), and what it is given."""
+"""What a method declares about its round (`RoundSpec`), and what it receives (`Local`, `Fields`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from stgt._internal.checks import InputError
 
 
 class Vector(Protocol):
-    """What the recursions are made of: an array of any library, one node's or a stack of all, or an affine form.
+    """A vector in the recursions: an array of any library (one node's, or a stack of all), or an affine form.
 
-    Powers and comparisons are entry by entry, and only for methods whose spec has `linear=False`.
+    Powers and comparisons are entry by entry. Only methods whose spec has `linear=False` may use them.
     """
 
     def __add__(self, other: Vector | float, /) -> Vector: ...
@@ -34,12 +34,12 @@ State = Mapping[str, Vector]
 
 @dataclass(frozen=True)
 class StateVar:
-    """A vector that a node keeps from round to round; 0 before round 0, unless `init` gives another start.
+    """A vector that a node keeps from round to round. It is 0 before round 0, unless `init` gives another value.
 
     Attributes:
-        name: of the field; "x", the model, is kept anyway, and named only to give its place.
-        zero_sum: does its sum over all nodes stay 0 for ever?
-        at_server: does it live at the server, where there is one?
+        name: of the variable. "x", the model, is always kept; list it only to set `at_server`.
+        zero_sum: is its sum over all nodes always 0?
+        at_server: does the server hold it, if there is one?
     """
 
     name: str
@@ -57,17 +57,18 @@ class Linear(NamedTuple):
 
 @dataclass(frozen=True)
 class MessageVar:
-    """A vector that a node sends to its neighbours; they receive W_r times it.
+    """A vector that a node sends to its neighbours. They receive W_r times it.
 
     Attributes:
-        name: of the message's field.
-        transposed: does it travel against the edges, so that they receive W_rᵀ times it?
-        replaces: does `merge` put what was received, as it is, in the place of the state's field of this name? A server
-            that has only a worker's last model relies on it.
-        value: what is sent, where that is a combination of the round's start and direction, or a function of the
-            round's number that gives it: it may then be sent in two halves, the first at the round's start.
-        pushed: does it travel by the column-stochastic matrix of a topology that has one (`push_pull`), which keeps its
-            sum over the nodes? Elsewhere it travels by W_r.
+        name: of the message.
+        transposed: is it sent against the direction of the edges, so that the nodes receive W_rᵀ times it?
+        replaces: does `merge` store what was received, unchanged, in the state variable of this name? A server that
+            has only the last model of each worker relies on it.
+        value: what is sent, if that is a combination of the round's start and direction, or a function of the round's
+            number that gives such a combination. The message can then be sent in two halves, the first at the round's
+            start.
+        pushed: is it mixed by the column-stochastic matrix of a `push_pull` topology, which keeps the sum over the
+            nodes? Other topologies mix it by W_r.
     """
 
     name: str
@@ -78,10 +79,10 @@ class MessageVar:
 
     def __post_init__(self) -> None:
         if self.transposed and self.pushed:
-            raise InputError("pushed", True, f"{self.name!r} is transposed too: a message is one or none.")
+            raise InputError("pushed", True, f"{self.name!r} is transposed too: a message can be only one of the two.")
 
     def at(self, r: int) -> Linear:
-        """What is sent in round r; without a declared value nothing."""
+        """What is sent in round r; nothing if `value` is not declared."""
         if self.value is None:
             return Linear()
         return self.value if isinstance(self.value, Linear) else self.value(r)
@@ -89,22 +90,22 @@ class MessageVar:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundSpec:
-    """The declaration of a method: all that an engine needs to know of a round before it runs one.
+    """The declaration of a method: all that an engine needs to know about a round before it runs one.
 
     Attributes:
-        reads: what it reads of a round: names of `Local`'s fields.
-        state: what a node keeps beside its model.
-        messages: what it sends at the end of a round.
+        reads: what the method reads of a round: names of `Local`'s fields.
+        state: what a node keeps in addition to its model.
+        messages: what a node sends at the end of a round.
         second_messages: what it sends a second time, after a gradient at the merged model.
         mixing_steps: how often a message is mixed in a round.
         needs_initial_gradient: does `init` take the gradient at the start and its mean over the nodes?
-        communication_probability: of a coin that decides whether a round ends with communication; None without one.
-        oracle, oracle_options: the name and the arguments of the oracle the method is made of, if it insists on one.
+        communication_probability: the probability that a round ends with communication; None if every round does.
+        oracle, oracle_options: the name and the arguments of the oracle that the method requires, if it requires one.
         least_eigenvalue: a bound that the eigenvalues of a fixed symmetric W must exceed.
-        symmetric_only: is it for symmetric W_r, and diverges on directed ones at any stepsize?
+        symmetric_only: is the method for symmetric W_r only, and may diverge on directed ones at any stepsize?
         linear: is a round linear in the state and the gradients, so that the exact theory covers it?
-        row_stochastic: where W_r may be row-stochastic only: "never", "server" or "any".
-        invariant: what the method's `conserved` means, in words, where that is more than a sum that stays 0.
+        row_stochastic: where W_r may be only row-stochastic: "never", "server" or "any".
+        invariant: what `conserved` means, in words, if it is more than a sum that is always 0.
     """
 
     reads: Set[str] = frozenset({"end"})
@@ -141,21 +142,21 @@ class RoundSpec:
                     raise InputError(what, hint=f" has {one!r} twice: give each name once.")
             object.__setattr__(self, what, given)
         if not self.messages:
-            raise InputError("messages", hint=" is empty: a method sends something, such as [MessageVar('x')].")
+            raise InputError("messages", hint=" is empty: a method must send something, such as [MessageVar('x')].")
 
     @property
     def state_fields(self) -> tuple[str, ...]:
-        """The names of all that a node keeps, x first."""
+        """The names of all variables that a node keeps, x first."""
         return "x", *(kept.name for kept in self.state if kept.name != "x")
 
     @property
     def server_fields(self) -> tuple[str, ...]:
-        """The fields that live at the server, where there is one."""
+        """The fields that the server holds, if there is one."""
         return tuple(kept.name for kept in self.state if kept.at_server)
 
     @property
     def tracks(self) -> bool:
-        """Do the corrections follow the network's gradient, with a sum over the nodes that stays 0?"""
+        """Do the corrections track the network's gradient, with a sum over the nodes that is always 0?"""
         return bool(self.conserves)
 
     @property
@@ -165,7 +166,7 @@ class RoundSpec:
 
 
 class Local:
-    """What the engine hands over after the local steps of a round: just what the method `reads`.
+    """What the engine passes to the method after the local steps of a round: only what the method `reads`.
 
     `direction` is the mean of (g + correction) over the round: (start − end)/(gamma·tau) for plain SGD.
     """
@@ -173,12 +174,12 @@ class Local:
     start: Vector  # the model at the round's start; `state["x"]` is the same
     end: Vector  # the model after the local steps
     direction: Vector
-    gamma: Any  # the stepsize; the mean over the round where it changes
-    round: Any  # its number, from 0
+    gamma: Any  # the stepsize; its mean over the round if it changes
+    round: Any  # the round's number, from 0
     participation: Any  # the share of nodes that work in a round, s/n
     first: Vector  # the round's first gradient
     last: Vector  # the round's last gradient
-    start_gradient: Vector  # one more gradient, at `start`, on a sample of its own
+    start_gradient: Vector  # an additional gradient at `start`, on a separate sample
 
     def __init__(self, label: str, reads: Set[str], **values: Any):
         self._label, self._reads = label, reads
@@ -191,7 +192,7 @@ class Local:
         raise ValueError(f"{self._label} reads {name!r} of a round, {why}.")
 
     def mapped(self, function: Callable[[Any], Any]) -> Local:
-        """The same with `function` applied to every vector, such as a cut."""
+        """A copy with `function` applied to every vector, for example to cut out a chunk."""
         values = {name: value for name, value in vars(self).items() if name in PARTS}
         vectors = {name: function(value) for name, value in values.items() if name in VECTORS}
         return Local(self._label, self._reads, **(values | vectors))
@@ -202,7 +203,7 @@ VECTORS = frozenset({"start", "end", "direction", "first", "last", "start_gradie
 
 
 class Fields(dict[str, Any]):
-    """A state or a mixture; reading what it does not hold is a sentence."""
+    """A state or a mixture. Reading a field that it does not have raises a ValueError that says what to declare."""
 
     def __init__(self, values: Mapping[str, Any], label: str, missing: Callable[[str], str]):
         super().__init__(values)

@@ -1,7 +1,8 @@
-"""Methods that find their corrections from the models alone, and so send one vector: LED, exact diffusion, EXTRA.
+"""Methods that compute their corrections from the models alone, so that they send one vector: LED, exact diffusion,
+EXTRA.
 
-What the mixing takes from a model, h − W h, adds up in c. At a fixed point it is 0, so the models agree and c cancels
-each node's gradient; Σ_i c_i = 0 for ever, as columns of W sum to one.
+The correction c adds up what mixing removes from a model, h − W h. At a fixed point this difference is 0, so the models
+agree, and c cancels each node's gradient. Σ_i c_i is always 0, as the columns of W sum to one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from stgt.algorithms.declare import Local, MessageVar, RoundSpec, State, StateVa
 
 @dataclass(frozen=True, kw_only=True)
 class Diffusion(Algorithm):
-    """Shared by the three: the correction is c."""
+    """Base of the three: the correction is c."""
 
     def spec(self) -> RoundSpec:
         return RoundSpec(reads={"end", "gamma"}, state=(StateVar("c", zero_sum=True),))
@@ -33,11 +34,11 @@ class LED(Diffusion):
 
         tau times  x ← x − γ(g + c);   h = x;   x ← W_r h;   c ← c + β (h − W_r h)/(γτ).
 
-    One vector a round, half of what ST-GT sends, and a buffer fewer. `beta=0.25` is stable on the usual undirected
-    graphs and schedules, but no β is on all: `stgt.theory.largest_beta(topology)` has a graph's limit at small
-    stepsizes, 2(1 + λ)/(1 − λ) for a fixed symmetric W with smallest eigenvalue λ, and as small as the spectral gap on
-    a directed graph of few hops (docs/led.md). β = 1 is ProxSkip's periodic form, and on W = (I + W')/2 the paper's;
-    with tau = 1 that is exact diffusion.
+    It sends one vector per round, half of what ST-GT sends, and needs one buffer less. `beta=0.25` is stable on the
+    usual undirected graphs and schedules, but no β is stable on all. `stgt.theory.largest_beta(topology)` is a graph's
+    limit at small stepsizes: 2(1 + λ)/(1 − λ) for a fixed symmetric W with smallest eigenvalue λ, and as small as the
+    spectral gap on a directed graph of few hops (docs/led.md). β = 1 is ProxSkip's periodic form; on W = (I + W')/2 it
+    is the paper's LED, and with tau = 1 exact diffusion.
     Reference: Alghunaim, arXiv:2302.00620.
     """
 
@@ -54,12 +55,13 @@ class LED(Diffusion):
 @register
 @dataclass(frozen=True, kw_only=True)
 class ExactDiffusion(Diffusion):
-    """Exact diffusion: ψ = x − γg, then x ← W̄(ψ + x − ψ of the round before), W̄ = (I + W)/2; in its c-form
+    """Exact diffusion: ψ = x − γg, then x ← W̄(ψ + x − ψ_prev), with ψ_prev of the round before, W̄ = (I + W)/2. In its
+    c-form
 
         h = x − γ(g + c);   x ← W̄ h;   c ← c + (h − W̄ h)/γ.
 
-    `lazy=False` mixes with W itself, which is D²: it needs the eigenvalues of W above −1/3, and a fixed W that has
-    others is refused. Both are LED with tau = 1 and β = 1, on W̄ and on W. For symmetric W.
+    `lazy=False` mixes with W itself, which is D². It needs all eigenvalues of W above −1/3, and refuses any other fixed
+    W. Both are LED with tau = 1 and β = 1, on W̄ and on W. For symmetric W.
     References: Yuan, Ying, Zhao, Sayed, arXiv:1702.05122; Tang et al., arXiv:1803.07068.
     """
 
@@ -89,7 +91,7 @@ class ExactDiffusion(Diffusion):
 @register
 @dataclass(frozen=True, kw_only=True)
 class EXTRA(Diffusion):
-    """EXTRA: x^{k+2} = (I + W) x^{k+1} − W̃ x^k − γ(g^{k+1} − g^k) with W̃ = (I + W)/2 and x^1 = W x^0 − γ g^0; in its
+    """EXTRA: x^{k+2} = (I + W) x^{k+1} − W̃ x^k − γ(g^{k+1} − g^k) with W̃ = (I + W)/2 and x^1 = W x^0 − γ g^0. In its
     c-form x ← W x − γ(g + c), c ← c + (x − W x)/(2γ).
 
     For a fixed symmetric W.

@@ -1,8 +1,8 @@
 """Methods with a server: FedAvg, FedProx, FedDyn, Scaffold and Scaffold⁺.
 
-They are written for any W_r. On `server(n, sampled=s)` what is kept `at_server` lives there, the sampled workers
-start from it, and `own` stays at its worker. On any other graph every node is its own server: Scaffold⁺ with
-γ_g = γ_c = 1 is then ST-GT on W_r, with c − own in the place of ST-GT's c.
+They are defined for any W_r. On `server(n, sampled=s)` the server holds the `at_server` fields, the sampled workers
+start from them, and each worker keeps `own`. On any other graph every node is its own server: Scaffold⁺ with
+γ_g = γ_c = 1 is then ST-GT on W_r, with c − own instead of ST-GT's c.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from stgt.algorithms.declare import Local, MessageVar, RoundSpec, State, StateVa
 @register
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(Algorithm):
-    """FedAvg: x_i ← x, tau times x_i ← x_i − γ g_i, x ← mean of the sampled x_i. LocalSGD when all are sampled.
+    """FedAvg: x_i ← x, tau times x_i ← x_i − γ g_i, x ← mean of the sampled x_i. With all sampled it is LocalSGD.
 
-    Biased when nodes hold different data. The weights are 1/s, not the workers' numbers of samples.
+    Biased if nodes hold different data. The weights are 1/s, and do not depend on the workers' numbers of samples.
     Reference: McMahan et al., arXiv:1602.05629.
     """
 
@@ -38,7 +38,7 @@ class FedAvg(Algorithm):
 class FedProx(FedAvg):
     """FedProx: FedAvg with x_i ← x_i − γ(g_i + mu_prox (x_i − x)) in the local steps.
 
-    Reference: Li et al., arXiv:1812.06127; the default mu_prox is that of its public code.
+    Reference: Li et al., arXiv:1812.06127. The default of mu_prox is that of their public code.
     """
 
     mu_prox: float = hyper(0.01, check_number, least=0)
@@ -59,8 +59,8 @@ class FedDyn(Algorithm):
     """FedDyn: x_i ← x_i − γ(g_i − own + α(x_i − x)) in the local steps, own ← own − α(h − x), and at the server
     H ← H − α(s/n) mean_S(h − x), x ← mean_S h − H/α.
 
-    H is the mean of the workers' own, and both are 0 at first. The paper lets workers solve their problems; here they
-    take `tau` steps.
+    H is the mean of the workers' own, and both are 0 at first. In the paper the workers solve their local problems
+    exactly; here they take `tau` steps.
     Reference: Acar et al., arXiv:2111.04263.
     """
 
@@ -94,15 +94,15 @@ class FedDyn(Algorithm):
         return state["H"] - state["own"]
 
     def cost(self, samples: int | None = None) -> Cost:
-        # The server can work the change of H out from a worker's model.
+        # The server can compute the change of H from a worker's model.
         return Cost(gradients=self.tau, vectors=2, buffers=5, up=1, down=2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControlVariates(Algorithm):
-    """Shared by Scaffold and Scaffold⁺: correction = c − own, and the server's x and c follow the workers' means.
+    """Base of Scaffold and Scaffold⁺: correction = c − own, and the server's x and c follow the workers' means.
 
-    `beta` < 1 relaxes the control variables: own, and with it c, moves only that part of its way.
+    `beta` < 1 relaxes the control variates: own changes only by this part of its full change, and so does c.
     """
 
     gamma_g: float = hyper(1.0, check_number, above=0)
@@ -120,7 +120,7 @@ class ControlVariates(Algorithm):
         )
 
     def control_rate(self, participation: Any) -> Any:
-        """γ_c, the server's rate of following the workers' control variables."""
+        """γ_c, the rate at which the server's c follows the workers' control variates."""
         raise NotImplementedError
 
     def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
@@ -144,11 +144,11 @@ class ControlVariates(Algorithm):
         return {"x": mixed["x"], "c": mixed["c"], "own": state["own"] + self.change_of_own(state, local)}
 
     def conserved(self, state: State, participation: Any) -> Vector:
-        """Σ_i [c − (γ_c n/s) own_i] = 0: a start that breaks it converges to a wrong point."""
+        """Σ_i [c − (γ_c n/s) own_i] = 0. If a start violates it, the method converges to a wrong point."""
         return state["c"] - self.control_rate(participation) / participation * state["own"]
 
     def cost(self, samples: int | None = None) -> Cost:
-        # Δc_i = −c − Δx_i/(τγ) is computable at the server, so one vector goes up.
+        # The server can compute Δc_i = −c − Δx_i/(τγ), so one vector goes up.
         return Cost(gradients=self.tau, vectors=2, buffers=4, up=1, down=2, initial=int(self.warm_start))
 
 
@@ -157,9 +157,9 @@ class ControlVariates(Algorithm):
 class Scaffold(ControlVariates):
     """Scaffold: c ← c + (s/n) mean_S(c_i⁺ − c_i), x ← x + γ_g mean_S(x_i − x).
 
-    `option="II"`: c_i⁺ = c_i − c + (x − x_i)/(τγ). `option="I"`: c_i⁺ = g_i(x), one more gradient at the server's
-    model. (1 and 2 are understood too.)
-    `warm_start=True` starts from c_i = g_i(x_0), c = mean c_i; otherwise from 0.
+    `option="II"`: c_i⁺ = c_i − c + (x − x_i)/(τγ). `option="I"`: c_i⁺ = g_i(x), an additional gradient at the server's
+    model. You may also write 1 and 2.
+    `warm_start=True` starts from c_i = g_i(x_0), c = mean c_i; otherwise both start from 0.
     Reference: Karimireddy et al., arXiv:1910.06378.
     """
 
@@ -200,10 +200,11 @@ class Scaffold(ControlVariates):
 class ScaffoldPlus(ControlVariates):
     """Scaffold⁺ (Algorithm 2): Scaffold, option II, with c ← c + γ_c mean_S(c_i⁺ − c_i).
 
-    γ_c = s/n is Scaffold; γ_c = γ_g = 1 with all sampled is ST-GT with W = J; γ_c = 0 keeps c at its start, so that
-    the workers' corrections cancel what they should follow and it stalls. Steps are γ_c n/s times as long as
-    Scaffold's: to go from one to the other, hold γ γ_c n/s fixed. `warm_start=True` (c_i = g_i(x_0), c = mean c_i) is
-    right only where γ_c = s/n: elsewhere it converges to a wrong point, and is refused.
+    γ_c = s/n is Scaffold. γ_c = γ_g = 1 with all workers sampled is ST-GT with W = J. γ_c = 0 keeps c at its start;
+    the workers' corrections then cancel the gradient that they should follow, and the method stalls. The steps are
+    γ_c n/s times as long as Scaffold's: to change from one method to the other, keep γ γ_c n/s fixed.
+    `warm_start=True` (c_i = g_i(x_0), c = mean c_i) is correct only if γ_c = s/n. Otherwise it would converge to a
+    wrong point, and is refused.
     Reference: Huang, Xu, Chen, Johansson, arXiv:2512.01732.
     """
 
@@ -219,7 +220,7 @@ class ScaffoldPlus(ControlVariates):
             raise InputError(
                 "warm_start",
                 True,
-                f" with gamma_c={self.gamma_c:g} and s/n={participation:g} converges to a wrong point, as c must "
+                f" with gamma_c={self.gamma_c:g} and s/n={participation:g} converges to a wrong point, because c must "
                 "stay (gamma_c n/s) times the mean of own: use gamma_c=s/n, or warm_start=False.",
             )
 

@@ -14,9 +14,9 @@ from stgt.algorithms.declare import Linear, Local, MessageVar, RoundSpec, State,
 @register
 @dataclass(frozen=True, kw_only=True)
 class DPSGD(Algorithm):
-    """D-PSGD: x ← W x − γ g(x), the gradient taken before mixing; biased when nodes hold different data.
+    """D-PSGD: x ← W x − γ g(x), with the gradient taken before mixing. Biased if nodes hold different data.
 
-    `atc=True` adapts, then combines: x ← W(x − γ g(x)). With tau > 1 the local steps' sum takes the gradient's place.
+    `atc=True` adapts, then combines: x ← W(x − γ g(x)). With tau > 1, g(x) is the sum over the local steps.
     Reference: Lian et al., arXiv:1705.09056.
     """
 
@@ -42,14 +42,14 @@ class DPSGD(Algorithm):
 @register
 @dataclass(frozen=True, kw_only=True)
 class ProxSkip(Algorithm):
-    """ProxSkip (Scaffnew): x̂ = x − γ(g − h); with probability p, by a coin all nodes see, x ← mean x̂, else x ← x̂;
-    then h ← h + (p/γ)(x − x̂), so that Σ_i h_i = 0.
+    """ProxSkip (Scaffnew): x̂ = x − γ(g − h). With probability p, by a shared coin, x ← mean x̂, otherwise x ← x̂. Then
+    h ← h + (p/γ)(x − x̂), so that Σ_i h_i = 0.
 
-    A round is one coin: `tau` local steps (1 in the paper), then communication with probability `p`, and the weight
-    p/(γτ). Where rounds are a cost, those without communication are not counted. `p=1, tau=T` is the periodic variant
-    with p = 1/T, which equals ST-GT with W = J. The paper's prox is the mean, `complete(n)`; on another fixed W, which
-    must be symmetric, this is its decentralised kin, which wants W ⪰ 0 (weights="lazy"). With p < 1 it can diverge at
-    any stepsize where W_r changes or a server samples: use p = 1 and tau there.
+    A round has one coin toss: `tau` local steps (1 in the paper), then communication with probability `p`, and the
+    weight p/(γτ). Costs count only rounds with communication. `p=1, tau=T` is the periodic variant with p = 1/T, which
+    equals ST-GT with W = J. The paper's prox is the mean, `complete(n)`. On another fixed W, which must be symmetric,
+    this is the decentralised variant, which needs W ⪰ 0 (weights="lazy"). With p < 1 it can diverge at any stepsize if
+    W_r changes or a server samples. Use p = 1 and tau there.
     Reference: Mishchenko, Malinovsky, Stich, Richtárik, arXiv:2202.09357.
     """
 

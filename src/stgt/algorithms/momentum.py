@@ -1,4 +1,4 @@
-"""Trackers with a momentum of their own, one gradient a round: Momentum Tracking and GTAdam."""
+"""Trackers with momentum and one gradient a round: Momentum Tracking and GTAdam."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from stgt.algorithms.tracking import START, TRACKED, OneStepTracking
 @register
 @dataclass(frozen=True, kw_only=True)
 class MomentumTracking(OneStepTracking):
-    """Momentum Tracking: u ← μu + g, x ← W(x − γ(u + c)), c ← c + W(u + c) − (u + c). What is tracked is the momentum.
+    """Momentum Tracking: u ← μu + g, x ← W(x − γ(u + c)), c ← c + W(u + c) − (u + c). It tracks the momentum.
 
-    The paper's c is minus ours. μ = 0 is DSGT.
+    The paper's c has the opposite sign. μ = 0 is DSGT.
     Reference: Takezawa, Bao, Niwa, Sato, Yamada, arXiv:2209.15505.
     """
 
@@ -43,11 +43,11 @@ class MomentumTracking(OneStepTracking):
 @register
 @dataclass(frozen=True, kw_only=True)
 class GTAdam(OneStepTracking):
-    """GTAdam: y ← W y + g⁺ − g as in gradient tracking, and Adam's step on it, without its correction of the start:
+    """GTAdam: y ← W y + g⁺ − g as in gradient tracking, and Adam's step on y without bias correction:
 
         m ← β₁m + (1 − β₁)y;   v ← min(β₂v + (1 − β₂)y², G);   x ← W x − γ m/√(v + ε).
 
-    The public code has √v + ε in the place of the paper's √(v + ε), which is taken here.
+    This is the paper's √(v + ε). The public code has √v + ε.
     Reference: Carnevale, Farina, Notarnicola, Notarstefano, arXiv:2009.01745.
     """
 

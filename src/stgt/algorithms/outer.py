@@ -1,6 +1,6 @@
-"""A step on what a whole round did, around any method: momentum (Outer) and adaptive steps (Adaptive).
+"""A server step around any method, on the change of a whole round: momentum (Outer) and adaptive steps (Adaptive).
 
-Known ones by their names: DiLoCo, NoLoCo, FedAvgM, FedAdam and FedYogi.
+Published special cases: DiLoCo, NoLoCo, FedAvgM, FedAdam and FedYogi.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from stgt.algorithms.wrapper import Wrapper
 
 @dataclass(frozen=True, kw_only=True)
 class OuterStep(Wrapper):
-    """Any method with an optimiser's step in the place of its round: with a the round's start and x⁺ what the method's
-    merge gives, x is what `step` makes of both and of the vectors that it `remembers`.
+    """Any method, followed by an optimiser's step on the change of the whole round. Let a be the round's start and x⁺
+    the result of the method's merge: `step` computes x from both and from the vectors named in `remembers`.
 
-    The method's corrections are kept as they were, so a tracker inside stays one and what it conserves stays conserved.
-    A `step` that stays where x⁺ = a, once what it remembers of older rounds has died away, has the method's own fixed
-    points. Where a server holds the model, what is remembered lives there too, and is not sent.
+    The method's corrections are unchanged, so a tracker inside stays a tracker, and what it conserves stays conserved.
+    The fixed points are the method's own if `step` returns a for x⁺ = a, once its memory of older rounds has decayed.
+    If a server holds the model, it also holds these vectors, and does not send them.
 
-    A class of this kind gives `step`, and `init` where what it remembers does not begin at 0.
+    A subclass defines `step`, and `init` if one of its vectors does not start at 0.
     """
 
     remembers: ClassVar[tuple[str, ...]] = ("m",)
@@ -34,13 +34,13 @@ class OuterStep(Wrapper):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.spec().communication_probability or 1) < 1:
-            raise ValueError(f"{self.inner.label} may end a round in silence, which has no outer step: give it p=1.")
+            raise ValueError(f"{self.inner.label} may skip the communication of a round: an outer step needs p=1.")
 
     def spec(self) -> RoundSpec:
         inner = super().spec()
         for name in self.remembers:
             if name in inner.state_fields:
-                raise ValueError(f"{self.method.label} keeps its own {name}: wrap the method inside it.")
+                raise ValueError(f"{self.method.label} has a state variable {name} too: wrap the method inside it.")
         at_server = "x" in inner.server_fields
         return replace(
             inner,
@@ -50,7 +50,7 @@ class OuterStep(Wrapper):
         )
 
     def step(self, start: Vector, merged: Vector, state: State) -> dict[str, Vector]:
-        """x and what is remembered, from the round's start a, what the method made of the round, x⁺, and `state`."""
+        """x and the remembered vectors, from the round's start a, the method's result x⁺, and `state`."""
         raise NotImplementedError
 
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
@@ -63,8 +63,8 @@ class OuterStep(Wrapper):
 
     def cost(self, samples: int | None = None) -> Cost:
         cost = super().cost(samples)
-        anew = self.tau > 1 and not super().spec().reads & {"start", "direction"}
-        return replace(cost, buffers=cost.buffers + len(self.remembers) + anew)
+        added = self.tau > 1 and not super().spec().reads & {"start", "direction"}
+        return replace(cost, buffers=cost.buffers + len(self.remembers) + added)
 
     def init(self, x: Vector, gradient: Vector | None = None, mean: Vector | None = None) -> dict[str, Vector]:
         return {**super().init(x, gradient, mean), **dict.fromkeys(self.remembers, 0 * x)}
@@ -77,16 +77,16 @@ class OuterStep(Wrapper):
 @register
 @dataclass(frozen=True, kw_only=True)
 class Outer(OuterStep):
-    """Any method with a momentum on what a whole round did. With a the round's start and x⁺ what the method's merge
-    gives,
+    """Any method with momentum on the change of a whole round. Let a be the round's start and x⁺ the result of the
+    method's merge:
 
         d = a − x⁺;   m ← μm + d;   x ← a − η(d + μm)    (Nesterov), or   x ← a − ηm    with `nesterov=False`.
 
-    `lr=1, momentum=0` is the method itself. Its corrections are kept as they were, so a tracker inside stays one: Σ_i
-    c_i = 0, and what it converges to does not change. Where a server holds the model it holds m too.
+    `lr=1, momentum=0` is the method itself. Its corrections are unchanged, so a tracker inside stays a tracker: Σ_i
+    c_i = 0, and its limit does not change. If a server holds the model, it holds m too.
 
     Args:
-        method: such as STGT(tau=20, beta=0.25). Its gamma and tau may be given here instead.
+        method: such as STGT(tau=20, beta=0.25). You may give its gamma and tau here instead.
         lr, momentum: η and μ.
         nesterov: see above.
     """
@@ -112,10 +112,10 @@ class Outer(OuterStep):
 @register
 @dataclass(frozen=True, kw_only=True)
 class DiLoCo(Outer):
-    """DiLoCo: FedAvg with Nesterov's momentum on its rounds. On nodes with different data it keeps FedAvg's bias;
-    `Outer(STGT(beta=0.25))` does not have it.
+    """DiLoCo: FedAvg with Nesterov momentum on its rounds. It has FedAvg's bias if nodes hold different data;
+    `Outer(STGT(beta=0.25))` does not.
 
-    Inner steps are the engine's: AdamW in the paper, with its momentum kept at each node.
+    The inner steps are the engine's. The paper uses AdamW, and each node keeps AdamW's momentum.
     Reference: Douillard et al., arXiv:2311.08105; the defaults are theirs.
     """
 
@@ -128,9 +128,9 @@ class DiLoCo(Outer):
 class NoLoCo(Outer):
     """NoLoCo, for `random_matching(n)`: m ← μm + (a − mean of the pair's h), x ← a − ηm, without Nesterov's step.
 
-    As the public code has it, which takes one coefficient for the pair's mean step and for the pull of its two models
-    towards each other: η(mean Δ + a − mean a). Their sum is one vector, and so is what is sent.
-    Reference: Kolehmainen, Blagoev, Donaghy, Ersoy, Nies, arXiv:2506.10911; the defaults are of its public code.
+    This is the form of the public code. It has one coefficient for the pair's mean step and for the attraction of the
+    two models: η(mean Δ + a − mean a). The sum is one vector, so one vector is sent.
+    Reference: Kolehmainen, Blagoev, Donaghy, Ersoy, Nies, arXiv:2506.10911; the defaults are those of its public code.
     """
 
     method: Algorithm = field(default_factory=FedAvg, init=False)
@@ -141,9 +141,9 @@ class NoLoCo(Outer):
 @register
 @dataclass(frozen=True, kw_only=True)
 class FedAvgM(Outer):
-    """FedAvgM: m ← μm + mean_S(x − h), x ← x − m: FedAvg with a momentum at the server, and FedAvg's bias.
+    """FedAvgM: m ← μm + mean_S(x − h), x ← x − m: FedAvg with momentum at the server. It has FedAvg's bias.
 
-    Flower's FedAvgM is the same but for its weights, the clients' numbers of samples, and its default momentum, 0.
+    Flower's FedAvgM differs in its weights, the clients' numbers of samples, and in its default momentum, 0.
     Reference: Hsu, Qi, Brown, arXiv:1909.06335.
     """
 
@@ -156,30 +156,29 @@ class FedAvgM(Outer):
 @register
 @dataclass(frozen=True, kw_only=True)
 class Adaptive(OuterStep):
-    """Any method with an adaptive step on what a whole round did. With a the round's start and x⁺ what the method's
-    merge gives, entry by entry,
+    """Any method with an adaptive step on the change of a whole round. Let a be the round's start and x⁺ the result of
+    the method's merge. Entry by entry,
 
         Δ = x⁺ − a;   m ← β₁m + (1 − β₁)Δ;   x ← a + η m/(√v + ε),   where before the step
-
         v ← β₂v + (1 − β₂)Δ²                      (`rule="adam"`)
         v ← v − (1 − β₂)Δ² sign(v − Δ²)           ("yogi")
-        v ← v + Δ²                                ("adagrad", which has no β₂; the paper takes β₁ = 0 with it).
+        v ← v + Δ²                                ("adagrad", which has no β₂; the paper uses it with β₁ = 0).
 
-    m = 0 and v = ε² at first: the least that the paper allows, whose ε is called τ and whose v_{−1} is at least τ².
-    There is no correction of the start. Flower's own FedAdam and FedYogi begin at v = 0, and its FedAdam multiplies η
-    by √(1 − β₂ᵏ)/(1 − β₁ᵏ) with k = 2 in the first round, 3 in the second; they weigh clients by their samples.
+    At first m = 0 and v = ε². This is the least v that the paper allows: it calls ε τ, and needs v_{−1} ≥ τ². There is
+    no bias correction. Flower's own FedAdam and FedYogi start from v = 0, and weight clients by their samples. Its
+    FedAdam multiplies η by √(1 − β₂ᵏ)/(1 − β₁ᵏ), with k = 2 in the first round and 3 in the second.
 
-    The method's corrections are kept as they were: c of Scaffold⁺ stays (γ_c n/s) times the mean of own, and what the
-    method converges to does not change, as it stays where Δ = 0. There Adam's v dies away, and its step becomes η m/ε:
-    without noise it settles if η < 2ε(1 + β₁)/(1 − β₁), 38 ε by default, where a round goes at most all of its way, and
-    may wander by a part of η if not. The step is not linear in Δ, so the exact theory does not cover it. Where a
-    server holds the model it holds m and v too.
+    The method's corrections are unchanged: c of Scaffold⁺ stays (γ_c n/s) times the mean of own. The method's limit
+    does not change either, as x = a if Δ = 0. There Adam's v decays, and its step becomes η m/ε. Without noise it
+    settles if η < 2ε(1 + β₁)/(1 − β₁), 38 ε by default, as long as a round does not overshoot; otherwise it may wander
+    by a part of η. The step is not linear in Δ, so the exact theory does not cover it. If a server holds the model, it
+    holds m and v too.
 
-    Reference: Reddi et al., arXiv:2003.00295, Algorithm 2. The defaults but lr are also Flower's.
+    Reference: Reddi et al., arXiv:2003.00295, Algorithm 2. All defaults except lr are also Flower's.
 
     Args:
-        method: such as ScaffoldPlus(tau=20). Its gamma and tau may be given here instead.
-        lr: η, about how far an entry of x goes in a round; to be tuned.
+        method: such as ScaffoldPlus(tau=20). You may give its gamma and tau here instead.
+        lr: η, approximately the change of an entry of x in a round; tune it.
         beta_1, beta_2: β₁ and β₂, each at least 0 and below 1.
         epsilon: ε, in the units of Δ.
         rule: see above.
@@ -220,8 +219,8 @@ class Adaptive(OuterStep):
 @register
 @dataclass(frozen=True, kw_only=True)
 class FedAdam(Adaptive):
-    """FedAdam: FedAvg with Adam's step at the server, as `Adaptive` has it. On nodes with different data it keeps
-    FedAvg's bias; `Adaptive(ScaffoldPlus())` does not have it.
+    """FedAdam: FedAvg with Adam's step at the server, as in `Adaptive`. It has FedAvg's bias if nodes hold different
+    data; `Adaptive(ScaffoldPlus())` does not.
 
     Reference: Reddi et al., arXiv:2003.00295.
     """
@@ -233,7 +232,7 @@ class FedAdam(Adaptive):
 @register
 @dataclass(frozen=True, kw_only=True)
 class FedYogi(Adaptive):
-    """FedYogi: FedAvg with Yogi's step at the server, as `Adaptive` has it; otherwise as FedAdam.
+    """FedYogi: FedAvg with Yogi's step at the server, as in `Adaptive`; otherwise as FedAdam.
 
     Reference: Reddi et al., arXiv:2003.00295.
     """

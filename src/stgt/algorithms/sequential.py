@@ -18,7 +18,7 @@ class LUGT(Tracking):
     """LU-GT: W_k = W every tau-th iteration and I between; x ← W_k(x − ηy), y ← W_k(y + α∇f(x⁺) − α∇f(x)).
 
     Only the product gamma = ηα matters. `atc_y=False` mixes y before the gradients are added, which is
-    FlexGT(snapshot="last"). Stated for full gradients.
+    FlexGT(snapshot="last"). The paper states it for full gradients.
     Reference: Nguyen, Alghunaim, Yuan, Uribe, arXiv:2210.04757.
     """
 
@@ -57,7 +57,7 @@ class LUGT(Tracking):
 class AugDGM(LUGT):
     """Aug-DGM: x ← W(x − Dy), y ← W(y + g⁺ − g), D = diag(γ_i).
 
-    `gamma` is one stepsize, or one for each node. With equal ones it is LU-GT at tau = 1.
+    `gamma` is one stepsize, or one per node. With equal stepsizes it is LU-GT with tau = 1.
     Reference: Xu, Zhu, Soh, Xie, CDC 2015.
     """
 

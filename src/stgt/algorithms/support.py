@@ -1,4 +1,4 @@
-"""Which engine supports which feature of a round, in one table that writes the refusals."""
+"""One table of which engine supports which feature of a round. It also writes the error messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stgt.algorithms.declare import RoundSpec
 
 
 class Graph(Protocol):
-    """What is asked of a topology."""
+    """The properties of a topology that decide."""
 
     @property
     def name(self) -> str: ...
@@ -29,12 +29,12 @@ class Graph(Protocol):
 
 
 class EngineTraits(NamedTuple):
-    """Where a method runs.
+    """An engine in an error message.
 
     Attributes:
-        name: in a sentence.
-        example: of a method, as it is given there.
-        stepsize: what takes the place of `gamma`; "" where the method has it.
+        name: as it appears in a message.
+        example: a method as you give it to this engine.
+        stepsize: what replaces `gamma`; "" if the method has it.
         instead: what to do if a feature is not supported.
     """
 
@@ -55,7 +55,7 @@ ENGINES = {
         "use STGT, KGT, FlexGT, DSGT, DIGing, DPSGD, FedAvg, FedProx, Scaffold (option II), ScaffoldPlus or ProxSkip",
     ),
     "flower": EngineTraits(
-        "Flower, whose server has a client's last model alone,",
+        "Flower, whose server has only a client's last model,",
         "stgt.ScaffoldPlus(tau=10)",
         "the clients' lr",
         "use ScaffoldPlus, Scaffold (option II, no warm start), FedAvg, FedProx, FedDyn, DiLoCo, STGT, LED or "
@@ -69,9 +69,9 @@ class Feature:
     """Something that a round may need.
 
     Attributes:
-        needed: by this round on this graph? In words that follow the method's name; "" if not.
-        lacking: the engines without it.
-        instead: what to do there, if not what the engine advises.
+        needed: words that follow the method's name, if this round needs the feature on this graph; "" if not.
+        lacking: the engines without the feature.
+        instead: what to do there, if it differs from the engine's advice.
     """
 
     needed: Callable[[RoundSpec, Graph], str]
@@ -84,17 +84,17 @@ def _gradients(spec: RoundSpec, graph: Graph) -> str:
 
 
 def _kept_back(spec: RoundSpec, graph: Graph) -> str:
-    """A server's field that is not sent, where some nodes do not take part in a round."""
+    """Does the server keep a field that it does not send, while some nodes do not take part in a round?"""
     hidden = set(spec.server_fields) - {sent.name for sent in spec.messages}
     return f"keeps {min(hidden)!r} at the server and does not send it" if hidden and graph.participation < 1 else ""
 
 
 def _more_than_mixing(spec: RoundSpec, graph: Graph) -> str:
-    """A step of each node on what it received. Where the model is at the server, the method's `serve` makes it."""
+    """Does each node change what it received? If the model is at the server, the method's `serve` does that instead."""
     replaced = {sent.name for sent in spec.messages if sent.replaces}
     names = () if "x" in spec.server_fields else ("x", *spec.server_fields)
     stepped = next((name for name in names if name not in replaced), None)
-    return "" if stepped is None else f"does more with the mixed {stepped!r} at each client than to keep it"
+    return "" if stepped is None else f"changes the mixed {stepped!r} at each client before it stores it"
 
 
 FEATURES = (
@@ -106,11 +106,11 @@ FEATURES = (
     ),
     Feature(lambda spec, graph: "exchanges twice a round" if spec.second_messages else "", ("trainer", "flower")),
     Feature(
-        lambda spec, graph: "takes one more gradient at a round's start" if "start_gradient" in spec.reads else "",
+        lambda spec, graph: "takes an additional gradient at a round's start" if "start_gradient" in spec.reads else "",
         ("trainer", "flower"),
     ),
     Feature(
-        lambda spec, graph: "" if spec.oracle is None else f"is made of the oracle {spec.oracle}", ("trainer", "flower")
+        lambda spec, graph: "" if spec.oracle is None else f"needs the oracle {spec.oracle}", ("trainer", "flower")
     ),
     Feature(
         lambda spec, graph: f"mixes {spec.mixing_steps} times a round" if spec.mixing_steps > 1 else "",
@@ -124,7 +124,7 @@ FEATURES = (
     Feature(
         _kept_back,
         ("trainer",),
-        "let the server call all nodes, or use stgt.flower, whose server is a process of its own",
+        "let the server call all nodes, or use stgt.flower, whose server is a separate process",
     ),
     Feature(
         lambda spec, graph: "" if spec.linear else "makes a step that is not linear in the models and gradients",
@@ -134,7 +134,7 @@ FEATURES = (
 
 
 def refusal(label: str, spec: RoundSpec, graph: Graph, engine: str) -> str:
-    """Why the engine does not run the method on this graph, in a sentence; "" if it does."""
+    """Why the engine does not run the method on this graph, as an error message; "" if it does."""
     return next(_refusals(label, spec, graph, engine), "")
 
 
@@ -143,26 +143,26 @@ def _refusals(label: str, spec: RoundSpec, graph: Graph, engine: str) -> Iterato
     for feature in FEATURES:
         if engine in feature.lacking and (needed := feature.needed(spec, graph)):
             yield f"{label} {needed}, which {name} does not support: {feature.instead or instead}."
-    # What no engine can help: the method is wrong on the graph.
+    # Independent of the engine: the method does not converge on this graph.
     allowed = {"never": False, "server": graph.has_server, "any": True}[spec.row_stochastic]
     pushes = any(sent.pushed for sent in (*spec.messages, *spec.second_messages))
     if graph.has_push and not pushes and not allowed:
         yield (
-            f"{label} sends nothing that {graph.name} could push by its column-stochastic matrix, and its other one is "
-            "row-stochastic only: use PushPull, STGT (without adjoint) or another tracker, or FedAvg."
+            f"{label} sends no message for the column-stochastic matrix of {graph.name}, whose other matrix is only "
+            "row-stochastic: use PushPull, STGT (without adjoint) or another tracker, or FedAvg."
         )
     if not graph.doubly_stochastic and not graph.has_push and not allowed:
         yield (
-            f"{label} needs doubly stochastic W_r here, and {graph.name} is row-stochastic only: use another topology, "
-            f"such as {'push_pull(R, C)' if pushes else 'server(n, sampled=s)'}; Scaffold and ScaffoldPlus run on "
-            "relay, FedAvg on any."
+            f"{label} needs doubly stochastic W_r here, and {graph.name} is only row-stochastic: use another topology, "
+            f"such as {'push_pull(R, C)' if pushes else 'server(n, sampled=s)'}. Scaffold and ScaffoldPlus run on "
+            "relay, FedAvg on any topology."
         )
     if graph.strangers is not None and not (graph.has_server and "x" in spec.server_fields):
         one, other = graph.strangers
-        advice = "let the server call two at least" if graph.has_server else "join them by links"
+        advice = "let the server call at least two nodes" if graph.has_server else "connect them by links"
         yield f"nodes {one} and {other} of {graph.name} never exchange anything, not even through others: {advice}."
     if spec.symmetric_only and not graph.symmetric:
         yield (
-            f"{label} is for symmetric W, and {graph.name} is directed, where it may diverge at every stepsize: use "
+            f"{label} is for symmetric W, and {graph.name} is directed: there it may diverge at every stepsize. Use "
             "STGT, or a symmetric topology, such as from_matrix((W + W.T) / 2)."
         )

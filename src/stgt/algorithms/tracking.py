@@ -17,10 +17,10 @@ TRACKED, ADJOINT = MessageVar("z", pushed=True, value=DIRECTION), MessageVar("z"
 
 @dataclass(frozen=True, kw_only=True)
 class Tracking(Algorithm):
-    """Shared by the trackers: y = g + c with c constant inside a round, c_0 = 0 and Σ_i c_i = 0 for ever.
+    """Base of the trackers: y = g + c with c constant inside a round, c_0 = 0, and Σ_i c_i always 0.
 
-    `beta` < 1 relaxes the tracker: c moves only that part of its way, c ← c + β(W_r z − z). Fixed points, Σ_i c_i = 0
-    and what is sent stay as they are; see docs/relaxed.md.
+    `beta` < 1 relaxes the tracker: c changes only by this part of its full change, c ← c + β(W_r z − z). The fixed
+    points, Σ_i c_i = 0 and the messages do not change; see docs/relaxed.md.
     """
 
     beta: float = hyper(1.0, check_number, above=0, most=1)
@@ -39,12 +39,12 @@ class Tracking(Algorithm):
         return {"x": local.end, "z": local.direction}
 
     def merge(self, state: State, local: Local, mixed: State) -> dict[str, Vector]:
-        # z and its mixture come from one quantity, and their difference is taken first: two sources, or another order,
-        # would let Σ_i c_i drift in float32.
+        # z and its mixture come from one quantity, and are subtracted first. With two sources, or in another order,
+        # Σ_i c_i would drift in float32.
         return {"x": mixed["x"], "c": state["c"] + self.beta * (mixed["z"] - local.direction)}
 
     def relaxed(self, c: Vector, tracked: Vector) -> Vector:
-        """c after the part β of its way to what it would be without relaxation; that to the last bit for β = 1."""
+        """(1 − β)c + β·tracked: the part β of the full change of c. For β = 1 it is `tracked` to the last bit."""
         return (1.0 - self.beta) * c + self.beta * tracked
 
 
@@ -55,11 +55,11 @@ class STGT(Tracking):
 
         tau times  x ← x − γ(g + c);   z = mean of (g + c);   x ← W_r x;   c ← c + β(W_r z − z).
 
-    β = 1 is the paper's. `beta=0.25` is what lets deep networks take larger stepsizes (docs/relaxed.md).
-    `adjoint=True` mixes the tracker with the transpose, c ← c + β(W_rᵀ z − z): the same for symmetric W_r, and stable
-    on sparse directed graphs where the plain form is not (see docs/algorithms.md).
+    β = 1 is the paper's method. `beta=0.25` lets deep networks take larger stepsizes (docs/relaxed.md).
+    `adjoint=True` mixes the tracker with the transpose, c ← c + β(W_rᵀ z − z). For symmetric W_r it is the same. On
+    sparse directed graphs it is stable where the plain form is not (see docs/algorithms.md).
 
-    Algorithm 1 as printed loses a gradient a round and does not converge; Eq_ST_GT is what is implemented.
+    This implements Eq_ST_GT. Algorithm 1 as printed loses one gradient per round and does not converge.
     Reference: Huang, Xu, Chen, Johansson, arXiv:2512.01732.
     """
 
@@ -80,7 +80,7 @@ class KGT(Tracking):
     """K-GT: ST-GT's local phase and tracker, x ← W(a − η_s γ τ z) with a the round's start.
 
     `eta_s=1` and `warm_start=False` is ST-GT. `warm_start=True` is the K-GT paper's initialisation
-    c_i = −g_i(x_0) + mean_j g_j(x_0), which takes one global average.
+    c_i = −g_i(x_0) + mean_j g_j(x_0), which needs one global average.
     Reference: Liu, Lin, Koloskova, Stich, arXiv:2301.01313.
     """
 
@@ -112,9 +112,9 @@ class KGT(Tracking):
 class FlexGT(Tracking):
     """FlexGT: the tracker follows one gradient of the round, c ← W(g* + c) − g*.
 
-    `snapshot="first"` is the equation of the ST-GT paper, Y ← W Y_{rτ} + G_{(r+1)τ} − G_{rτ}; `"last"` is the
-    per-iteration form y ← W y_k + g_{k+1} − g_k. They coincide at tau = 1. `mixing_steps=d` mixes d times at a round's
-    end, W_r^d in the place of W_r.
+    `snapshot="first"` is the equation of the ST-GT paper, Y ← W Y_{rτ} + G_{(r+1)τ} − G_{rτ}. `snapshot="last"` is the
+    per-iteration form y ← W y_k + g_{k+1} − g_k. They coincide for tau = 1. `mixing_steps=d` mixes d times at a round's
+    end: W_r^d instead of W_r.
     Reference: Huang, Xu, arXiv:2306.07159 and 2509.18129.
     """
 
@@ -169,8 +169,8 @@ class DSGT(OneStepTracking):
 class PushPull(OneStepTracking):
     """Push-Pull: x ← R(x − γy), y ← C y + g⁺ − g with R row-stochastic and C column-stochastic: `push_pull(R, C)`.
 
-    For directed graphs without doubly stochastic weights. Where R = C it is DSGT, and DSGT on `push_pull` is this one;
-    STGT there is its form with local steps. The paper lets each node have a stepsize of its own; here it is one.
+    For directed graphs without doubly stochastic weights. If R = C it is DSGT, and DSGT on `push_pull` is Push-Pull.
+    STGT on `push_pull` is its form with local steps. The paper allows one stepsize per node; here there is one.
     Reference: Pu, Shi, Xu, Nedić, arXiv:1810.06653.
     """
 
@@ -205,7 +205,7 @@ class NEXT(OneStepTracking):
     """NEXT with a linear surrogate: x̃ = x − γy, then x ← W(x + α_k(x̃ − x)), y ← W y + g⁺ − g.
 
     γ = t·n, where 1/t is the surrogate's proximal weight and the paper's objective is the *sum* of the f_i.
-    α_k = alpha/(k+1)^decay, the paper's diminishing rule; decay=0 keeps it constant, and is DSGT with stepsize γ·alpha.
+    α_k = alpha/(k+1)^decay is the paper's diminishing rule. decay=0 keeps it constant: DSGT with stepsize γ·alpha.
     Reference: Di Lorenzo, Scutari, arXiv:1602.00591.
     """
 
@@ -232,7 +232,8 @@ class NEXT(OneStepTracking):
 class GTSAGA(DIGing):
     """GT-SAGA: x ← W x − γy, y ← W y + v⁺ − v with v a SAGA estimate of each node's full gradient.
 
-    It is DIGing's recursion with the SAGA oracle. Where f_i is not made of samples, it is the only one, and v exact.
+    It is DIGing's recursion with the SAGA oracle. An f_i that is not a mean over samples counts as one sample; v is
+    then exact.
     Reference: Xin, Khan, Kar, arXiv:1912.04230.
     """
 

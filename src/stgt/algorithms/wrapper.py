@@ -1,4 +1,4 @@
-"""A method around any other."""
+"""Base of the methods that wrap another one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from stgt.algorithms.declare import Local, RoundSpec, State, Vector
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapper(Algorithm):
-    """The method that is given to it, part by part. A class of this kind overrides the parts that it changes, and
-    `spec` by `replace(super().spec(), …)` where that changes what is declared.
+    """A wrapper around a method. By default it calls every function of that method. A subclass overrides what it
+    changes, and `spec` by `replace(super().spec(), …)` if the declaration changes.
 
     Args:
-        method: such as STGT(tau=20, beta=0.25). Its gamma and tau may be given to the wrapper instead.
+        method: such as STGT(tau=20, beta=0.25). You may give its gamma and tau to the wrapper instead.
     """
 
     method: Algorithm = field(kw_only=False)
-    tau: int = 0  # the method's, if left out
+    tau: int = 0  # if omitted, the method's
 
     def __post_init__(self) -> None:
         method: Any = self.method
@@ -35,11 +35,11 @@ class Wrapper(Algorithm):
                 raise ValueError(f"{name}={given} and {name}={inside} of the method inside: give it once.")
         self._set(method=replace(method, gamma=None, tau=1))
         super().__post_init__()
-        replace(method, gamma=self.gamma, tau=self.tau)  # which may refuse them
+        replace(method, gamma=self.gamma, tau=self.tau)  # the method checks both
 
     @property
     def inner(self) -> Algorithm:
-        """The method with this one's stepsize and tau."""
+        """The wrapped method with this wrapper's stepsize and tau."""
         made = copy(self.method)
         made._set(gamma=self.gamma, tau=self.tau)
         return made

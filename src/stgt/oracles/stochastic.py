@@ -1,7 +1,7 @@
 """Exact, noisy and minibatch gradients.
 
-An oracle is used in two steps: `draw` looks the randomness of a step up, for one step or for a whole round at once;
-`gradient` uses it. What is drawn depends on (seed, node, step) alone, so it is the same in every engine.
+An engine uses an oracle in two steps. `draw` looks up the randomness of one step, or of a whole round at once.
+`gradient` uses it. The draws depend on (seed, node, step) alone, so they are the same in every engine.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ Array = Any
 
 @dataclass(frozen=True)
 class Oracle(Frozen, ShortRepr):
-    """Base of all oracles, and the exact one's behaviour. A state has the node as the first axis of its arrays.
+    """Base of all oracles; it is itself exact. The first axis of the arrays in a state is the node.
 
-    One of your own is a frozen dataclass that overrides `gradient`, and `draw` if it is random; `@stgt.register` makes
-    it known by name.
-
+    Your own oracle is a frozen dataclass that overrides `gradient`, and `draw` if it is random. `@stgt.register` gives
+    it a name.
     Example:
         >>> from dataclasses import dataclass
         >>> import stgt
@@ -39,7 +38,7 @@ class Oracle(Frozen, ShortRepr):
     """
 
     def check(self, problem: Problem) -> None:
-        """Raises a ValueError if the problem cannot serve this oracle."""
+        """Raises a ValueError if the oracle cannot be used with the problem."""
 
     def init(self, ops: Ops, model: Any, data: dict[str, Array], x: Array) -> dict[str, Array]:
         """The state before step 0, at the first models x."""
@@ -56,11 +55,11 @@ class Oracle(Frozen, ShortRepr):
         return model.gradients(ops.xp, data, x), state
 
     def width(self, p: int) -> int:
-        """How many numbers a node draws a step, about."""
+        """About how many random numbers a node draws per step."""
         return 1
 
     def calls(self, samples: float) -> float:
-        """Gradients of single samples computed a step, where each f_i is a mean over `samples` samples."""
+        """Gradients of single samples computed per step, if each f_i is a mean over `samples` samples."""
         return samples
 
     def initial_calls(self, samples: float) -> float:
@@ -77,7 +76,7 @@ class Exact(Oracle):
 @register
 @dataclass(frozen=True)
 class Noisy(Oracle):
-    """∇f_i(x) + δ with δ ~ N(0, variance · I), fresh at each node and step."""
+    """∇f_i(x) + δ with δ ~ N(0, variance · I), drawn again for each node and step."""
 
     variance: float
 
@@ -99,9 +98,9 @@ class Noisy(Oracle):
 @register
 @dataclass(frozen=True)
 class ProblemNoise(Oracle):
-    """∇f_i(x) + F_i ξ with ξ ~ N(0, I), fresh at each node and step: the problem's own noise, where it has factors F.
+    """∇f_i(x) + F_i ξ with ξ ~ N(0, I), drawn again for each node and step: the problem's own noise, if it has F.
 
-    `rank` is how many numbers ξ has.
+    `rank` is the length of ξ.
     """
 
     rank: int
@@ -117,7 +116,7 @@ class ProblemNoise(Oracle):
 
     def check(self, problem: Problem) -> None:
         if problem.noise is not None or self != ProblemNoise.of(problem):
-            raise InputError("oracle", self, f" is not of the noise of {problem.name}: leave oracle out.")
+            raise InputError("oracle", self, f" does not match the noise of {problem.name}: leave oracle out.")
 
     def width(self, p: int) -> int:
         return self.rank

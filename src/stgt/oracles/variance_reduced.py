@@ -1,4 +1,4 @@
-"""SAGA and SVRG: estimates of a node's full gradient whose noise vanishes as the models settle."""
+"""SAGA and SVRG: estimates of a node's full gradient. Their noise vanishes as the models converge."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Array = Any
 @register
 @dataclass(frozen=True)
 class SAGA(Oracle):
-    """v = ∇f_j(x) − T_j + mean(T), then T_j ← ∇f_j(x); the table T starts with all gradients at x_0.
+    """v = ∇f_j(x) − T_j + mean(T), then T_j ← ∇f_j(x). The table T starts with all gradients at x_0.
 
-    The first v is therefore the full gradient, whichever j is drawn.
+    So the first v is the full gradient, for any j.
     """
 
     def check(self, problem: Problem) -> None:
@@ -55,7 +55,7 @@ class SAGA(Oracle):
 @register
 @dataclass(frozen=True)
 class SVRG(Oracle):
-    """v = ∇f_j(x) − ∇f_j(x̃) + ∇f_i(x̃); the snapshot x̃ ← x is taken before v, every `period` steps."""
+    """v = ∇f_j(x) − ∇f_j(x̃) + ∇f_i(x̃). The snapshot x̃ ← x is taken before v, every `period` steps."""
 
     period: int = 20
 

@@ -12,7 +12,7 @@ from stgt.problems.tables import load_table
 
 
 def list_problems() -> list[str]:
-    """The names of all problems: ours, those that a script has registered, those of installed packages; sorted."""
+    """The names of all problems, sorted: those of stgt, of your script, and of installed packages."""
     return sorted(PROBLEMS.names())
 
 

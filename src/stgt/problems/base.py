@@ -14,15 +14,15 @@ from stgt._internal.checks import InputError, check_choice
 from stgt._internal.digest import digest
 from stgt._internal.ops import Array
 
-NOISE_FACTOR = "noise_factor"  # its name among a problem's data
-SCALE = "scale"  # the same of n m_i / Σ m
+NOISE_FACTOR = "noise_factor"  # the key of the factors F_i in a problem's data
+SCALE = "scale"  # the key of n m_i / Σ m in a problem's data
 WEIGHTS = ("equal", "samples")
 
 
 class Model(Protocol):
-    """The functions of a problem, pure and hashable: the data come as an argument, a row for each node.
+    """The functions of a problem, pure and hashable. The data are an argument, with a row for each node.
 
-    `xp` is numpy or jax.numpy; x is (k, p), the models of the k nodes whose data are given.
+    `xp` is numpy or jax.numpy; x is (k, p), the models of the k nodes that the data belong to.
     """
 
     def losses(self, xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
@@ -35,9 +35,9 @@ class Model(Protocol):
 
 
 class FiniteSum(Model, Protocol):
-    """A model whose f_i is a mean over samples. data["weight"] (k, m) is 1/m_i at a sample and 0 at padding.
+    """A model whose f_i is a mean over samples. data["weight"] (k, m) is 1/m_i for a sample and 0 for padding.
 
-    Where nodes weigh by their samples, data["scale"] (k,) is n m_i / Σ m, and all functions are `scaled` by it.
+    If nodes are weighted by their samples, data["scale"] (k,) is n m_i / Σ m, and all functions are `scaled` by it.
     """
 
     def component_gradients(self, xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
@@ -58,16 +58,16 @@ class Problem:
         model: its functions.
         data: arrays whose first axis is the node.
         n, p: number of nodes, dimension.
-        L, mu: the largest smoothness and the smallest strong convexity constant of the f_i, where known.
-        noise: variance of each coordinate of the additive gradient noise, where it is isotropic; the default oracle's.
+        L, mu: the largest smoothness and the smallest strong convexity constant of the f_i, if they are known.
+        noise: variance of each coordinate of the additive gradient noise, if it is isotropic; for the default oracle.
             None: node i's noise is F_i ξ with ξ ~ N(0, I) and F = data["noise_factor"], (n, p, q), or (n, 1) for
             multiples of the identity. Use `covariance`, `sigma2` and `noisy` for any noise.
-        batch: samples of a minibatch gradient; the default oracle's. None: exact.
-        counts: samples at each node (n,), None if f_i is not a sum.
-        solve: computes x*, where there is a unique one.
-        test: samples that no node has, as data of one node, for `test_loss` and the like.
-        start: the models that a run begins at if it is given none, (p,); 0 if left out.
-        unravel: turns a flat x (p,) into the parameters that the problem was made with, where these are a pytree.
+        batch: samples of a minibatch gradient, for the default oracle. None: exact.
+        counts: the number of samples at each node (n,); None if f_i is not a sum.
+        solve: computes x*, if it is unique.
+        test: samples that no node has, as data of one node, for metrics such as `test_loss`.
+        start: the default initial models of a run, (p,); 0 if omitted.
+        unravel: turns a flat x (p,) into the parameters that the problem was made with, if these are a pytree.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Problem:
 
     @property
     def noisy(self) -> bool:
-        """Are gradients with additive noise?"""
+        """Do gradients have additive noise?"""
         return self.noise is None or self.noise > 0
 
     @property
@@ -109,7 +109,7 @@ class Problem:
 
     @cached_property
     def covariance(self) -> np.ndarray:
-        """E[δ_i δ_iᵀ] of each node's additive noise δ_i, (n, p, p), not to be written to; zeros without noise."""
+        """E[δ_i δ_iᵀ] of each node's additive noise δ_i, (n, p, p), read-only; zeros without noise."""
         if self.noise is not None:
             return np.broadcast_to(self.noise * np.eye(self.p), (self.n, self.p, self.p))
         factor = self.data[NOISE_FACTOR]
@@ -119,16 +119,16 @@ class Problem:
 
     @cached_property
     def optimum(self) -> np.ndarray | None:
-        """x* (p,), None where it is not known or not unique."""
+        """x* (p,); None if it is not known or not unique."""
         return None if self.solve is None else self.solve()
 
     @cached_property
     def minimum(self) -> float | None:
-        """f(x*), None where x* is not known."""
+        """f(x*); None if x* is not known."""
         return None if self.optimum is None else self.value(self.optimum)
 
     def ravel(self, params: Any) -> np.ndarray:
-        """The flat x (p,) of parameters like those that the problem was made with; other arrays stay as they are."""
+        """The flat x (p,) of parameters like those that the problem was made with; other arrays stay unchanged."""
         from stgt._internal.xla import jax
 
         if self.unravel is None:
@@ -136,7 +136,7 @@ class Problem:
         wanted = self.unravel(np.zeros(self.p))
         flat = isinstance(params, list) and len(params) == self.p and jax.tree_util.all_leaves(params)
         if flat or (jax.tree_util.all_leaves([params]) and np.shape(params) != np.shape(wanted)):
-            return np.asarray(params, dtype=np.float64)  # a vector, or one for each node
+            return np.asarray(params, dtype=np.float64)  # a vector, or one per node
         if jax.tree.structure(params) != jax.tree.structure(wanted):
             raise ValueError(
                 f"parameters of structure {jax.tree.structure(params)}: {self.name} has {jax.tree.structure(wanted)}."
@@ -149,7 +149,7 @@ class Problem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A checksum of its name, size and data, which identifies it when a run is resumed."""
+        """A checksum of its name, size and data. A resumed run compares it."""
         return digest(self.name, self.n, self.p, self.noise, self.batch, self.data)
 
     def value(self, x: np.ndarray) -> float:
@@ -165,7 +165,7 @@ class Problem:
         return np.asarray(self.model.gradients(np, self.data, self._everywhere(x)))
 
     def _everywhere(self, x: np.ndarray, one: bool = False) -> np.ndarray:
-        """A model for each node, (n, p), of one for all (p,); nothing else is stretched."""
+        """A model for each node, (n, p), also from one model for all, (p,). Any other shape is an error."""
         x = np.asarray(x, dtype=np.float64)
         if x.shape != (self.p,) and (one or x.shape != (self.n, self.p)):
             each = "" if one else f", or ({self.n}, {self.p}), one for each node"
@@ -181,9 +181,9 @@ class Problem:
 
 
 def scale_of(weights: str, counts: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray], str]:
-    """What f_i is multiplied by, (n,); the same as a part of a problem's data, where it is not 1, and in its name.
+    """The factor of each f_i, (n,); the same as a part of a problem's data, and in its name, if it is not 1.
 
-    1, or n m_i / Σ m, with which (1/n) Σ f_i is the mean over all samples.
+    The factor is 1, or n m_i / Σ m, which makes (1/n) Σ f_i the mean over all samples.
     """
     if check_choice(weights, "weights", WEIGHTS) == "equal":
         return np.ones(len(counts)), {}, ""
@@ -192,7 +192,7 @@ def scale_of(weights: str, counts: np.ndarray) -> tuple[np.ndarray, dict[str, np
 
 
 def scaled(data: dict[str, Array], values: Array) -> Array:
-    """Values or gradients, a row for each node, times the scale of their nodes."""
+    """Values or gradients, one row per node, times the scale of their nodes."""
     return values * data[SCALE].reshape(-1, *[1] * (values.ndim - 1)) if SCALE in data else values
 
 

@@ -22,8 +22,8 @@ from stgt.problems.base import SCALE, Problem, check_array, scale_of, scaled
 class LossModel(ShortRepr):
     """f_i(x) = (1/m_i) Σ_j loss(x, sample_ij), differentiated by JAX; `unravel` turns a flat x into parameters.
 
-    Models are compared by identity, so that each has its own compiled programs: the values that a loss reads from
-    outside may have changed when the next problem is made of it.
+    Models are compared by identity, so each has its own compiled programs. Outside values that the loss reads may
+    change between two problems that are made with it.
     """
 
     loss: Callable[[Any, Any], Any]
@@ -33,18 +33,18 @@ class LossModel(ShortRepr):
     computes: str = field(default="", init=False, repr=False)  # see stgt._internal.xla.traced
 
     def traced(self) -> str:
-        """The program of the loss and its gradient, with the values that it reads from outside now."""
+        """The program of the loss and its gradient, with the current outside values that it reads."""
         from stgt._internal.xla import jax, traced
 
         with jax.enable_x64(True):
             return traced(jax.value_and_grad(self.loss_of_sample), *self.shapes)
 
     def check_unchanged(self) -> None:
-        """A ValueError if the loss would now read other values from outside than when the problem was made."""
+        """A ValueError if the outside values that the loss reads have changed since the problem was made."""
         if self.traced() != self.computes:
             raise ValueError(
-                f"what {getattr(self.loss, '__name__', 'loss')} reads from outside has changed since the problem was "
-                "made, and compiled programs would not see it: make the problem anew with from_loss(...)."
+                f"outside values that {getattr(self.loss, '__name__', 'loss')} reads have changed since the problem "
+                "was made, and compiled programs would not see it: make the problem again with from_loss(...)."
             )
 
     def losses(self, xp: ModuleType, data: dict[str, Array], x: Array) -> Array:
@@ -96,7 +96,7 @@ def _over_nodes(model: LossModel, what: str) -> Callable[..., Any]:
 
 @lru_cache(maxsize=64)
 def _compiled(model: LossModel, what: str) -> Callable[..., Any]:
-    """For the reference, which calls from NumPy at every step."""
+    """For the reference engine, which calls the function from NumPy at every step."""
     from stgt._internal.xla import jax
 
     return jax.jit(_over_nodes(model, what))
@@ -118,19 +118,19 @@ def from_loss(
 
     Args:
         loss: `loss(params, sample)` -> scalar, for one sample.
-        data: a list with one pytree of arrays for each node, the first axis of each array being the sample; nodes may
-            hold different numbers of samples, and one that stands at two nodes counts twice. Anything but a list is
-            one pytree of arrays (n, m, …) for all nodes.
-        params: the dimension p, if `loss` takes a flat vector; else a pytree like the parameters it takes, which is
-            also where runs begin unless they are given another `x0`. All its numbers are trained, whole ones too.
+        data: a list with one pytree of arrays per node; the first axis of each array is the sample. Nodes may hold
+            different numbers of samples. A sample at two nodes counts twice. Anything but a list is one pytree of
+            arrays (n, m, …) for all nodes.
+        params: the dimension p, if `loss` takes a flat vector. Otherwise a pytree like the parameters it takes, where
+            runs also start unless you give them another `x0`. All its numbers are trained, integers too.
         batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
-        L, mu: smoothness and strong convexity constants of the nodes' means, before `weights`, where you know them.
-        optimum: x* (p,), where you know it.
-        weights: "equal": each node's mean counts 1/n, however many samples it has; "samples": f_i is multiplied by
+        L, mu: smoothness and strong convexity constants of the nodes' means, before `weights`, if you know them.
+        optimum: x* (p,), if you know it.
+        weights: "equal": each node's mean counts 1/n, for any number of samples; "samples": f_i is multiplied by
             n m_i / Σ m, so that (1/n) Σ f_i is the mean over all samples.
 
     Returns:
-        A `Problem` in the flattened parameters; its `unravel(x)` and `ravel(params)` go from one form to the other.
+        A `Problem` in the flattened parameters. Its `unravel(x)` and `ravel(params)` convert between the two forms.
     """
     from stgt._internal.xla import jax
 
@@ -156,7 +156,7 @@ def from_loss(
             raise InputError("data", hint=f"array {k} of a sample has shapes {sorted(shapes)}: all nodes must agree.")
         leaf = np.zeros((len(nodes), counts.max(), *shapes.pop()), dtype=np.result_type(*(node[k] for node in leaves)))
         for i, node in enumerate(leaves):
-            # Padding repeats a real sample, so that no loss sees an input its author did not expect.
+            # Padding repeats a real sample, so the loss never receives an input that its author did not expect.
             leaf[i] = np.concatenate([node[k], np.repeat(node[k][-1:], counts.max() - counts[i], axis=0)])
         packed[f"leaf{k}"] = leaf
     packed["weight"] = np.where(np.arange(counts.max()) < counts[:, None], 1.0 / counts[:, None], 0.0)
@@ -179,7 +179,7 @@ def from_loss(
 
 
 def _flattened(params: Any) -> tuple[np.ndarray, Callable[[Any], Any]]:
-    """A pytree of numbers as one vector, and the way back, which keeps the dtype of what it is given."""
+    """A pytree of numbers as one vector, and the function back, which keeps the dtype of its argument."""
     from stgt._internal.xla import jax
 
     leaves, treedef = jax.tree.flatten(params)
@@ -188,7 +188,7 @@ def _flattened(params: Any) -> tuple[np.ndarray, Callable[[Any], Any]]:
     except (TypeError, ValueError):
         raise InputError("params", hint="give the dimension p, or a pytree of arrays of numbers.") from None
     if not all(np.isfinite(array).all() for array in arrays):
-        raise InputError("params", hint=" holds entries that are not finite: it is where runs begin.")
+        raise InputError("params", hint=" holds entries that are not finite, and runs start there: give finite ones.")
     shapes = [array.shape for array in arrays]
     cuts = np.cumsum([array.size for array in arrays])[:-1].tolist()
 
@@ -200,7 +200,7 @@ def _flattened(params: Any) -> tuple[np.ndarray, Callable[[Any], Any]]:
 
 
 def _tried(loss: Any, unravel: Any, treedef: Any, p: int, data: dict[str, np.ndarray]) -> LossModel:
-    """Traces the loss once, so that a loss that does not fit is refused here and not in the middle of a run."""
+    """Traces the loss once, so that a wrong loss is refused now and not in the middle of a run."""
     from stgt._internal.xla import jax
 
     arrays = [data[f"leaf{k}"] for k in range(treedef.num_leaves)]
@@ -218,7 +218,7 @@ def _tried(loss: Any, unravel: Any, treedef: Any, p: int, data: dict[str, np.nda
         )
         advice = "loss(params, sample) must return a scalar, for one sample"
         if isinstance(error, untraceable):
-            advice = "use jax.numpy in the place of numpy, no float() or int(), and jnp.where in the place of an if"
+            advice = "use jax.numpy instead of numpy, no float() or int(), and jnp.where instead of an if"
         hint = f" cannot be differentiated with these params and data ({quoted(error)}): {advice}."
         raise InputError("loss", hint=hint) from error
 
@@ -231,8 +231,8 @@ def _unstack(data: Any) -> list[Any]:
     if any(len(shape) < 2 for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
         raise InputError(
             "data",
-            hint=f" has arrays of shapes {shapes}: give a list with the data of each node, or arrays (n, m, …) that "
-            "agree in n.",
+            hint=f" has arrays of shapes {shapes}: give a list with the data of each node, or arrays (n, m, …) with "
+            "the same n.",
         )
     if not leaves:
         return []
@@ -248,10 +248,10 @@ def _leaves(node: Any, i: int, treedef: Any) -> list[np.ndarray]:
         )
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(node)]
     if any(leaf.ndim == 0 for leaf in leaves) or len({len(leaf) for leaf in leaves}) != 1:
-        raise InputError(("data", i), hint="its arrays must all have the samples as their first axis.")
+        raise InputError(("data", i), hint="the first axis of all its arrays must be the samples.")
     if len(leaves[0]) == 0:
         raise InputError(("data", i), hint=" has no samples (an empty partition): each node must hold at least one.")
     for leaf in leaves:
         if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
-            raise InputError(("data", i), hint=" holds entries that are not finite: clean the data first.")
+            raise InputError(("data", i), hint=" holds entries that are not finite: remove or replace them.")
     return leaves

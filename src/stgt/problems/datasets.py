@@ -1,4 +1,4 @@
-"""LIBSVM's data sets from a folder of the user's: never downloaded, never written."""
+"""LIBSVM's data sets from your own folder. They are never downloaded and never written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from stgt._internal.checks import InputError, check_choice
 
-# Rows and columns as LIBSVM publishes them: a file cut short is noticed.
+# Rows and columns as LIBSVM publishes them, to notice a file that was cut short.
 LIBSVM = {
     "a9a": (32561, 123),
     "w8a": (49749, 300),
@@ -23,7 +23,7 @@ def load_libsvm(name: str, data_dir: Path | str | None) -> tuple[np.ndarray, np.
 
     Args:
         name: "a9a", "w8a", "mushrooms", "phishing" or "ijcnn1".
-        data_dir: a folder that holds the file `name` or `name.bz2`, itself or in a folder `libsvm`.
+        data_dir: a folder with the file `name` or `name.bz2`, directly or in a subfolder `libsvm`.
     """
     check_choice(name, "data", LIBSVM)
     path = find_libsvm(name, data_dir)

@@ -17,7 +17,7 @@ from stgt.problems.base import Problem, check_array, scale_of
 from stgt.problems.linear import Data, LinearModel, pack
 from stgt.problems.partition import held_out, iid, in_order, parts_of
 
-SINGULAR = 1e-12  # an eigenvalue this small beside the largest counts as 0
+SINGULAR = 1e-12  # an eigenvalue this small relative to the largest counts as 0
 
 
 @dataclass(frozen=True)
@@ -55,19 +55,19 @@ def least_squares(
     Args:
         features: (samples, p).
         labels: (samples,), the values y to predict.
-        n: number of nodes (left out if `partition` is a list).
+        n: number of nodes (omit it if `partition` is a list).
         partition: "iid", "sorted" (node 0 holds the smallest labels, the last node the largest), or the index array of
             each node.
         l2: adds (l2/2)‖x‖².
         batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
         seed: of the partition, and of the test samples.
-        weights: "equal": each node's mean counts 1/n, however many samples it has; "samples": f_i is multiplied by
+        weights: "equal": each node's mean counts 1/n, for any number of samples; "samples": f_i is multiplied by
             n m_i / Σ m, so that (1/n) Σ f_i is the mean over all samples.
-        test: the share of all samples that no node is given, drawn before the partition: `test_loss` is measured on
-            them, without the penalty. Of a given partition they are taken out.
+        test: the share of all samples that no node holds, drawn before the partition. The metric `test_loss` is
+            computed on them, without the penalty. They are removed from a given partition.
 
     Returns:
-        A `Problem` with its closed-form optimum (None where it is not unique), L the largest ‖∇²f_i‖, and mu.
+        A `Problem` with its closed-form optimum (None if it is not unique), L the largest ‖∇²f_i‖, and mu.
     """
     features = check_array(features, "features", (None, None), "(samples, p)")
     samples, p = features.shape

@@ -15,13 +15,13 @@ Data = dict[str, Array]
 
 
 class LinearModel(ABC):
-    """The functions of such a problem; a subclass, a frozen dataclass, writes φ, its slope and the penalty.
+    """The functions of such a problem. A subclass is a frozen dataclass that defines φ, its derivative and the penalty.
 
-    data["weight"] (k, m) is 1/m_i at a sample and 0 at the rows that pad nodes with fewer samples; see `pack`.
+    data["weight"] (k, m) is 1/m_i for a sample and 0 for the rows that pad nodes with fewer samples; see `pack`.
     """
 
     rows: ClassVar[str] = (
-        "features"  # the name of the a_ij (k, m, p) in the data; the y_ij are "labels", if there are any
+        "features"  # the key of the a_ij (k, m, p) in the data; the y_ij are "labels", if there are any
     )
 
     @abstractmethod
@@ -38,7 +38,7 @@ class LinearModel(ABC):
 
     @abstractmethod
     def penalty_gradient(self, data: Data, x: Array) -> Array:
-        """Its gradient, (k, p)."""
+        """The gradient of the penalty, (k, p)."""
 
     def losses(self, xp: ModuleType, data: Data, x: Array) -> Array:
         values = self.phi(xp, products(data[self.rows], x), data.get("labels"))
@@ -65,7 +65,7 @@ def products(rows: Array, x: Array) -> Array:
 
 
 def pack(parts: list[np.ndarray], width: int, **columns: np.ndarray) -> dict[str, np.ndarray]:
-    """The columns' rows at each node, padded with zeros to (n, width, …), and their "weight"."""
+    """Each node's rows of the columns, padded with zeros to (n, width, …), and their "weight"."""
     packed = {name: np.zeros((len(parts), width, *column.shape[1:])) for name, column in columns.items()}
     packed["weight"] = np.zeros((len(parts), width))
     for i, part in enumerate(parts):

@@ -31,7 +31,7 @@ class LogisticModel(LinearModel):
         return xp.logaddexp(0.0 * z, -z)
 
     def slope(self, xp: ModuleType, z: Array, y: Array) -> Array:
-        return -0.5 * (1.0 - xp.tanh(0.5 * z))  # −1/(1 + exp(z)), written so that nothing overflows
+        return -0.5 * (1.0 - xp.tanh(0.5 * z))  # −1/(1 + exp(z)) without overflow
 
     def penalty(self, data: Data, x: Array) -> Array:
         square = x * x
@@ -41,7 +41,7 @@ class LogisticModel(LinearModel):
         return data["l2"][:, None] * x + data["nonconvex"][:, None] * 2.0 * x / (1.0 + x * x) ** 2
 
     def accuracies(self, xp: ModuleType, data: Data, x: Array) -> Array:
-        """The share of each node's samples whose sign is right, (k,)."""
+        """The share of each node's samples whose sign is predicted correctly, (k,)."""
         right = (products(data["signed"], x) > 0) & (data["weight"] > 0)
         return right.sum(axis=-1).astype(x.dtype) / (data["weight"] > 0).sum(axis=-1).astype(x.dtype)
 
@@ -68,21 +68,21 @@ def logistic(
     Args:
         features: (samples, p).
         labels: (samples,), numbers or words of two different values; the larger, or later in the alphabet, becomes +1.
-        n: number of nodes (left out if `partition` is a list).
+        n: number of nodes (omit it if `partition` is a list).
         partition: "iid", "label" (`classes` labels a node), "dirichlet" (`alpha`), or the index array of each node.
         l2: adds (l2/2)‖x‖², and makes the problem strongly convex.
         nonconvex: adds nonconvex · Σ_k x_k²/(1 + x_k²).
         batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
         seed: of the partition, and of the test samples.
-        width: rows that each node is padded to, the largest node's if left out; partitions of one width share a
+        width: rows that each node is padded to; by default those of the largest node. Partitions of one width share a
             compiled program.
-        weights: "equal": each node's mean counts 1/n, however many samples it has; "samples": f_i is multiplied by
+        weights: "equal": each node's mean counts 1/n, for any number of samples; "samples": f_i is multiplied by
             n m_i / Σ m, so that (1/n) Σ f_i is the mean over all samples.
-        test: the share of all samples that no node is given, drawn before the partition: metrics `test_loss` and
-            `test_accuracy` are measured on them, without the penalty. Of a given partition they are taken out.
+        test: the share of all samples that no node holds, drawn before the partition. The metrics `test_loss` and
+            `test_accuracy` are computed on them, without the penalty. They are removed from a given partition.
 
     Returns:
-        A `Problem`. Its optimum is solved for to rounding if l2 > 0 and nonconvex = 0, else None.
+        A `Problem`. If l2 > 0 and nonconvex = 0, its optimum is computed to rounding; otherwise it is None.
     """
     features = check_array(features, "features", (None, None), "(samples, p)")
     samples, p = features.shape
@@ -126,8 +126,8 @@ def _signs(labels: Any, samples: int) -> np.ndarray:
 
 
 def _newton(data: dict[str, np.ndarray], p: int, l2: float, scale: np.ndarray) -> np.ndarray:
-    """x*, by a trust-region Newton method, polished by full Newton steps to rounding."""
-    from scipy.optimize import minimize  # it takes longer to load than most runs to compile
+    """x*, by a trust-region Newton method, then full Newton steps to rounding."""
+    from scipy.optimize import minimize  # imported here, as it takes longer than most runs take to compile
 
     rows = data["signed"].reshape(-1, p)
     weight = (data["weight"] * scale[:, None]).reshape(-1) / len(scale)

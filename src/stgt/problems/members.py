@@ -1,4 +1,4 @@
-"""The problem of some of the nodes, with the minimiser of their objectives."""
+"""The problem over some of the nodes, with the minimiser of their objectives."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from stgt.problems.base import Problem
 
-DIFFERENCE = 1e-3  # of the central differences that give ∇²f; exact for quadratics, whatever it is
-STEPS = 100  # of Newton's method, at most
-ROUNDING = 1e-15  # a step this small beside x is none
-HALVINGS = 40  # of a step that does not come closer
-SINGULAR = 1e-12  # an eigenvalue this small beside the largest counts as 0
+DIFFERENCE = 1e-3  # step of the central differences that give ∇²f; any step is exact for quadratics
+STEPS = 100  # the most steps of Newton's method
+ROUNDING = 1e-15  # a step this small relative to x ends Newton's method
+HALVINGS = 40  # the most halvings of a step that does not reduce the gradient
+SINGULAR = 1e-12  # an eigenvalue this small relative to the largest counts as 0
 
 
 def problem_of(problem: Problem, nodes: Sequence[int]) -> Problem:
-    """The problem of these nodes: their own f_i, and f_V = (1/|V|) Σ_V f_i in the place of f.
+    """The problem over these nodes: their f_i, and f_V = (1/|V|) Σ_V f_i instead of f.
 
-    L and mu are bounds over all nodes, and so over these. Its optimum is solved for to rounding if the whole problem
-    has one, and NaN if f_V has no unique minimiser.
+    L and mu are bounds over all nodes, so they also hold for these. If the whole problem has an optimum, this one's is
+    computed to rounding; it is NaN if f_V has no unique minimiser.
     """
     kept = np.asarray(nodes, dtype=np.intp)
     if np.array_equal(kept, np.arange(problem.n)):
@@ -39,9 +39,9 @@ def problem_of(problem: Problem, nodes: Sequence[int]) -> Problem:
 
 
 def _minimiser(problem: Problem, x: np.ndarray) -> np.ndarray:
-    """x* by Newton's method from x, until the gradient does not become smaller any more.
+    """x* by Newton's method from x, until the gradient no longer becomes smaller.
 
-    A problem says what its gradients are and not how it is solved, so ∇²f comes from their differences.
+    A problem has gradients but no Hessian, so ∇²f is computed by differences of gradients.
     """
     gradient = problem.gradient(x)
     for _ in range(STEPS):

@@ -1,4 +1,4 @@
-"""Who holds which samples: iid, by label, or Dirichlet. Each returns a list of n index arrays."""
+"""Partitions of samples over nodes: iid, by label, or Dirichlet. Each function returns a list of n index arrays."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from stgt._internal.checks import InputError, check_choice, check_count, check_number, check_seed
 
 DIRICHLET_TRIES = 100
-Split = Callable[[np.ndarray, int], list[np.ndarray]]  # of the labels and the number of nodes
+Split = Callable[[np.ndarray, int], list[np.ndarray]]  # a function of the labels and the number of nodes
 
 
 def iid(labels: Any, n: int, seed: int = 0) -> list[np.ndarray]:
-    """A random split into n parts whose sizes differ by one at most."""
+    """A random split into n parts whose sizes differ by at most one."""
     labels, n, rng = _start(labels, n, seed)
     return _finish(np.array_split(rng.permutation(len(labels)), n), "iid")
 
@@ -23,12 +23,12 @@ def iid(labels: Any, n: int, seed: int = 0) -> list[np.ndarray]:
 def by_label(
     labels: Any, n: int, classes: int = 1, seed: int = 0, concentration: float | None = None
 ) -> list[np.ndarray]:
-    """Each node holds samples of `classes` different labels only.
+    """Each node holds samples of only `classes` different labels.
 
     Node i is given the labels i·classes, …, i·classes + classes − 1 (modulo their number, in a random order), so all
-    labels are used as evenly as can be; a label's samples are then shared equally by the nodes that were given it. With
-    a `concentration` they are shared in proportions drawn from Dirichlet(concentration), so nodes hold unequal numbers:
-    the smaller it is, the more unequal. Each still has a sample of every label it was given.
+    labels are used as evenly as possible. The nodes that were given a label share its samples equally. With a
+    `concentration` they share them in proportions drawn from Dirichlet(concentration), so nodes hold unequal numbers:
+    the smaller it is, the more unequal. Each node has at least one sample of every label it was given.
     """
     labels, n, rng = _start(labels, n, seed)
     names = np.unique(labels)
@@ -39,8 +39,8 @@ def by_label(
         raise InputError(
             "classes",
             classes,
-            f"{n} nodes with {classes} labels each leave some of the {len(names)} labels to nobody; give classes of "
-            f"at least {-(-len(names) // n)}.",
+            f"{n} nodes with {classes} labels each leave some of the {len(names)} labels unused; give classes of at "
+            f"least {-(-len(names) // n)}.",
         )
     if concentration is not None:
         concentration = check_number(concentration, "concentration", above=0)
@@ -60,9 +60,9 @@ def by_label(
 
 
 def dirichlet(labels: Any, n: int, alpha: float = 0.5, seed: int = 0) -> list[np.ndarray]:
-    """Each label's samples are shared in proportions drawn from Dirichlet(alpha): small alpha, different nodes.
+    """Each label's samples are divided in proportions drawn from Dirichlet(alpha). A small alpha gives different nodes.
 
-    Drawn again, up to 100 times, while a node would hold nothing.
+    If a node would hold nothing, it is drawn again, up to 100 times.
     """
     labels, n, rng = _start(labels, n, seed)
     alpha = check_number(alpha, "alpha", above=0)
@@ -85,7 +85,7 @@ def dirichlet(labels: Any, n: int, alpha: float = 0.5, seed: int = 0) -> list[np
 
 
 def in_order(labels: Any, n: int) -> list[np.ndarray]:
-    """Samples sorted by label and cut into n parts whose sizes differ by one at most: node 0 holds the smallest."""
+    """Samples sorted by label and cut into n parts whose sizes differ by at most one: node 0 holds the smallest."""
     labels, n, _ = _start(labels, n, 0)
     return _finish(np.array_split(np.argsort(labels, kind="stable"), n), "sorted")
 
@@ -114,7 +114,7 @@ def named_partitions(*, classes: int, alpha: float, seed: int, concentration: fl
 
 
 def held_out(samples: int, test: Any, seed: int) -> np.ndarray:
-    """Which of the samples are test samples: a share `test` of all, drawn by the seed alone; sorted."""
+    """The indices of the test samples, sorted: a share `test` of all, drawn by the seed alone."""
     share = check_number(test, "test", least=0, below=1)
     count = round(share * samples)
     if share > 0 and not 0 < count < samples:
@@ -125,7 +125,7 @@ def held_out(samples: int, test: Any, seed: int) -> np.ndarray:
 def parts_of(
     given: Any, labels: np.ndarray, n: int | None, ways: Mapping[str, Split], test: np.ndarray
 ) -> list[np.ndarray]:
-    """A partition that is given by its name, of these `ways`, or as the index array of each node, without test rows."""
+    """The index array of each node, without test samples. `given` is such a list, or one of the names in `ways`."""
     if not isinstance(given, str):
         parts = [part[~np.isin(part, test)] for part in _given_parts(given, n, len(labels))]
         for node, part in enumerate(parts):
@@ -158,14 +158,14 @@ def _given_parts(parts: Any, n: int | None, samples: int) -> list[np.ndarray]:
             )
         if part.min() < 0 or part.max() >= samples:
             raise InputError(
-                ("partition", node), hint=f" points outside the {samples} samples: indices go from 0 to {samples - 1}."
+                ("partition", node), hint=f" has an index outside the {samples} samples: give 0 to {samples - 1}."
             )
     _check_apart(arrays)
     return arrays
 
 
 def _check_apart(parts: list[np.ndarray]) -> None:
-    """A ValueError if some sample would count more than once."""
+    """A ValueError if a sample would count more than once."""
     every, nodes = np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     order = np.argsort(every, kind="stable")
     again = np.flatnonzero(every[order][1:] == every[order][:-1])
@@ -178,7 +178,7 @@ def _check_apart(parts: list[np.ndarray]) -> None:
 
 
 def _uneven(members: np.ndarray, holders: int, concentration: float, rng: np.random.Generator) -> list[np.ndarray]:
-    """One sample for each holder, and what is left in proportions drawn from Dirichlet(concentration)."""
+    """One sample for each node in `holders`; the others in proportions drawn from Dirichlet(concentration)."""
     left = len(members) - holders
     if left < 0:
         raise InputError(

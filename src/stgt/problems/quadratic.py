@@ -16,7 +16,7 @@ from stgt._internal.ops import Array
 from stgt._internal.registry import register
 from stgt.problems.base import NOISE_FACTOR, Problem, check_array
 
-ROUNDING = 1e-8  # of a covariance, relative to its largest eigenvalue
+ROUNDING = 1e-8  # rounding allowed in a covariance, relative to its largest eigenvalue
 ISOTROPIC = "isotropic"
 
 
@@ -62,10 +62,10 @@ def ridge(
 
     Args:
         n, p: nodes, dimension (32 and 10 in the paper).
-        mu: the regularisation, which the paper leaves open.
-        scale: "sqrt_p" divides θ_i by √p; "none" leaves θ_i in [0, 1]^p as printed, with which the paper's
-            gamma = 0.4 diverges for every method (L_i = 2‖θ_i‖² + μ).
-        noise: σ² of the gradient noise (0.1 in the paper), or (n,) a σ² for each node; 0 for exact gradients. Or its
+        mu: the regularisation; the paper does not give its value.
+        scale: "sqrt_p" divides θ_i by √p. "none" keeps θ_i in [0, 1]^p as printed; with it the paper's gamma = 0.4
+            diverges for every method (L_i = 2‖θ_i‖² + μ).
+        noise: σ² of the gradient noise (0.1 in the paper), or (n,) one σ² per node; 0 for exact gradients. Or its
             covariance, (p, p) for all nodes or (n, p, p) for each, symmetric and positive semidefinite.
         seed: of θ and d.
         noise_kind: how σ² enters. "isotropic": δ ~ N(0, σ² I). "scalar": one number for all coordinates, δ = ε 1 with
@@ -96,7 +96,7 @@ def ridge(
 
 
 def _ridge_optimum(theta: np.ndarray, d: np.ndarray, mu: float) -> np.ndarray:
-    """x* of (2/n ΘᵀΘ + μI) x = (2/n) Θᵀd, which is Θᵀ(ΘΘᵀ + (nμ/2)I)⁻¹ d: the smaller of both systems is solved."""
+    """x* of (2/n ΘᵀΘ + μI) x = (2/n) Θᵀd, which is also Θᵀ(ΘΘᵀ + (nμ/2)I)⁻¹ d. Solves the smaller of both systems."""
     n, p = theta.shape
     if p <= n:
         return np.linalg.solve(2.0 / n * theta.T @ theta + mu * np.eye(p), 2.0 / n * theta.T @ d)
@@ -110,7 +110,7 @@ def Quadratic(A: Any, b: Any, noise: Any = 0.0, noise_kind: str = "isotropic") -
     Args:
         A: (n, p, p), symmetric; their mean positive definite.
         b: (n, p).
-        noise: σ² of the gradient noise, or (n,) a σ² for each node; or its covariance, (p, p) for all nodes or
+        noise: σ² of the gradient noise, or (n,) one σ² per node; or its covariance, (p, p) for all nodes or
             (n, p, p) for each, symmetric and positive semidefinite.
         noise_kind: how σ² enters. "isotropic": δ ~ N(0, σ² I). "scalar": one number for all coordinates, δ = ε 1 with
             ε ~ N(0, σ²).
@@ -146,7 +146,7 @@ def Quadratic(A: Any, b: Any, noise: Any = 0.0, noise_kind: str = "isotropic") -
 
 
 class GradientNoise(NamedTuple):
-    """A problem's `noise`, the factors F_i that belong to its data, and the words for its name."""
+    """A problem's `noise`, the factors F_i for its data, and the words for its name."""
 
     noise: float | None
     data: dict[str, np.ndarray]
@@ -154,13 +154,13 @@ class GradientNoise(NamedTuple):
 
 
 def gradient_noise(noise: Any, kind: Any, n: int, p: int, directions: Mapping[str, np.ndarray]) -> GradientNoise:
-    """The noise that a user describes by a number, a number for each node, or covariances.
+    """The noise that a user describes by one number, a number per node, or covariances.
 
     Args:
         noise: σ², or (n,) σ_i²; or a covariance (p, p) for all nodes or (n, p, p) for each.
         kind: how a number enters: "isotropic", or one of `directions`.
         n, p: nodes, dimension.
-        directions: by kind the vectors v_i (n, p) of noise δ_i = ε v_i with one ε ~ N(0, σ_i²) a step.
+        directions: for each kind the vectors v_i (n, p) of the noise δ_i = ε v_i, with one ε ~ N(0, σ_i²) per step.
     """
     check_choice(kind, "noise_kind", (ISOTROPIC, *directions))
     how = "" if kind == ISOTROPIC else f", noise_kind={kind}"
@@ -175,9 +175,7 @@ def gradient_noise(noise: Any, kind: Any, n: int, p: int, directions: Mapping[st
         given = np.full(n, number)
     if given.ndim > 1:
         if kind != ISOTROPIC:
-            raise InputError(
-                "noise_kind", kind, " is how a number enters, and noise is a covariance: leave noise_kind out."
-            )
+            raise InputError("noise_kind", kind, " needs a variance, but noise is a covariance: leave noise_kind out.")
         factor = _factors(given.reshape(-1, p, p))
         factor = np.broadcast_to(factor, (n, *factor.shape[1:]))
     else:
@@ -231,9 +229,9 @@ def _factors(covariances: np.ndarray) -> np.ndarray:
 
 
 def _cholesky(C: np.ndarray, rounding: float) -> list[np.ndarray]:
-    """The columns of F with F Fᵀ = C, the largest pivot first; a rest whose diagonal is below `rounding` is left out.
+    """The columns of F with F Fᵀ = C, the largest pivot first. Columns with a pivot below `rounding` are omitted.
 
-    Sums in a fixed order, so that every machine draws the same noise.
+    The sums have a fixed order, so that every machine draws the same noise.
     """
     rest, columns = C.copy(), []
     while len(columns) < len(C):

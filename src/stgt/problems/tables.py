@@ -1,4 +1,4 @@
-"""The user's own data: features and labels from CSV, npz or LIBSVM files."""
+"""Your own data: features and labels from CSV, npz or LIBSVM files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stgt.problems.partition import held_out
 
 SPARSE = (".libsvm", ".svm", ".txt", ".bz2")
 FORMATS = (".csv", ".npz", *SPARSE)
-MOST_ENTRIES = 5 * 10**8  # of the features, 4 GB
+MOST_ENTRIES = 5 * 10**8  # the most entries of the features, 4 GB
 MISSING = ("", "na", "nan", "null", "none", "?")
 
 
@@ -26,9 +26,9 @@ class DataTable:
 
     Attributes:
         features: (rows, p), finite numbers.
-        labels: (rows,), numbers, or words where they are some.
-        columns: the names of the features, for sentences.
-        parts: the rows of each node, where the file has a column for the node.
+        labels: (rows,), numbers; or words if one of them is not a number.
+        columns: the names of the features, for messages.
+        parts: the rows of each node, if the file has a column for the node.
     """
 
     features: np.ndarray
@@ -51,19 +51,19 @@ def load_table(
     test: float = 0.0,
     seed: int = 0,
 ) -> DataTable:
-    """Reads features and labels from a file; what is missing, not finite or no number is refused, by row and column.
+    """Reads features and labels from a file. An error names the row and column of a missing, non-finite or wrong cell.
 
     Args:
         data: .csv, with a header or without, its cells separated by commas, semicolons or tabs; .npz with the arrays
             `features` (rows, p) and `labels` (rows,); or LIBSVM's format, in .libsvm, .svm, .txt or .bz2.
-        label: of a CSV file, the column with the labels, by its name or its number from 0; the last if left out.
+        label: of a CSV file, the column with the labels, by its name or its number from 0; by default the last.
         node: the column of a CSV file, or the array of an npz file, with the node that holds the row.
         standardise: give every column of the features mean 0 and variance 1.
         intercept: add a column of ones.
-        test, seed: those of the problem that the table is for: `standardise` then leaves its test samples aside.
+        test, seed: those of the problem that the table is for: `standardise` then ignores its test samples.
 
     Returns:
-        The rows. Nodes are in the order of their entries in `node`: by number, or else by the alphabet.
+        The rows. Nodes are in the order of their entries in `node`: numbers by size, other names alphabetically.
     """
     path = Path(data)
     standardise, intercept = check_flag(standardise, "standardise"), check_flag(intercept, "intercept")
@@ -82,9 +82,9 @@ def load_table(
 def prepared(
     table: DataTable, data: str, standardise: bool, intercept: bool, test: float = 0.0, seed: int = 0
 ) -> DataTable:
-    """The table with its features standardised, and with a column of ones, where that is asked for.
+    """The table with its features standardised, and with a column of ones, if you ask for it.
 
-    Mean and variance are those of the rows that are not held out by `test` and `seed`.
+    Mean and variance are computed without the rows that `test` and `seed` hold out.
     """
     features, columns = table.features, table.columns
     if standardise:
@@ -122,7 +122,7 @@ def _csv(path: Path, label: str | int | None, node: str | int | None) -> DataTab
         raise InputError("node", node, f"column {shown[labels_at]} holds the labels; give another.")
     features_at = [column for column in range(width) if column not in (labels_at, node_at)]
     if not features_at:
-        raise InputError("data", path, " has no column beside the labels: give features.")
+        raise InputError("data", path, " has only a column of labels: give features.")
     columns = list(zip(*rows, strict=True))
 
     def numbers(column: int) -> np.ndarray:
@@ -152,7 +152,7 @@ def _column(given: Any, argument: str, names: Sequence[str] | None, width: int, 
 
 
 def _numbers(cells: Sequence[str], lines: Sequence[int], column: str, path: Path) -> np.ndarray:
-    """The numbers of a column; a ValueError names the first cell that is none."""
+    """The numbers of a column; a ValueError names the first cell that is not a number."""
     found = np.empty(len(cells))
     for index, (line, cell) in enumerate(zip(lines, cells, strict=True)):
         _check_there(cell, line, column, path)
@@ -188,7 +188,7 @@ def _check_there(cell: str, line: int, column: str, path: Path) -> None:
 
 
 def _parts(holders: np.ndarray) -> list[np.ndarray]:
-    """The rows of each holder, in the order of their numbers or names."""
+    """The rows of each node, in the order of the nodes' numbers or names."""
     return [np.flatnonzero(holders == holder) for holder in np.unique(holders)]
 
 
@@ -207,7 +207,7 @@ def _npz(path: Path, node: Any) -> DataTable:
     except InputError:
         raise
     except ValueError as error:
-        raise InputError("data", path, f" is no npz file of plain arrays ({error}): write it with np.savez.") from None
+        raise InputError("data", path, f" is not npz with plain arrays ({error}): write it with np.savez.") from None
     features, labels = arrays["features"], arrays["labels"]
     if features.ndim != 2 or 0 in features.shape or features.dtype.kind not in "biuf":
         raise InputError(
@@ -226,7 +226,7 @@ def _npz(path: Path, node: Any) -> DataTable:
 def _libsvm(path: Path) -> DataTable:
     from sklearn.datasets import load_svmlight_file
 
-    path.open("rb").close()  # a path that is not there is one thing, a format that is wrong another
+    path.open("rb").close()  # so that a missing file is not reported as a wrong format
     try:
         sparse, labels = load_svmlight_file(str(path))[:2]
     except (ValueError, OverflowError) as error:

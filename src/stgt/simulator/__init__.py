@@ -1,4 +1,4 @@
-"""Where it runs: the NumPy reference and the JAX simulator."""
+"""The two engines that simulate a run: the NumPy reference and the JAX simulator."""
 
 from stgt._internal.registry import METRICS
 from stgt.simulator.changes import Change, Crash, Join, Leave, Pause, random_churn

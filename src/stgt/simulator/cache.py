@@ -1,7 +1,7 @@
-"""Compiled programs are kept on disk, so that the next process need not compile them again.
+"""Keeps compiled programs on disk, so that the next process need not compile them again.
 
-They lie in the user's cache folder, apart for each kind of processor; STGT_CACHE=FOLDER moves them, and an empty
-STGT_CACHE= keeps none. A cache that the user has given JAX already stays what it is.
+They are in the user's cache folder, separate for each kind of processor. STGT_CACHE=FOLDER changes the folder; an empty
+STGT_CACHE= turns the cache off. A cache that the user has configured in JAX is not changed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from stgt._internal.digest import digest
 from stgt._internal.xla import QUIET, jax
 
-LARGEST = 2**30  # bytes; beyond, the oldest programs go
+LARGEST = 2**30  # bytes; if there are more, the oldest programs are removed
 
 
 def keep_compiled() -> None:
-    """Has JAX keep what it compiles; where the folder cannot be written, it compiles anew each time."""
+    """Makes JAX store what it compiles. If the folder cannot be written to, each process compiles again."""
     folder, features = _folder(), _features()
     if not QUIET and "avx512" in features:
-        return  # each program that is loaded would come with a complaint: see stgt._internal.xla
+        return  # loading a program from the cache would print an error: see stgt._internal.xla
     given = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if folder is None or given is not None:
         return
@@ -34,7 +34,7 @@ def keep_compiled() -> None:
         return
     if not os.access(folder, os.W_OK):
         return
-    # An entry may be half written by another process: the program is then compiled again, without a warning.
+    # Another process may be writing an entry: the program is then compiled again, without a warning.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
@@ -55,7 +55,7 @@ def _folder() -> Path | None:
 
 
 def _features() -> str:
-    """What the processor can do: a program compiled for one that can do more would crash."""
+    """The processor's features. A program compiled for a processor with more features would crash."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -65,7 +65,7 @@ def _features() -> str:
 
 
 def _prune(folder: Path) -> None:
-    """Removes the oldest programs where there are too many, until half of the room is free again."""
+    """If the programs take too much space, removes the oldest until half of it is free again."""
     files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in folder.iterdir() if file.is_file())
     total = sum(size for _, size, _ in files)
     if total <= LARGEST:

@@ -1,4 +1,4 @@
-"""Changes of who takes part in a run: nodes that join, leave, crash or pause, and when."""
+"""Changes of a run's members: nodes that join, leave, crash or pause, and when."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from stgt._internal.hyper import Frozen
 
 @dataclass(frozen=True)
 class Change(Frozen):
-    """Base of the changes. Each happens before the local steps of its round, those of one round in their order.
+    """Base of the changes. A change happens before the local steps of its round; several in one round, in their order.
 
     Attributes:
         round: from 0.
-        nodes: their numbers in the problem; one number stands for one node.
+        nodes: their numbers in the problem; a single number is one node.
     """
 
     round: int
@@ -38,27 +38,27 @@ class Change(Frozen):
 
 @dataclass(frozen=True)
 class Join(Change):
-    """Nodes become members. Their models, momenta and the like are the members' mean, what sums to 0 begins at 0."""
+    """Nodes become members. Zero-sum variables start at 0, models and all other variables at the members' mean."""
 
 
 @dataclass(frozen=True)
 class Leave(Change):
-    """Members leave in good order: what sums to 0 is handed over, 1/|V| of it to each of the members V that stay."""
+    """Members leave in an orderly way: each of the |V| members that stay receives 1/|V| of their zero-sum variables."""
 
 
 @dataclass(frozen=True)
 class Crash(Change):
-    """Members are gone with all that they kept. Those that stay repair the sum, if the run has a repair."""
+    """Members disappear with all their variables. The members that stay repair the sum, if the run has a repair."""
 
 
 @dataclass(frozen=True)
 class Pause(Change):
-    """Members sit out some rounds. They neither compute nor mix and keep what they have; they stay members.
+    """Members pause for some rounds. They neither compute nor mix and keep their variables; they stay members.
 
-    A node that takes part in every tenth round only is `[Pause(r, node, 9) for r in range(1, rounds, 10)]`.
+    `[Pause(r, node, 9) for r in range(1, rounds, 10)]` is a node that takes part only in every tenth round.
 
     Attributes:
-        rounds: how many they sit out.
+        rounds: the number of rounds that they miss.
     """
 
     rounds: int = 1
@@ -75,8 +75,8 @@ class Segment:
     Attributes:
         first, last: see above.
         changes: those that happen before round `first`.
-        members: after them, sorted.
-        active: those of the members that do not pause.
+        members: the members after these changes, sorted.
+        active: the members that do not pause.
     """
 
     first: int
@@ -87,7 +87,7 @@ class Segment:
 
 
 def segments(n: int, members: Iterable[int], changes: Iterable[Change], rounds: int) -> list[Segment]:
-    """The rounds between changes; an InputError about the first change that cannot be made."""
+    """The segments between changes; an InputError for the first change that is impossible."""
     given = list(changes)
     for i, change in enumerate(given):
         if type(change) not in (Join, Leave, Crash, Pause):
@@ -111,19 +111,19 @@ def segments(n: int, members: Iterable[int], changes: Iterable[Change], rounds: 
 
 
 def _apply(change: Change, present: set[int], until: dict[int, int]) -> None:
-    """Changes who is present, and until which round a node pauses."""
+    """Updates the members, and until which round each node pauses."""
     for node in change.nodes:
         if isinstance(change, Join) and node in present:
             raise InputError("nodes", hint=f" has {node}, which is a member at round {change.round}: leave it out.")
         if not isinstance(change, Join) and node not in present:
-            raise InputError("nodes", hint=f" has {node}, which is no member at round {change.round}: leave it out.")
+            raise InputError("nodes", hint=f" has {node}, which is not a member at round {change.round}: leave it out.")
         if isinstance(change, Pause):
             until[node] = max(until.get(node, 0), change.round + change.rounds)
         else:
             until.pop(node, None)
             (present.add if isinstance(change, Join) else present.remove)(node)
     if not present:
-        raise InputError("nodes", hint=f" are all members at round {change.round}: let at least one stay.")
+        raise InputError("nodes", hint=f" are all members at round {change.round}: at least one must stay.")
 
 
 def random_churn(
@@ -137,20 +137,20 @@ def random_churn(
     away: int = 10,
     least: int = 2,
 ) -> list[Change]:
-    """Nodes that drop out at random, each replaced after a while by a newcomer with its number and its data.
+    """Nodes drop out at random. Each is replaced after a while by a new node with the same number and the same data.
 
-    In every round but the first each member drops out with probability rate/per, independently of all others. So of m
-    members rate · m drop out in `per` rounds, on average.
+    In every round except the first each member drops out with probability rate/per, independently of all others. So of
+    m members, rate · m drop out in `per` rounds on average.
 
     Args:
         n: number of nodes, all of which are members at first.
         rate: the expected share of the members that drop out in `per` rounds; it may be above 1.
-        rounds: of the churn; let the run have more to see where it settles.
+        rounds: the number of rounds with churn. Give the run more rounds to see where it converges.
         seed: of the draws.
         per: see above.
-        crashes: the probability that a node that drops out crashes; else it leaves in good order.
-        away: rounds until the newcomer joins.
-        least: members that stay in any case; a node that would go below this does not drop out.
+        crashes: the probability that a node that drops out crashes; otherwise it leaves in an orderly way.
+        away: the number of rounds until the new node joins.
+        least: the least number of members; a node does not drop out if fewer would stay.
 
     Returns:
         The changes, for `simulate_churn(…, changes=…)`.
@@ -187,7 +187,7 @@ def random_churn(
 
 
 def check_members(members: Sequence[int] | None, n: int) -> tuple[int, ...]:
-    """The members at the start, sorted; all nodes if left out."""
+    """The members at the start, sorted; all nodes by default."""
     if members is None:
         return tuple(range(n))
     if isinstance(members, str) or not isinstance(members, Iterable):

@@ -1,4 +1,4 @@
-"""The choice of the best of several runs by a simple rule, and names for the runs."""
+"""Chooses the best of several runs by a simple rule, and names the runs."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from stgt.topology import Topology
 COSTS = {
     "rounds": "communication rounds",
     "gradients": "gradients computed by all nodes",
-    "messages": "messages sent by all nodes and a server",
-    "floats": "floats sent by all nodes and a server",
+    "messages": "messages sent by all nodes and the server",
+    "floats": "floats sent by all nodes and the server",
     "seconds": "seconds of this computer",
 }
-SHARE = 0.1  # of the rounds, the last ones, over which an error is taken
-SHORTEST = 30  # rounds; a tenth of fewer is too short to judge by
+SHARE = 0.1  # the share of the rounds, at the end, over which an error is averaged
+SHORTEST = 30  # rounds; a tenth of fewer rounds is too short for a judgement
 
 
 @dataclass(frozen=True)
 class Rule(Frozen):
-    """The lowest error after the budget, or the least cost to a target.
+    """The lowest error after a fixed number of rounds, or the least cost to reach a target.
 
     Attributes:
-        metric: what is judged.
-        target: its value to be reached; None to judge by the error after all rounds.
-        cost: what reaching the target is to cost as little of as possible.
+        metric: the measurement that is compared.
+        target: the value to reach; None to compare the error after all rounds.
+        cost: the cost of reaching the target, to be minimised.
         largest: is a larger value better, as for an accuracy?
     """
 
@@ -62,13 +62,13 @@ class Rule(Frozen):
         return f"fewest {COSTS[self.cost]} until the mean over the seeds of {self.metric} is {than} {self.target:g}"
 
     def error(self, trace: Trace) -> np.ndarray:
-        """What is judged after the budget, (seeds,); not finite where a run diverged, or did not measure it."""
+        """The error after the budget, (seeds,); not finite if a run diverged, or did not measure it."""
         if self.metric not in trace:
             return np.full(len(trace.seeds), np.nan)
         return np.where(trace.diverged, np.nan, trace.tail(self.metric, SHARE).astype(np.float64))
 
     def reached(self, trace: Trace) -> int | None:
-        """The first round at whose start the mean over the seeds is at the target; None if none is."""
+        """The first round at whose start the mean over the seeds is at the target; None if there is none."""
         if self.target is None or self.metric not in trace:
             return None
         with np.errstate(over="ignore", invalid="ignore"):
@@ -77,19 +77,19 @@ class Rule(Frozen):
         return int(np.argmax(at)) if at.any() else None
 
     def counted_to(self, trace: Trace) -> int:
-        """The round up to which costs are counted: the one that reaches the target, or the end."""
+        """The round up to which costs are counted: the one that reaches the target, or the last."""
         reached = self.reached(trace)
         return trace.rounds if reached is None else reached
 
     def score(self, trace: Trace) -> float:
-        """The lower the better; infinite for a run that diverges or does not reach the target."""
+        """Lower is better; infinite for a run that diverges or does not reach the target."""
         if self.target is None:
             return self.ending(trace)
         reached = self.reached(trace)
         return np.inf if reached is None else float(trace.spent(self.cost)[:, reached].mean())
 
     def ending(self, trace: Trace) -> float:
-        """The error after the budget, the lower the better; infinite where it is not finite."""
+        """The error after the budget, lower is better; infinite if it is not finite."""
         with np.errstate(over="ignore"):  # a diverging run is a result
             error = float(self.error(trace).mean())
         return np.inf if not np.isfinite(error) else -error if self.largest else error
@@ -106,11 +106,11 @@ class Rule(Frozen):
         return f"{self.metric} is not finite" if self.target is None else f"does not reach {self.target:g}"
 
     def grows(self, trace: Trace) -> bool:
-        """Does the error still rise at the end of a run whose seeds are all finite, above where it began?
+        """Does the error still grow at the end of a run, above its start? False if a seed is not finite.
 
-        Of the means over the tenths of the rounds, the last is above the start, and in every seed above the one before;
-        and it is four times all others, or the last five rise more and more. So what comes up to its floor does not
-        grow, and noise about it hardly ever seems to.
+        The rounds are cut into tenths, and the error is averaged over each. The last average must be above the start,
+        and in every seed above the one before. In addition it must be four times all others, or the last five must
+        increase by growing steps. So an error that rises to its floor does not count, and noise hardly ever does.
         """
         if self.largest or trace.rounds + 1 < SHORTEST or self.metric not in trace:
             return False
@@ -128,12 +128,12 @@ class Rule(Frozen):
         return over_seeds(self.metric, self.error(trace))
 
     def order(self, traces: Mapping[str, Trace]) -> list[str]:
-        """The names of traces, the best first; those that fail last, by their errors."""
+        """The names of traces, best first. Failed runs come last, sorted by their errors."""
         scores = {name: (self.score(trace), self.ending(trace)) for name, trace in traces.items()}
         return sorted(traces, key=lambda name: scores[name])
 
     def groups(self, traces: Mapping[str, Trace]) -> list[tuple[str, ...]]:
-        """The names in order, grouped if they cannot be distinguished from the first of their group."""
+        """The names in order, grouped with the first one that they do not differ significantly from."""
         left, found = self.order(traces), []
         while left:
             first, *others = left
@@ -143,10 +143,10 @@ class Rule(Frozen):
         return found
 
     def tied(self, first: Trace, second: Trace) -> bool | None:
-        """Does the 95 % interval of the difference between two runs hold 0? None where there is no interval.
+        """Does the 95 % interval of the difference between two runs contain 0? None if there is no interval.
 
-        What is compared is the error after the budget or, with a target, the cost until a seed itself is there, which
-        some seed may never be. Runs of the same seeds are compared seed by seed, as these share their noise.
+        It compares the error after the budget or, with a target, the cost until each seed reaches it, which some seeds
+        may never do. Runs with the same seeds are compared seed by seed, as they share their noise.
         """
         values = [self._by_seed(trace) for trace in (first, second)]
         low, high = difference_interval(
@@ -155,7 +155,7 @@ class Rule(Frozen):
         return None if np.isnan(low) else low <= 0 <= high
 
     def _by_seed(self, trace: Trace) -> np.ndarray:
-        """What two runs are compared by, (seeds,); not finite where a seed has none."""
+        """The values by which two runs are compared, (seeds,); not finite for a seed that has none."""
         if self.target is None or self.metric not in trace:
             return self.error(trace)
         values = trace[self.metric]
@@ -165,7 +165,7 @@ class Rule(Frozen):
         return np.where(at.any(axis=1), spent, np.nan)
 
     def choose(self, traces: Iterable[Trace]) -> Trace:
-        """The best of them; where all fail, the one that is lowest at the end."""
+        """The best trace; if all fail, the one with the lowest error at the end."""
         traces = list(traces)
         scores = [self.score(trace) for trace in traces]
         if not np.isfinite(scores).any():
@@ -181,19 +181,19 @@ def best(
     cost: str = "rounds",
     largest: bool = False,
 ) -> dict[str, Trace]:
-    """Each method at its best: of the runs of every method in `traces`, the best one, by the method's name.
+    """The best run of each method in `traces`, by the method's name.
 
     Args:
         traces: runs of one or more methods, as `sweep` returns them.
-        by: the measurement to judge by: its mean over the seeds and the last tenth of the rounds, the lower the better.
-        target: a value to be reached instead; the run that reaches it at the least `cost` is the best one.
-        cost: "rounds" (those in which anything was sent), "gradients", "messages", "floats" or "seconds".
+        by: the measurement to compare: its mean over the seeds and the last tenth of the rounds, lower is better.
+        target: compare the `cost` of reaching this value instead; the run with the least cost is the best.
+        cost: "rounds" (with communication), "gradients", "messages", "floats" or "seconds".
         largest: is a larger value better, as for an accuracy?
 
     Returns:
-        A trace for each method, in the order in which they came; where no run of a method is finite, or reaches the
-        target, the trace's notes say so. An interval over the seeds that chose a run is too optimistic: run it again on
-        others, as `compare` does.
+        A trace for each method, in the order of the methods. If no run of a method is finite, or reaches the target,
+        the trace's notes say so. The confidence interval over the seeds that chose a run is too optimistic: run it
+        again on other seeds, as `compare` does.
     """
     rule, groups = Rule(by, target, cost, largest), {}
     traces = [traces] if isinstance(traces, Trace) else list(traces)
@@ -212,27 +212,27 @@ def choose(rule: Rule, runs: Mapping[str, list[Trace]]) -> dict[str, Trace]:
 
 
 def fresh_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
-    """As many others, the next ones: what is chosen on some seeds looks better on these than it is."""
+    """As many other seeds, the next ones. A run that was chosen by its results on some seeds looks too good on them."""
     others = (seed for seed in chain(range(max(seeds) + 1, 2**32), count()) if seed not in seeds)
     return tuple(islice(others, len(seeds)))
 
 
 def in_a_row(seeds: Sequence[int], word: str = "") -> str:
-    """ "seeds 0–4", or all of them where they are not in a row; without the word, the numbers only."""
+    """ "seeds 0–4", or a list if they are not consecutive; without `word` only the numbers."""
     row = len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds)))
     numbers = f"{seeds[0]}–{seeds[-1]}" if row else ", ".join(map(str, seeds))
     return f"{word}{'' if len(seeds) == 1 else 's'} {numbers}" if word else numbers
 
 
 def noted(rule: Rule, label: str, trace: Trace) -> Trace:
-    """The trace with a note if it is the best of runs that all fail."""
+    """The trace; with a note if all runs of the method fail."""
     why = rule.failure(trace) if rule.metric in trace else ""
     note = f"{label} at its best {why}."
     return replace(trace, notes=(*trace.notes, note)) if why and note not in trace.notes else trace
 
 
 def labels(methods: list[tuple[Algorithm, Topology]]) -> list[str]:
-    """A name for each method: its label, with the options and the topology by which those of one label differ.
+    """A name for each method: its label, with the options and the topology in which methods of one label differ.
 
     Real-valued hyper-parameters do not make another method: they are what is tuned.
     """
@@ -250,7 +250,7 @@ def labels(methods: list[tuple[Algorithm, Topology]]) -> list[str]:
 
 
 def distinct(names: list[str]) -> list[str]:
-    """The names, with a number where one occurs more than once."""
+    """The names; equal ones get a number."""
     return [f"{name} #{i + 1}" if names.count(name) > 1 else name for i, name in enumerate(names)]
 
 
@@ -262,14 +262,14 @@ def varied(algorithms: list[Algorithm]) -> list[str]:
 
 
 def in_words(algorithm: Algorithm, algorithms: list[Algorithm]) -> str:
-    """What sets one of them apart, such as "gamma=0.1"."""
+    """The options in which this algorithm differs from the others, such as "gamma=0.1"."""
     values = {name: getattr(algorithm, name) for name in varied(algorithms) or ["gamma"]}
     words = [f"{value:g}" if isinstance(value, float) else short_repr(value) for value in values.values()]
     return ", ".join(f"{name}={word}" for name, word in zip(values, words, strict=True))
 
 
 def edge(algorithm: Algorithm, algorithms: list[Algorithm]) -> str:
-    """A remark if a value at the end of its grid was chosen: a better one may lie beyond."""
+    """A remark if the chosen value is at the end of its grid: a better one may be outside."""
     for name in varied(algorithms):
         values = [getattr(one, name) for one in algorithms]
         if all(isinstance(value, float) for value in values):

@@ -1,8 +1,8 @@
-"""Runs whose nodes come and go.
+"""Runs whose members change.
 
-A run is cut where its members change. Each piece is a plain run of the nodes that take part, on a topology of just so
-many nodes, which begins from their rows of the state; the rows of all others stay as they are. Both engines make such
-pieces already: `churn_run` keeps the whole state, changes it between the pieces, and measures.
+A run is split where its members change. Each piece is a plain run of the active nodes, on a topology with that number
+of nodes. It starts from their rows of the state; the rows of all other nodes do not change. Both engines can run such
+pieces. `churn_run` keeps the whole state, applies the changes between the pieces, and measures.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ REPAIRS = ("projection", "none")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ChurnTrace:
-    """The measurements of a run with changes, over the members of the time: arrays (seeds, times).
+    """The measurements of a run with changes, over the members at each time: arrays (seeds, times).
 
     Attributes:
-        algorithm, problem: what was run; the problem is that of all nodes.
+        algorithm, problem: as they were given; the problem is that of all nodes.
         changes, repair: as they were given.
         seeds: one for each run.
-        rounds: the numbers of the rounds at whose starts was measured, after their changes; the last one is the end.
-        members: who was a member then, (times, n) booleans.
-        values: the measurements by name; `trace["residual"]` is the usual access.
-        state: the last state by field, (seeds, n, p). Rows of nodes that are no members are what they left behind.
+        rounds: the rounds at whose starts it was measured, after their changes; the last one is the end of the run.
+        members: the members at each time, (times, n) booleans.
+        values: the measurements by name; you usually write `trace["residual"]`.
+        state: the last state by field, (seeds, n, p). Rows of nodes that are not members are what they left behind.
         diverged_at: (seeds,) the first round at whose start some model was not finite; −1 if all stayed finite.
-        engine, dtype: where it ran, and in which precision.
+        engine, dtype: the engine, and its precision.
         absent: why a metric was not measured, by name.
     """
 
@@ -107,30 +107,30 @@ def simulate_churn(
     dtype: str | None = None,
     engine: str | None = None,
 ) -> ChurnTrace:
-    """Runs an algorithm while nodes join, leave, crash and pause, and measures it over the members of the time.
+    """Runs an algorithm while nodes join, leave, crash and pause, and measures it over the members at each time.
 
-    At a fixed point of a method whose correction is c, ∇f_V(x) = −(1/|V|) Σ_V c_i over the members V. So a change is
-    harmless if it leaves Σ_V c_i = 0, for each variable that the method declares with `zero_sum=True`:
+    At a fixed point of a method with correction c, ∇f_V(x) = −(1/|V|) Σ_V c_i over the members V. So a change is
+    harmless if it keeps Σ_V c_i = 0, for each variable that the method declares with `zero_sum=True`:
 
-    - `Leave` hands c over: c_i ← c_i + c_k/|V| for all i that stay.
-    - `Crash` loses c. With repair="projection" c_i ← c_i − (1/|V|) Σ_V c_j for all i that stay; with repair="none" they
-      go on as they are, towards another point.
-    - `Join` begins at c = 0, and with the mean of the members' models and of all else that they keep.
-    - `Pause` changes nothing: the node keeps x and c and sits out, as if its row and column of W_r were the identity's.
+    - `Leave` distributes c: c_i ← c_i + c_k/|V| for all i that stay.
+    - `Crash` loses c. With repair="projection", c_i ← c_i − (1/|V|) Σ_V c_j for all i that stay. With repair="none"
+      the members continue unchanged, towards another point.
+    - `Join` starts at c = 0, and at the mean of the members' models and of all their other variables.
+    - `Pause` changes nothing: the node keeps x and c, as if its row and column of W_r were those of the identity.
 
-    A method without such a variable has nothing to hand over or to repair. What a node draws depends on the seed, the
-    step and its number in the problem, and not on who else is there.
+    A method without such a variable needs no repair. The draws of a node depend on the seed, the step and its number in
+    the problem, and not on the other members.
 
     Args:
         algorithm, problem, seeds, oracle, metrics, dtype, engine: as for `simulate`. The problem has all nodes that
-            ever are members.
-        topology: a function of the number of nodes, such as `stgt.topology.exponential`; the k-th of its nodes is the
-            k-th of those that take part. It is asked for each number that occurs.
-        rounds: how many to make.
+            are ever members.
+        topology: a function of the number of nodes, such as `stgt.topology.exponential`. The k-th of its nodes is the
+            k-th active node. It is called for each number of nodes that occurs.
+        rounds: the number of rounds.
         changes: `Join`, `Leave`, `Crash` and `Pause`; see also `random_churn`.
-        members: those at the start; all nodes if left out.
+        members: those at the start; all nodes by default.
         repair: "projection" or "none": what the members do after a crash.
-        x0: the first model, (p,), or one for each node, (n, p).
+        x0: the initial model, (p,), or one per node, (n, p).
         every: rounds between two measurements, up to 256.
 
     Returns:
@@ -183,7 +183,7 @@ def simulate_churn(
 
 
 def _check_method(algorithm: Algorithm) -> None:
-    """An InputError for methods of which it is not known how to mend what they conserve."""
+    """An InputError for methods whose conserved quantities have no known repair."""
     spec = algorithm.spec()
     if spec.invariant:
         raise InputError(
@@ -194,6 +194,6 @@ def _check_method(algorithm: Algorithm) -> None:
     if spec.second_messages:
         raise InputError(
             "algorithm",
-            hint=f" is {algorithm.label}, which exchanges twice a round, and so has begun the next round when members "
-            "change: give one that exchanges once, such as STGT or FlexGT.",
+            hint=f" is {algorithm.label}, which exchanges twice a round and has already begun the next round when the "
+            "members change: give one that exchanges once, such as STGT or FlexGT.",
         )

@@ -1,4 +1,4 @@
-"""The state of a run whose nodes come and go, and its pieces between changes, each a plain run on either engine."""
+"""The state of a run whose members change, and its pieces between changes, each a plain run on either engine."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ NEEDS_OPTIMUM = {"optimum", "losses"}  # f(x*) is subtracted from the losses
 
 @dataclass(frozen=True)
 class OfNodes(Oracle):
-    """An oracle for some of the nodes, each of which draws by its own number in the whole problem."""
+    """An oracle for some of the nodes. Each draws by its own number in the whole problem."""
 
     inner: Oracle
-    # As real numbers, exact up to 2²⁴, since these are arguments of a compiled program: other nodes, the same program.
+    # As real numbers, exact up to 2²⁴: then they are arguments of the compiled program, and other nodes can reuse it.
     nodes: tuple[float, ...]
 
     def init(self, ops: Ops, model: Any, data: dict[str, Array], x: Array) -> dict[str, Array]:
@@ -54,7 +54,7 @@ class OfNodes(Oracle):
 
 
 class ChurnRun:
-    """The state of all nodes, (seeds, n, …), who is a member, and what was measured."""
+    """The state of all nodes, (seeds, n, …), the members, and the measurements."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ChurnRun:
     ):
         self.algorithm, self.problem, self.members = algorithm, problem, members
         self.make_engine, self.topology, self.options = load_engine(engine), topology, options
-        # Sets of nodes that come back, as those of a straggler do, are cut out of the data once.
+        # A set of nodes may occur many times, for example with a straggler. Its data are extracted once.
         self.part = lru_cache(maxsize=8)(lambda nodes: problem_of(problem, nodes))
         self.job = lru_cache(maxsize=8)(self._job)
         first = self.job(members)
@@ -106,7 +106,7 @@ class ChurnRun:
         return replace(job, instances=(replace(instance, oracle=OfNodes(instance.oracle, nodes)),))
 
     def advance(self, segment: Segment, every: int) -> None:
-        """Makes the rounds of a segment, and measures at the start of every so many."""
+        """Runs the rounds of a segment, and measures at its start and every `every` rounds."""
         if segment.first % every == 0 and segment.first < segment.last:
             self.record(segment.first)
         active, rows = segment.active, list(segment.active)
@@ -135,7 +135,7 @@ class ChurnRun:
         self.diverged_at = found.diverged_at
 
     def change(self, change: Change, repair: str) -> None:
-        """Applies a change to the state, and to who is a member."""
+        """Applies a change to the state and to the members."""
         nodes, before = list(change.nodes), self.members
         if isinstance(change, Join):
             self.members = tuple(sorted({*before, *nodes}))
@@ -155,7 +155,7 @@ class ChurnRun:
         return [kept.name for kept in self.algorithm.spec().state if kept.zero_sum]
 
     def _welcome(self, nodes: list[int], members: list[int]) -> None:
-        """The state of newcomers, and the memory of their oracle: what it would begin with at their models."""
+        """The initial state of nodes that join. Their oracle starts as it would at their models."""
         for name, value in self.state.items():
             value[:, nodes] = 0.0 if name in self._zero_sum else value[:, members].mean(axis=1, keepdims=True)
         data = {name: value[nodes] for name, value in self.problem.data.items()}
@@ -189,7 +189,7 @@ class ChurnRun:
 
 
 def graph_of(topology: Graphs, n: int) -> Topology:
-    """The topology of n nodes; an InputError if the function gives anything else."""
+    """The topology of n nodes; an InputError if the function returns anything else."""
     if isinstance(topology, Topology) or not callable(topology):
         raise InputError(
             "topology", topology, "give a function of the number of nodes, such as stgt.topology.exponential."
@@ -199,11 +199,11 @@ def graph_of(topology: Graphs, n: int) -> Topology:
     except Exception as error:
         raise InputError("topology", hint=f" for {n} nodes raised {quoted(error)}.") from error
     if not isinstance(found, Topology) or found.n != n:
-        raise InputError("topology", hint=f" for {n} nodes is {found!r}: give a function that returns one of as many.")
+        raise InputError("topology", hint=f" for {n} nodes is {found!r}: give a function that returns one of n nodes.")
     if found.has_server:
         raise InputError(
             "topology",
-            hint=f" for {n} nodes is {found}, and what a server holds is no node's to lose or to hand over: give one "
+            hint=f" for {n} nodes is {found}. A node that leaves cannot hand over the server's variables: give one "
             "without a server, such as stgt.topology.complete.",
         )
     return found

@@ -1,4 +1,4 @@
-"""What a run costs all nodes: gradients, messages, floats, rounds in which they communicate, and seconds."""
+"""The costs of a run for all nodes: gradients, messages, floats, rounds with communication, and seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stgt.simulator.instance import Instance
 from stgt.simulator.metrics import Metric
 from stgt.topology import Topology
 
-DRAWS = 100  # rounds of a random schedule whose links are counted
+DRAWS = 100  # rounds of a random schedule for which links are counted
 
 
 def counts(instance: Instance, links: np.ndarray) -> dict[str, np.ndarray]:
@@ -25,7 +25,7 @@ def counts(instance: Instance, links: np.ndarray) -> dict[str, np.ndarray]:
     a_round = np.full(links.shape, topology.sampled * steps * calls)
     initial = problem.n * (instance.oracle.initial_calls(samples) + (spec.needs_initial_gradient or again) * calls)
     cost = instance.algorithm.cost(round(samples))
-    # Through a server a link is a worker's way up or down; half of them each.
+    # With a server a link is an upload or a download of a worker; there are as many of each.
     vectors = (cost.up + cost.down) / 2 if topology.has_server else cost.vectors
     return {
         "gradients": initial + _cumulative(a_round),
@@ -35,13 +35,13 @@ def counts(instance: Instance, links: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def pushed_share(spec: RoundSpec) -> float:
-    """The share of what is sent that is pushed."""
+    """The share of the messages that are pushed."""
     sent = (*spec.messages, *spec.second_messages)
     return sum(one.pushed for one in sent) / len(sent)
 
 
 def links_used(spec: RoundSpec, topology: Topology, r: int, seed: int = 0) -> float:
-    """The links of round r; where C_r has others than R_r, the mean over the vectors sent."""
+    """The links of round r; if C_r has other links than R_r, the mean over the vectors sent."""
     if not topology.has_push:
         return topology.links(r, seed)
     share = pushed_share(spec)
@@ -56,7 +56,7 @@ def floats_a_round(instance: Instance) -> tuple[float, float]:
     total = counts(instance, links)["floats"][0, -1]
     a_node = float(total) / (rounds * topology.n) * float(instance.spec.communication_probability or 1)
     if not topology.has_server:
-        return a_node, a_node  # what one sends another receives
+        return a_node, a_node  # every float sent by a node is received by another
     both = cost.up + cost.down
     return a_node * cost.up / both, a_node * cost.down / both
 

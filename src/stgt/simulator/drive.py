@@ -1,4 +1,4 @@
-"""The main loop of a job on either engine: chunks of rounds, and between them progress, logging, saving, Ctrl-C."""
+"""The main loop of a job on either engine: chunks of rounds; between them progress, logging, checkpoints, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from stgt._internal.progress import Bar
 from stgt.simulator.choice import distinct, in_words
 from stgt.simulator.job import Job, RunState
 
-CHUNK = 256  # rounds in one call of an engine, at most
-PACE = 0.2  # seconds that a chunk takes, about: an interrupt and a progress bar wait that long
-SAVING = 0.05  # the largest share of the time for checkpoints, where no number of rounds is given
+CHUNK = 256  # the most rounds in one call of an engine
+PACE = 0.2  # seconds that a chunk takes, approximately: an interrupt and a progress bar wait that long
+SAVING = 0.05  # the largest share of the time for checkpoints, if no number of rounds is given
 
 
 class Engine(Protocol):
-    """Computes the rounds of all runs of a job: a run for each instance and seed, the seeds of an instance together."""
+    """Computes the rounds of all runs of a job: one run for each instance and seed, an instance's runs adjacent."""
 
     def advance(self, first: int, count: int) -> dict[str, np.ndarray]:
-        """Makes `count` ≤ CHUNK rounds; returns the measurements at their starts and their "links", (runs, count)."""
+        """Runs `count` ≤ CHUNK rounds. Returns the measurements at their starts and their "links", (runs, count)."""
         ...
 
     def measure(self, r: int) -> dict[str, np.ndarray]:
@@ -44,11 +44,11 @@ class Engine(Protocol):
 
     @property
     def state(self) -> dict[str, np.ndarray]:
-        """A copy of the algorithm's fields, (runs, n, p)."""
+        """A copy of the algorithm's variables, (runs, n, p)."""
         ...
 
     def run_state(self, rounds: int, links: np.ndarray) -> RunState:
-        """The state of the runs after `rounds` rounds, which used `links`."""
+        """The state of the runs after `rounds` rounds; `links` are the links that these used."""
         ...
 
 
@@ -57,10 +57,10 @@ class Result:
     """The measurements of one instance of a job: arrays whose first axis is the seed.
 
     Attributes:
-        values: measurements by name, from the job's first round to the last one made, (seeds, rounds + 1).
+        values: measurements by name, from the job's first round to its last one, (seeds, rounds + 1).
         seconds: since the job's first round, (rounds + 1,).
-        run_state: the state after the last round made.
-        interrupted: was it stopped before its last round?
+        run_state: the state after the last round.
+        interrupted: was the job stopped before its last round?
     """
 
     values: dict[str, np.ndarray]
@@ -71,14 +71,14 @@ class Result:
 
 Save = Callable[[list[Result]], None]
 Mapped = TypeVar("Mapped")
-_current: list[Interrupt] = []  # the interrupt of the runs under way, if any
-_presses = SimpleNamespace(last=-math.inf, pending=False)  # when Ctrl-C came last, and whether it stopped nothing
-SOON = 2.0  # seconds
+_current: list[Interrupt] = []  # the interrupt of the current runs, if there are any
+_presses = SimpleNamespace(last=-math.inf, pending=False)  # time of the last Ctrl-C, and whether it stopped nothing
+SOON = 2.0  # seconds between two Ctrl-C
 
 
 @dataclass(eq=False)
 class Interrupt:
-    """Was a stop asked for, and did it cut a run short?"""
+    """Was a stop requested, and did it end a run early?"""
 
     asked: bool = False
     cut: bool = False
@@ -87,9 +87,9 @@ class Interrupt:
 def drive(
     job: Job, engine: Engine, interrupt: Interrupt, save: Save | None = None, interval: float = 0.0
 ) -> list[Result]:
-    """Makes the rounds of a job; an interrupt ends it early.
+    """Runs the rounds of a job; an interrupt ends it early.
 
-    `save` receives the results so far every `job.every` rounds, or every `interval` seconds where that is None.
+    `save` receives the results so far every `job.every` rounds, or every `interval` seconds if that is None.
     """
     record = _Record(job, engine)
     end, size, due = job.first + job.rounds, 1, time.perf_counter() + interval
@@ -117,7 +117,7 @@ def drive(
 
 
 def log_rounds(logger: Logger, job: Job, first: int, found: Mapping[str, np.ndarray]) -> None:
-    """Logs measurements (runs, rounds) from round `first` on: means over the seeds, several instances by name."""
+    """Logs measurements (runs, rounds) from round `first` on: means over the seeds; several instances by name."""
     algorithms = [instance.algorithm for instance in job.instances]
     prefixes = [f"{words}/" for words in distinct([in_words(one, algorithms) for one in algorithms])]
     prefixes = prefixes if len(prefixes) > 1 else [""]
@@ -150,7 +150,7 @@ def _report_progress(job: Job, record: _Record, end: int) -> None:
 
 
 def _longest(job: Job, save: Save | None) -> int:
-    """How many rounds a chunk may have, so that it ends where the callback or a checkpoint is due."""
+    """The most rounds for a chunk, so that it ends when the callback or a checkpoint is due."""
     wanted = job.callback is not None or (save is not None and job.every is not None)
     return (job.every or 1) if wanted else CHUNK
 
@@ -165,9 +165,9 @@ def _next(made: int, every: int) -> int:
 
 
 def _skipped_from(diverged_at: np.ndarray) -> float:
-    """The first round that is not computed because all runs have diverged before.
+    """The first round that is not computed, because all runs diverged earlier.
 
-    It depends on the numbers of the rounds only, so that a resumed run skips the same ones.
+    It depends on round numbers only, so a resumed run skips the same rounds.
     """
     return _next(int(diverged_at.max()), CHUNK) if (diverged_at >= 0).all() else np.inf
 
@@ -184,12 +184,12 @@ class _Record:
 
     @property
     def links(self) -> np.ndarray:
-        """Of all rounds so far, (runs, rounds)."""
+        """The links of all rounds so far, (runs, rounds)."""
         self._links = [np.concatenate(self._links, axis=1)]
         return self._links[0]
 
     def make(self, last: int) -> float:
-        """Makes the rounds up to `last`; returns the seconds that one took."""
+        """Runs the rounds up to `last`; returns the seconds per round."""
         began = time.perf_counter()
         self._add(self.engine.advance(self.made, last - self.made))
         pace = (time.perf_counter() - began) / (last - self.made)
@@ -198,7 +198,7 @@ class _Record:
         return pace
 
     def skip(self, end: int) -> None:
-        """Records NaN for the rounds up to `end`, which are not computed because every run has diverged."""
+        """Records NaN for the rounds up to `end`. They are not computed, because every run has diverged."""
         runs, count = len(self._links[0]), end - self.made
         missing = {name: np.full((runs, count), np.nan, self.job.dtype) for name in self.job.measured}
         self._add({**missing, "links": np.repeat(self.links[:, -1:], count, axis=1)})
@@ -240,10 +240,10 @@ class _Record:
 
 @contextmanager
 def interrupts() -> Iterator[Interrupt]:
-    """While it lasts, a first Ctrl-C asks for a stop, and a second one within `SOON` seconds raises KeyboardInterrupt.
+    """Inside the block, a first Ctrl-C requests a stop. A second one within `SOON` seconds raises KeyboardInterrupt.
 
-    That holds for a second one in a later run, too. A Ctrl-C that came too late to stop anything is raised when the
-    next run begins. Nested calls, also in other threads, yield the same `Interrupt`, so parallel runs end together.
+    The second one may also come in a later run. A Ctrl-C that was too late to stop anything is raised when the next run
+    begins. Nested calls, also in other threads, yield the same `Interrupt`, so parallel runs end together.
     """
     if _current:
         yield _current[-1]
@@ -264,7 +264,7 @@ def interrupts() -> Iterator[Interrupt]:
             signal.default_int_handler(number, frame)
         interrupt.asked = True
         if sys.stderr.isatty():
-            print("stopping this run; Ctrl-C again to leave", file=sys.stderr)
+            print("stopping this run; press Ctrl-C again to exit", file=sys.stderr)
 
     signal.signal(signal.SIGINT, handle)
     _current.append(interrupt)
@@ -278,7 +278,7 @@ def interrupts() -> Iterator[Interrupt]:
 
 @contextmanager
 def interrupts_as_ever() -> Iterator[None]:
-    """While it lasts, Ctrl-C raises KeyboardInterrupt as usual: for functions that simulate as a part of their work."""
+    """Inside the block, Ctrl-C raises KeyboardInterrupt as usual: for functions that simulate as part of their work."""
     if _current:
         yield
         return
@@ -288,7 +288,7 @@ def interrupts_as_ever() -> Iterator[None]:
 
 @contextmanager
 def _shared() -> Iterator[Interrupt]:
-    """An interrupt for the runs of all threads, which Ctrl-C does not set."""
+    """An interrupt shared by the runs of all threads. Ctrl-C does not set it."""
     shared = Interrupt()
     _current.append(shared)
     try:
@@ -298,12 +298,12 @@ def _shared() -> Iterator[Interrupt]:
 
 
 def parallel_map(function: Callable[..., Mapped], *arguments: Iterable[Any], at_once: int) -> list[Mapped]:
-    """As `map`, `at_once` calls at a time in threads; Ctrl-C ends the simulations of all of them and is raised.
+    """Like `map`, with `at_once` calls at a time in threads. Ctrl-C ends all their simulations and is then raised.
 
     Args:
-        function: of an item of each of the arguments.
-        arguments: as many items in each.
-        at_once: how many calls run at the same time.
+        function: of one item of each argument.
+        arguments: iterables of the same length.
+        at_once: the number of calls that run at the same time.
 
     Returns:
         The results, in the order of the items.

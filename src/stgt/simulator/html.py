@@ -1,4 +1,4 @@
-"""A trace as a notebook shows it: what was run, a sparkline of its error, and a table of what was measured."""
+"""A trace as a notebook shows it: what was run, a sparkline of the error, and a table of the measurements."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from stgt.simulator.trace import Trace
 
 WIDTH, HEIGHT = 300, 80  # of the curve, in pixels
-BESIDE, ABOVE = 84, 22  # of the words left and right of it, and above and below
-POINTS = 300  # more rounds than these are drawn by the least and the largest value of a stretch
+SIDE, ABOVE = 84, 22  # the space for words left and right of the curve, and above and below it
+POINTS = 300  # if there are more rounds, the curve shows the smallest and largest value of each stretch
 
 
 def trace_html(trace: Trace) -> str:
-    """All of it, as one piece of HTML."""
+    """The HTML of a trace."""
     measured = [name for name in trace.values if name not in COUNTED]
     shown = next((name for name in ("residual", "loss") if name in measured), next(iter(measured), None))
     seeds, sent = many(len(trace.seeds), "seed"), float(trace["communications"][:, -1].mean())
@@ -58,7 +58,7 @@ def trace_html(trace: Trace) -> str:
 def _options(algorithm: Any) -> str:
     gamma = algorithm.gamma
     known = isinstance(gamma, float | StepsizeSchedule)
-    words = gamma if known else "one for each node" if isinstance(gamma, tuple | list) else "a function of the round"
+    words = gamma if known else "one per node" if isinstance(gamma, tuple | list) else "a function of the round"
     return f"(gamma{'=' if known else ': '}{words}, tau={algorithm.tau})"
 
 
@@ -78,7 +78,7 @@ def _mean(values: np.ndarray) -> np.ndarray:
 
 
 def _best(trace: Trace, name: str) -> str:
-    """The lowest of what the library measures; of one's own, which may be better high, the range."""
+    """The lowest value of an error; the range of any other metric, as its larger values may be better."""
     try:
         low, high = trace.best(name), trace.best(name, largest=True)
     except ValueError:
@@ -99,7 +99,7 @@ def _counted(trace: Trace) -> Iterator[list[str]]:
 
 
 def _sparkline(trace: Trace, name: str) -> dict[str, Any] | None:
-    """The mean over the seeds from round to round, with gaps where it is not finite; None if it is so nowhere."""
+    """The mean over the seeds for each round, with gaps where it is not finite; None if it never is."""
     mean = _mean(trace[name].astype(np.float64))
     finite = mean[np.isfinite(mean)]
     if not len(finite):
@@ -111,13 +111,13 @@ def _sparkline(trace: Trace, name: str) -> dict[str, Any] | None:
     first, last = number(float(mean[0])), number(float(mean[-1]))
     over = f"{name}, mean of {many(len(trace.seeds), 'seed')}" if len(trace.seeds) > 1 else name
     return {
-        "left": BESIDE, "width": WIDTH, "whole": WIDTH + 2 * BESIDE, "height": HEIGHT + 2 * ABOVE + 6,
+        "left": SIDE, "width": WIDTH, "whole": WIDTH + 2 * SIDE, "height": HEIGHT + 2 * ABOVE + 6,
         "bottom": ABOVE + HEIGHT + 6,
         "title": f"{over}, from {first} to {last}",
         "words": f"{over} ({'logarithmic' if logarithmic else 'linear'} scale)",
         "path": _path(places, heights),
         "ends": [
-            (BESIDE + float(places[at]), ABOVE + float(heights[at]), words, side, anchor)
+            (SIDE + float(places[at]), ABOVE + float(heights[at]), words, side, anchor)
             for at, words, side, anchor in ((there[0], first, -8, "end"), (there[-1], last, 8, "start"))
         ],
     }  # fmt: skip
@@ -126,7 +126,7 @@ def _sparkline(trace: Trace, name: str) -> dict[str, Any] | None:
 def _heights(mean: np.ndarray, logarithmic: bool) -> np.ndarray:
     """Pixels below the top of the curve; NaN where there is nothing to draw."""
     kept = np.where(np.isfinite(mean), mean, np.nan)
-    # Divided by the largest: the span of two huge numbers would overflow.
+    # Divide by the largest: the difference of two huge numbers would overflow.
     level = np.log(kept) if logarithmic else kept / (np.nanmax(np.abs(kept)) or 1.0)
     low, high = np.nanmin(level), np.nanmax(level)
     return HEIGHT * (high - level) / (high - low) if high > low else np.where(np.isnan(level), np.nan, HEIGHT / 2)
@@ -137,7 +137,7 @@ def _path(x: np.ndarray, y: np.ndarray) -> str:
     for at in _chosen(y):
         drawn = bool(np.isfinite(y[at]))
         if drawn:
-            words.append(f"{'L' if down else 'M'}{BESIDE + x[at]:.1f} {ABOVE + y[at]:.1f}")
+            words.append(f"{'L' if down else 'M'}{SIDE + x[at]:.1f} {ABOVE + y[at]:.1f}")
             alone = not down and (at + 1 == len(y) or not np.isfinite(y[at + 1]))
             words += ["h0"] if alone else []  # a dot
         down = drawn
@@ -145,7 +145,7 @@ def _path(x: np.ndarray, y: np.ndarray) -> str:
 
 
 def _chosen(y: np.ndarray) -> list[int]:
-    """The rounds to draw: all of a few; of many the least and the largest of each stretch, and one of each gap."""
+    """The rounds to draw: all if they are few; otherwise the smallest and largest of each stretch, and one per gap."""
     if len(y) <= POINTS:
         return list(range(len(y)))
     found: set[int] = {0, len(y) - 1}

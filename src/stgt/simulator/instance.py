@@ -17,7 +17,7 @@ from stgt.oracles import Oracle, default_oracle
 from stgt.problems.base import Problem
 from stgt.topology import Topology
 
-EIGENVALUES_UP_TO = 2000  # nodes up to which the eigenvalues of a fixed graph are checked, for methods that need it
+EIGENVALUES_UP_TO = 2000  # up to this many nodes, eigenvalues of a fixed W are checked, for methods that need it
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +36,13 @@ class Instance:
 
     @property
     def samples(self) -> float:
-        """How many samples a node holds, on average; 1 where f_i is not a sum."""
+        """The number of samples of a node, on average; 1 if f_i is not a sum."""
         counts = self.problem.counts
         return 1.0 if counts is None else float(counts.mean())
 
     @property
     def tosses(self) -> bool:
-        """Does a coin decide if a round ends with communication?"""
+        """Does a random coin decide whether a round ends with communication?"""
         return (self.spec.communication_probability or 1) < 1
 
 
@@ -52,7 +52,7 @@ def validate(algorithm: Any, problem: Any, topology: Any, oracle: Any = None) ->
 
 
 def validate_all(algorithms: Iterable[Any], problem: Any, topology: Any, oracle: Any = None) -> tuple[Instance, ...]:
-    """Instances of several algorithms; checks of the problem that take time are made once."""
+    """Instances of several algorithms. Checks of the problem that take time are done once."""
     instances = tuple(_validate(algorithm, problem, topology, oracle) for algorithm in algorithms)
     check_unchanged = getattr(problem.model, "check_unchanged", None)
     if check_unchanged is not None:
@@ -81,13 +81,13 @@ def check_constant_stepsize(algorithm: Algorithm) -> None:
         raise InputError(
             "gamma",
             algorithm.gamma,
-            f" of {algorithm.label} changes from round to round, and what is asked here needs a constant stepsize: "
-            "give a number.",
+            f" of {algorithm.label} changes from round to round, but this computation needs a constant stepsize: give "
+            "a number.",
         )
 
 
 def check_algorithm_object(algorithm: Any, example: str) -> None:
-    """A ValueError unless it is an instance of a method."""
+    """A ValueError if it is not an instance of an algorithm."""
     if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
         raise InputError("algorithm", hint=f" is the class {algorithm.__name__}: give an instance, such as {example}.")
     if not isinstance(algorithm, Algorithm):
@@ -95,13 +95,13 @@ def check_algorithm_object(algorithm: Any, example: str) -> None:
 
 
 def check_problem_object(problem: Any) -> None:
-    """A ValueError unless it is a problem."""
+    """A ValueError if it is not a problem."""
     if not isinstance(problem, Problem):
         raise InputError("problem", problem, "give a Problem, made by a function of stgt.problems.")
 
 
 def check_topology_object(topology: Any, wanted: str = "a Topology, made by a function of stgt.topology") -> Topology:
-    """The topology; a ValueError if it is none."""
+    """The topology; a ValueError if it is not one."""
     if isinstance(topology, Topology):
         return topology
     if isinstance(topology, np.ndarray):
@@ -110,18 +110,18 @@ def check_topology_object(topology: Any, wanted: str = "a Topology, made by a fu
 
 
 def check_runs(algorithm: Any, topology: Topology, engine: str) -> None:
-    """A ValueError unless the engine, one of `ENGINES`, can run the method as it was given on this topology."""
+    """A ValueError if the engine, one of `ENGINES`, cannot run the method with its options on this topology."""
     _, example, stepsize, _ = ENGINES[engine]
     check_algorithm_object(algorithm, example)
     if stepsize and algorithm.gamma is not None:
-        raise InputError("gamma", algorithm.gamma, f"leave it out of {algorithm.label}, it is {stepsize}.")
+        raise InputError("gamma", algorithm.gamma, f"leave it out of {algorithm.label}; here it is {stepsize}.")
     if not stepsize and algorithm.gamma is None:
         raise InputError("gamma", hint=f" was left out of {algorithm.label}: a simulation needs gamma > 0.")
     check_fit(algorithm, topology, engine)
 
 
 def check_fit(algorithm: Algorithm, topology: Topology, engine: str = "reference") -> None:
-    """The same but for the stepsize."""
+    """The same check, without that of the stepsize."""
     spec = algorithm.spec()
     if words := refusal(algorithm.label, spec, topology, engine):
         raise ValueError(words)
@@ -146,7 +146,7 @@ def _choose_oracle(algorithm: Algorithm, problem: Problem, oracle: Any) -> Oracl
         return default_oracle(problem) if oracle is None else oracle
     required = ORACLES.find(spec.oracle, "oracle")(**spec.oracle_options)
     if problem.counts is None and not problem.noisy and oracle is None:
-        return default_oracle(problem)  # f_i is one sample: variance reduction gives the exact gradient
+        return default_oracle(problem)  # f_i counts as one sample: variance reduction gives the exact gradient
     if oracle is not None and oracle != required:
-        raise InputError("oracle", oracle, f"{algorithm.label} is made of {required}; leave oracle out.")
+        raise InputError("oracle", oracle, f"{algorithm.label} needs {required}; leave oracle out.")
     return required

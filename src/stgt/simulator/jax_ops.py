@@ -1,7 +1,7 @@
-"""JAX as the simulator uses it: array operations, mixing, and which fields of an object are traced.
+"""JAX in the simulator: array operations, mixing, and which fields of an object are traced.
 
-The real-valued hyper-parameters of methods and oracles and the arrays of a topology's structure are arguments of a
-compiled program; all other fields are static.
+The real-valued hyper-parameters of methods and oracles, and the arrays of a topology's structure, are arguments of a
+compiled program. All other fields are static.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stgt.topology.structure import Structure
 Array = Any
 Tree = Any
 Frozen = TypeVar("Frozen")
-UNROLLED = 16  # turns up to which a loop is unrolled; a long one takes too long to compile unrolled
+UNROLLED = 16  # the most iterations of a loop that is unrolled; longer ones would take too long to compile
 
 
 class JaxOps:
@@ -36,8 +36,8 @@ class JaxOps:
         return lax.cond(flag, change, lambda same: same, state)
 
     def apart(self, make: Any, shape: tuple[int, ...], dtype: Any, step: Array) -> Array:
-        # XLA would fuse the generator into what follows, run it once per use and not vectorise it (4x slower). A loop
-        # whose only turn the compiler cannot predict prevents that.
+        # XLA would fuse the generator into the code around it, run it once per use and not vectorise it (4x slower).
+        # A loop with one iteration, whose count the compiler cannot predict, prevents that.
         once = jnp.minimum(jnp.ravel(jnp.asarray(step))[0].astype(np.int32), 0) + 1
         return lax.fori_loop(0, once, lambda turn, _: make(turn.astype(np.uint32)), jnp.zeros(shape, dtype))
 
@@ -55,16 +55,16 @@ OPS = JaxOps()
 
 
 def average(v: Array) -> Array:
-    """The mean of the rows of v in every row, computed from differences as in `mix`."""
+    """The mean of the rows of v in every row, computed from differences, as in `mix`."""
     base = v.mean(axis=0)
     return jnp.broadcast_to(base + (v - base).mean(axis=0), v.shape)
 
 
 def mix(ops: Ops, structure: Structure, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
-    """W_r v for v (n, p), or W_rᵀ v with `back`; peer-to-peer structures only.
+    """W_r v for v (n, p), or W_rᵀ v with `back`; only for structures without a server.
 
-    Only differences from the mean are mixed, as W1 = 1. So the result is exact when all nodes agree, and rounding
-    errors do not accumulate over the rounds (Σ_i c_i in float32).
+    Only differences from the mean are mixed, which gives the same result because W1 = 1. So the result is exact if all
+    nodes agree, and rounding errors do not accumulate over the rounds (Σ_i c_i in float32).
     """
     base = v.mean(axis=0)
     return base + structure.product(ops, seed, r, v - base, back)
@@ -73,8 +73,8 @@ def mix(ops: Ops, structure: Structure, seed: Array, r: Array, v: Array, back: b
 def push(ops: Ops, structure: Structure, seed: Array, r: Array, v: Array, back: bool = False) -> Array:
     """C_r v for a column-stochastic C_r, or R_rᵀ v for a row-stochastic R_r with `back`.
 
-    C1 = 1 need not hold, but 1ᵀC = 1ᵀ does: the rounding error of the sum over the nodes is subtracted from all of
-    them, so that it does not accumulate.
+    C1 = 1 need not hold, but 1ᵀC = 1ᵀ does. The rounding error of the sum over the nodes is subtracted equally from all
+    nodes, so it does not accumulate.
     """
     mixed = structure.product(ops, seed, r, v, back)
     return mixed + (v - mixed).mean(axis=0)
@@ -86,8 +86,8 @@ def as_pytree(structure: Structure) -> Structure:
     names = [field.name for field in fields(kind)] if is_dataclass(kind) else []
     if not is_dataclass(kind) or not set(kind.arrays) <= set(names):
         raise ValueError(
-            f"{kind.__name__} has arrays={kind.arrays} and the fields {names}: make it a frozen dataclass whose arrays "
-            "are names of its fields."
+            f"{kind.__name__} has arrays={kind.arrays} and the fields {names}: make it a frozen dataclass, and list "
+            "only names of its fields in arrays."
         )
     if jax.tree_util.all_leaves([structure]):
         static = [name for name in names if name not in kind.arrays]
@@ -115,9 +115,9 @@ def cast(tree: Tree, dtype: np.dtype) -> Tree:
 
 
 def stacked(instances: Sequence[Frozen], dtype: np.dtype) -> Frozen:
-    """Objects of one class that differ in real-valued fields only, as one object with arrays of these fields.
+    """Objects of one class that differ in real-valued fields only, as one object whose fields are arrays.
 
-    The dataclasses check their fields when they are made, which fails for tracers, so that `__init__` is not called.
+    It does not call `__init__`, because the dataclasses check their fields there, which fails for tracers.
     """
     kind = type(instances[0])
     _register(kind)

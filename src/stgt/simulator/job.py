@@ -1,4 +1,4 @@
-"""A run with checked arguments: what an engine needs, from initial values to stepsizes, or the state to resume."""
+"""A run with checked arguments: everything that an engine needs to start it, or to resume it."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from stgt.simulator.metrics import Metric, choose_metrics
 from stgt.topology import Topology
 
 Callback = Callable[[int, dict[str, np.ndarray]], Any]
-OFF = 1e-8  # how far from 0 a sum that is conserved may be, relative to its terms, in float64
-ARRAYS = ("state", "memory", "ahead", "diverged_at", "links")  # of a `RunState`
-ROUNDING = 200  # units of single precision that a sum of terms given in it may be off
+OFF = 1e-8  # how far from 0 a conserved sum may be, relative to its terms, in float64
+ARRAYS = ("state", "memory", "ahead", "diverged_at", "links")  # the array fields of a `RunState`
+ROUNDING = 200  # allowed error of a sum whose terms are given in single precision, in units of that precision
 
 
 @dataclass(frozen=True, eq=False)
 class RunState:
-    """All that is needed to resume one or more runs after the same number of rounds; axis 0 of every array is the run.
+    """Everything needed to resume runs after the same number of rounds; axis 0 of every array is the run.
 
-    There is no generator state in it, because every random number is a function of (seed, step).
+    It contains no state of a generator, because every random number is a function of (seed, step).
 
     Attributes:
-        rounds: rounds made so far, which is the number of the next one.
-        state: the algorithm's fields, (runs, n, p).
-        memory: the oracle's fields, (runs, n, …).
-        ahead: the gradient at x that a method with two exchanges has computed already, (runs, n, p).
+        rounds: the number of completed rounds, which is the number of the next one.
+        state: the algorithm's variables, (runs, n, p).
+        memory: the oracle's variables, (runs, n, …).
+        ahead: the gradient at x that a method with two exchanges has already computed, (runs, n, p).
         diverged_at: (runs,) the first round at whose start some model, or a built-in measurement of it, was not finite;
             −1 if all stayed finite.
-        links: how many links each round used, (runs, rounds).
+        links: the number of links that each round used, (runs, rounds).
     """
 
     rounds: int
@@ -64,7 +64,7 @@ class RunState:
 
 
 def concatenate(parts: Iterable[RunState]) -> RunState:
-    """The states of several groups of runs as one."""
+    """The states of several groups of runs as one state."""
     parts = list(parts)
     return RunState(parts[0].rounds, **join_fields(parts, np.concatenate))
 
@@ -72,7 +72,7 @@ def concatenate(parts: Iterable[RunState]) -> RunState:
 def join_fields(
     parts: Sequence[Any], join: Callable[[list[np.ndarray]], np.ndarray], names: Iterable[str] = ARRAYS
 ) -> dict[str, Any]:
-    """The fields of a `RunState`, each made of those of the parts: an array, a dict of arrays, or None."""
+    """The fields of a `RunState`, each joined from those of the parts: an array, a dict of arrays, or None."""
 
     def joined(values: list[Any]) -> Any:
         if isinstance(values[0], dict):
@@ -87,7 +87,7 @@ class Job:
     """Instances whose algorithms differ in real-valued hyper-parameters only, so that they share a program.
 
     Attributes:
-        first, rounds: the number of the first round to make, and how many to make.
+        first, rounds: the number of the first round to run, and the number of rounds.
         gammas: each instance's stepsizes from the round `gammas_from` on, (…,) or (…, n).
         run_state: the state before the round `first`; None for a new run.
         log_from: the first round whose measurements the logger has not received yet.
@@ -122,7 +122,7 @@ class Job:
 
     @property
     def algorithm(self) -> Algorithm:
-        """The first of the algorithms, for what they have in common."""
+        """The first of the algorithms, for the properties that all share."""
         return self.instances[0].algorithm
 
     @property
@@ -139,7 +139,7 @@ class Job:
 
     @property
     def optimum(self) -> np.ndarray | None:
-        """x*, only if it is needed: computing it may take long."""
+        """x*, only if it is needed, as its computation may take long."""
         return self.problem.optimum if self._needed("optimum") else None
 
     @property
@@ -210,7 +210,7 @@ def prepare(
 
 
 def first_models(x0: Any, instance: Instance) -> np.ndarray:
-    """The initial models, (n, p); `x0` is one for all nodes, one for each, or None for the problem's own."""
+    """The initial models, (n, p). `x0` is one for all nodes, one per node, or None for the problem's own."""
     problem = instance.problem
     if x0 is None:
         return np.array(np.broadcast_to(0.0 if problem.start is None else problem.start, (problem.n, problem.p)))
@@ -222,24 +222,24 @@ def first_models(x0: Any, instance: Instance) -> np.ndarray:
 def first_state(
     given: Mapping[str, Any] | None, instances: tuple[Instance, ...], x0: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Initial values of the algorithm's other fields, (n, p); a ValueError if they violate its conserved quantity."""
+    """Initial values of the algorithm's other variables, (n, p); a ValueError if they violate what it conserves."""
     if given is None:
         return {}
     first = Checked(instances[0].algorithm)
     if not isinstance(given, Mapping):
         raise InputError(
-            "state0", hint=f" is a {type(given).__name__}: give a dict of first values by the field's name."
+            "state0", hint=f" is a {type(given).__name__}: give a dict of initial values by the variable's name."
         )
     if first.spec.needs_initial_gradient:
         raise InputError(
-            "state0", hint=f" and warm_start=True: {first.label} can start from one of them only; leave one out."
+            "state0", hint=f" and warm_start=True: {first.label} can start from only one of them; leave one out."
         )
     state = first.init(x0)
     for name, value in given.items():
         if name not in state or name == "x":
             allowed = [field for field in state if field != "x"]
             raise InputError(
-                "state0", hint=f" has {name!r}: {first.label} keeps {allowed or 'nothing'} beside x (give x0)."
+                "state0", hint=f" has {name!r}: in addition to x (give x0), {first.label} keeps {allowed or 'nothing'}."
             )
         state[name] = _rows(value, f"state0[{name!r}]", instances[0], held=name in first.spec.server_fields)
     single = any(getattr(value, "dtype", None) == np.float32 for value in given.values())
@@ -253,18 +253,18 @@ def first_state(
             if off > allowed * scale:
                 raise InputError(
                     "state0",
-                    hint=f" breaks what {algorithm.label} conserves (off by {off:.3g}), so it would converge to a "
+                    hint=f" violates what {algorithm.label} conserves (off by {off:.3g}), so it would converge to a "
                     f"wrong point: {first.spec.conserves}.",
                 )
     return {name: state[name] for name in given}
 
 
 def _rows(value: Any, name: str, instance: Instance, held: bool) -> np.ndarray:
-    """One vector for each node, (n, p), from (n, p) or (p,); all rows must be equal if a server holds the field."""
+    """One vector per node, (n, p), from (n, p) or (p,); all rows must be equal if a server holds the variable."""
     n, p = instance.problem.n, instance.problem.p
     try:
         shape = (n, p) if np.ndim(value) == 2 else (p,)
-    except ValueError:  # ragged
+    except ValueError:  # a ragged list
         shape = (p,)
     rows = check_array(value, name, shape, f"one vector (p,) = ({p},), or one for each node (n, p) = ({n}, {p})")
     rows = np.array(np.broadcast_to(rows, (n, p)))
@@ -278,13 +278,13 @@ def _rows(value: Any, name: str, instance: Instance, held: bool) -> np.ndarray:
 
 
 def check_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
-    """The seeds, from how many there are or from a list of them."""
+    """The seeds, from their number or from a list of them."""
     if isinstance(seeds, Iterable) and getattr(seeds, "ndim", 1):
         chosen = tuple(check_seed(seed) for seed in seeds)
         if not chosen:
             raise InputError("seeds", hint=" is empty: give a number of seeds, or a list of them.")
         again = first_repeated(chosen)
-        if again is not None:  # a run that counts twice would make every confidence interval too narrow
+        if again is not None:  # a run that counted twice would make every confidence interval too narrow
             raise InputError("seeds", hint=f" has {again} more than once: give each seed once.")
         return chosen
     return tuple(range(check_count(seeds, "seeds")))
@@ -309,7 +309,7 @@ def _representable(gammas: tuple[np.ndarray, ...], dtype: str) -> tuple[np.ndarr
 
 
 def _gammas(instances: tuple[Instance, ...], run_state: RunState | None, rounds: int) -> tuple[np.ndarray, ...]:
-    """Each instance's stepsizes of the previous round, where there is one, and of all rounds to make; at least one."""
+    """Each instance's stepsizes: of the previous round, if there is one, and of all rounds to run. At least one."""
     end = rounds if run_state is None else run_state.rounds + rounds
     first = 0 if run_state is None else max(0, run_state.rounds - 1)
     return tuple(stepsizes(instance.algorithm.gamma, first, max(1, end - first)) for instance in instances)

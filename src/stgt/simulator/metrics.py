@@ -1,4 +1,4 @@
-"""Metrics, the library's and the user's own, which are computed at the start of each round on NumPy or JAX arrays."""
+"""Metrics, the library's and the user's own. They are computed at the start of each round, on NumPy or JAX arrays."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from stgt.problems.base import Problem
 from stgt.topology import Topology
 
 Array = Any
-COLUMNS = ("links", "round", "seed", "method", "topology", "gamma", "tau")  # names that tables use already
+COLUMNS = ("links", "round", "seed", "method", "topology", "gamma", "tau")  # names that are other columns of tables
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """All nodes at the start of a round: what a metric is computed from, in arrays of NumPy or JAX.
+    """All nodes at the start of a round, in arrays of NumPy or JAX. A metric is computed from it.
 
     Attributes:
         xp: numpy or jax.numpy.
-        algorithm, model, data: the method, the problem's functions, and what they are given.
+        algorithm, model, data: the method, the problem's functions, and the data that they take.
         state: the method's variables by name, (n, p) each, such as state["x"].
         participation: the share of the nodes that take part in a round.
-        optimum: x*, (p,), where a metric needs it.
-        minimum: f(x*), where a metric needs the losses and x* is known.
-        test: the problem's test samples, as data of one node, where a metric needs them.
+        optimum: x*, (p,), if a metric needs it.
+        minimum: f(x*), if a metric needs the losses and x* is known.
+        test: the problem's test samples, as data of one node, if a metric needs them.
         last_gradients: of the nodes' last local steps, (n, p); None in a simulation.
     """
 
@@ -77,28 +77,28 @@ class Snapshot:
 
     @property
     def tracker(self) -> Array:
-        """What the method adds to each node's gradient so that it tracks ∇f, (n, p)."""
+        """What the method adds to each node's gradient to track ∇f, (n, p)."""
         return self.algorithm.tracker(whole(self.algorithm.label, self.state))
 
     @property
     def conserved(self) -> Array:
-        """What sums to 0 over the nodes for ever, (n, p)."""
+        """The vectors whose sum over the nodes is always 0, (n, p)."""
         return self.algorithm.conserved(whole(self.algorithm.label, self.state), self.participation)
 
 
 @dataclass(frozen=True)
 class Metric(ShortRepr):
-    """A number for each round, by name.
+    """A number for each round, with a name.
 
     Attributes:
         name: in tables, spec files and logs.
         formula: as documents and figures print it.
-        compute: of a `Snapshot`, with `jax.numpy` or `at.xp`; returns one real number.
-        needs: "optimum", "losses", "gradients", "tracker", "conserved", "test", "classes", "last_gradients". Where one
-            of them does not exist, the metric is absent and says so.
-        kind: "error" for what is never below 0 but for rounding; "cost" for what is counted; else "value".
-        default: is it measured where no metrics are chosen?
-        of_trace: is it computed from the `Trace` after the run? Then `needs` are the metrics it is made of.
+        compute: a function of a `Snapshot`, written with `jax.numpy` or `at.xp`; returns one real number.
+        needs: "optimum", "losses", "gradients", "tracker", "conserved", "test", "classes", "last_gradients". If one of
+            them does not exist, the metric is absent, with the reason.
+        kind: "error" if it is never below 0 except by rounding; "cost" if it is counted; otherwise "value".
+        default: is it measured if no metrics are chosen?
+        of_trace: is it computed from the `Trace` after the run? Then `needs` are the metrics that it is computed from.
 
     Example:
         >>> import stgt
@@ -121,7 +121,7 @@ class Metric(ShortRepr):
 
     @property
     def built_in(self) -> bool:
-        """Is it the library's? The function of any other may read values that change from run to run."""
+        """Is it one of the library's? The function of any other may read values that change from run to run."""
         return METRICS.get(self.name) is self and self.compute.__module__.startswith("stgt.")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -133,10 +133,10 @@ def _built_in(name: str) -> Metric:
 
 
 def of_state(function: Callable[[dict[str, Array]], Array]) -> Metric:
-    """A metric of one's own that is given all nodes' state instead of the mean model.
+    """A metric of your own whose function receives all nodes' state instead of the mean model.
 
     Args:
-        function: of a dict of the algorithm's fields, (n, p) each, such as state["x"]; returns a number.
+        function: of a dict of the algorithm's variables, (n, p) each, such as state["x"]; returns a number.
 
     Example:
         >>> import stgt
@@ -154,12 +154,12 @@ def of_state(function: Callable[[dict[str, Array]], Array]) -> Metric:
 
 
 def list_metrics() -> list[str]:
-    """The names of all metrics: ours, those that a script has registered, and those of installed packages."""
+    """The names of all metrics: those of stgt, those that your script has registered, those of installed packages."""
     return METRICS.names()
 
 
 def is_error(name: str) -> bool:
-    """Is it a registered metric that is never below 0 but for rounding?"""
+    """Is it a registered metric that is never below 0 except by rounding?"""
     known = METRICS.get(name)
     return known is not None and known.kind == "error"
 
@@ -167,7 +167,7 @@ def is_error(name: str) -> bool:
 def over_seeds(metric: str, values: np.ndarray) -> Interval:
     """The mean of a measurement over the seeds, the first axis, and its 95 % interval, (mean, low, high).
 
-    That is `error_interval` for registered errors, Student's t for any other measurement.
+    The interval is `error_interval` for registered errors, and Student's t for any other measurement.
     """
     return error_interval(values) if is_error(metric) else mean_interval(values)
 
@@ -186,11 +186,11 @@ def _lyapunov(trace: Any) -> np.ndarray:
         )
     residual, consensus, tracking = (trace[name] for name in METRICS["lyapunov"].needs)
     if topology.participation < 1:
-        raise KeyError(f"'lyapunov' does not exist on {topology.name}: some nodes sit rounds out there.")
+        raise KeyError(f"'lyapunov' does not exist on {topology.name}: there some nodes skip rounds.")
     if trace.rho is None:
         raise KeyError(f"'lyapunov' does not exist on {topology.name}: its ρ is not known.")
     if trace.rho >= 1 - 1e-12:
-        raise KeyError(f"'lyapunov' does not exist on {topology.name}: ρ is not below 1 there.")
+        raise KeyError(f"'lyapunov' does not exist on {topology.name}: its ρ is not below 1.")
     c_x, c_y = lyapunov_coefficients(gamma, trace.algorithm.tau, L, trace.problem.n, trace.rho)
     with np.errstate(over="ignore", invalid="ignore"):  # a diverging run is a result
         return residual + c_x * consensus + c_y * tracking
@@ -263,7 +263,7 @@ def absence(metric: Metric, algorithm: Algorithm, problem: Problem, topology: To
 def choose_metrics(
     metrics: Any, algorithm: Algorithm, problem: Problem, topology: Topology
 ) -> tuple[dict[str, Metric], dict[str, str]]:
-    """The metrics that were asked for, or the default ones, by name; and for each other one why it is absent."""
+    """The requested metrics, or the default ones, by name; and for each other metric why it is absent."""
     known = {name: one for name, one in METRICS.items() if not one.of_trace}
     absent = {name: why for name, one in known.items() if (why := absence(one, algorithm, problem, topology))}
     if metrics is None or isinstance(metrics, Mapping):
@@ -303,19 +303,19 @@ def _own(name: Any, given: Any) -> Metric:
 
 
 def measure(metrics: Iterable[Metric], at: Snapshot) -> dict[str, Array]:
-    """The measurements of a snapshot by name, a scalar each."""
+    """The measurements of a snapshot by name, one scalar each."""
     return {one.name: one.compute(at) if one.built_in else own_value(one, at) for one in metrics}
 
 
 def finite(xp: Any, metrics: Iterable[Metric], values: dict[str, Array]) -> Array:
-    """Are all built-in measurements finite? A model may be finite and its square not. The user's own do not count."""
+    """Are all built-in measurements finite? A finite model's square may be infinite. A user's do not count."""
     return xp.isfinite(xp.asarray([values[one.name] for one in metrics if one.built_in], float)).all()
 
 
 def own_value(metric: Metric, at: Snapshot) -> Array:
     """The value of a user's metric: one number, in the run's precision."""
     try:
-        if at.xp is np:  # copies, as the function may write to them; JAX inside it uses the run's precision too
+        if at.xp is np:  # on copies, as the function may write to them; JAX inside it uses the run's precision too
             copies = replace(at, state={name: np.array(value) for name, value in at.state.items()})
             with jax_precision(at.x.dtype):
                 value = np.asarray(metric.compute(copies))
@@ -336,7 +336,7 @@ def own_value(metric: Metric, at: Snapshot) -> Array:
 
 
 def jax_precision(dtype: Any) -> Any:
-    """JAX in double precision, for a reference in double precision; nothing where JAX is not loaded."""
+    """JAX in double precision, for a reference in double precision; does nothing if JAX is not loaded."""
     if dtype != np.float64 or "jax" not in sys.modules:
         return nullcontext()
     from stgt._internal.xla import jax

@@ -1,7 +1,7 @@
 """One run as JAX traces it: a round, its local steps, the exchange, the measurements.
 
-The algorithm's class, tau, shapes, the graph's structure and the number of runs are static: another value compiles
-another program. Stepsizes, data, seeds and the number of rounds are arguments of the program.
+The algorithm's class, tau, the shapes, the graph's structure and the number of runs are static: a new value compiles a
+new program. Stepsizes, data, seeds and the number of rounds are arguments of the program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stgt.topology.circulant import Average
 
 Array = Any
 Tree = Any
-DRAWN_AT_ONCE = 2**22  # numbers; a round that needs more draws them step by step
+DRAWN_AT_ONCE = 2**22  # random numbers; a round that needs more draws them step by step
 
 
 keep_compiled()
@@ -35,7 +35,7 @@ keep_compiled()
 
 @dataclass(frozen=True)
 class Static:
-    """What the compiled program depends on."""
+    """The static inputs of the compiled program."""
 
     model: Any
     measured: tuple[Metric, ...]
@@ -48,7 +48,7 @@ class Static:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Inputs:
-    """Arguments of the compiled program that all runs of a batch share."""
+    """The arguments of the compiled program that all runs of a batch share."""
 
     data: dict[str, Array]
     counts: Array | None
@@ -62,10 +62,10 @@ class Inputs:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Carry:
-    """What goes from one round to the next."""
+    """What is passed from one round to the next."""
 
     state: dict[str, Array]
-    memory: dict[str, Array]  # the oracle's
+    memory: dict[str, Array]  # the oracle's variables
     ahead: Array | None  # the gradient at x, for methods that exchange twice
     diverged_at: Array
 
@@ -80,7 +80,7 @@ class Workers(NamedTuple):
 
 
 class Program:
-    """One run, while JAX traces it. The algorithm's `gamma` is the stepsize of the round that is traced."""
+    """One run, inside a JAX trace. The algorithm's `gamma` is the stepsize of the traced round."""
 
     def __init__(self, static: Static, inputs: Inputs, algorithm: Algorithm, oracle: Oracle, seed: Array):
         self.static, self.inputs, self.seed = static, inputs, seed
@@ -88,7 +88,7 @@ class Program:
         self.graph_seed = inputs.topology_seed + seed
         self.structure = inputs.structure
         if self.structure.sampled == static.n:
-            self.structure = Average(static.n)  # a server that calls all workers
+            self.structure = Average(static.n)  # a server that samples all workers
         gamma: Any = algorithm.gamma
         self.gamma: Any = gamma[:, None] if gamma.ndim else gamma
         self.dtype = gamma.dtype
@@ -131,7 +131,7 @@ class Program:
 
         size = self.static.batch * tau * len(start) * self.oracle.width(self.static.p)
         drawn = self.draw(workers, steps) if size <= DRAWN_AT_ONCE else None
-        # A step that returns its gradient costs a copy, so only methods that ask for the last one pay it.
+        # A step that returns its gradient makes a copy, so only methods that read the last gradient pay for it.
         keep = "last" in reads
 
         def move(x: Array, g: Array) -> Array:
@@ -192,7 +192,7 @@ class Program:
         return (1 - share) * used + share * structure.pushing.links(OPS, self.graph_seed, r)
 
     def round(self, carry: Carry, r: Array) -> tuple[Carry, Array]:
-        """One round; returns also the number of links it used."""
+        """Runs one round; also returns the number of links it used."""
         method, spec, structure = self.method, self.method.spec, self.structure
         rows = structure.active(jnp, self.graph_seed, r)
         workers, old = self.workers(rows), _take(carry.state, rows)
@@ -217,7 +217,7 @@ class Program:
         return Carry(state, _put(carry.memory, rows, memory), ahead, carry.diverged_at), used
 
     def held(self, state: Tree, mixed: Tree, own: Tree, rows: Array, r: Array) -> dict[str, Array]:
-        """The fields that a server holds: sent to all nodes, or by relay to the workers of the next round."""
+        """The variables that a server holds: sent to all nodes, or by relay to the workers of the next round."""
         names = self.method.spec.server_fields
         following = self.structure.listening(jnp, self.graph_seed, r)
         if following is None:
@@ -235,11 +235,11 @@ class Program:
         )  # fmt: skip
 
     def at(self, gamma: Array) -> Program:
-        """The same run in a round with this stepsize."""
+        """The same run, in a round with this stepsize."""
         return Program(self.static, self.inputs, self.method.at_stepsize(gamma).algorithm, self.oracle, self.seed)
 
     def rounds(self, carry: Carry, start: Array, count: Array, gammas: Array) -> tuple[Carry, dict[str, Array]]:
-        """`count` ≤ CHUNK rounds from round `start` with stepsizes `gammas`; also what was measured at their starts."""
+        """`count` ≤ CHUNK rounds from round `start` with stepsizes `gammas`; also the measurements at their starts."""
 
         def body(i: Array, both: Any) -> Any:
             carry, records = both

@@ -1,4 +1,4 @@
-"""The reference engine: plain NumPy, one round after the other, to be read beside the paper."""
+"""The reference engine: plain NumPy, one round after the other, close to the paper's equations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stgt.simulator.metrics import Snapshot, finite, measure
 
 
 class Run:
-    """One algorithm with one seed, from the beginning or resumed. All nodes are rows of (n, p) arrays."""
+    """One algorithm with one seed, new or resumed. The rows of (n, p) arrays are the nodes."""
 
     def __init__(self, job: Job, algorithm: Algorithm, seed: int, run_state: RunState | None = None):
         self.job, self.given, self.seed = job, Checked(algorithm), seed
@@ -48,14 +48,14 @@ class Run:
             self.ahead, self.memory = self.evaluate(x, 0)
 
     def _resume(self, run_state: RunState) -> None:
-        """Continues from the state of this one run."""
+        """Continues from the state of one run."""
         self.state = {name: value[0].copy() for name, value in run_state.state.items()}
         self.memory = {name: value[0].copy() for name, value in run_state.memory.items()}
         self.ahead = None if run_state.ahead is None else run_state.ahead[0].copy()
         self.diverged_at = int(run_state.diverged_at[0])
 
     def _set_stepsize(self, gamma: Any) -> None:
-        """γ_r: a number, or one for each node, (n, 1)."""
+        """γ_r: a number, or one per node, (n, 1)."""
         self.gamma: Any = np.array(gamma, dtype=self.dtype)[:, None] if isinstance(gamma, tuple) else gamma
         self.method = self.given.at_stepsize(self.gamma)
 
@@ -114,7 +114,7 @@ class Run:
         return mixed
 
     def round(self, r: int) -> float:
-        """One round; returns the number of links it used."""
+        """Runs one round; returns the number of links it used."""
         self._follow_schedule(r)
         method, spec, topology = self.method, self.method.spec, self.job.topology
         active, listening = topology.active(r, self.seed), topology.listening(r, self.seed)
@@ -216,5 +216,5 @@ class Reference:
 
 
 def _diverging() -> np.errstate:
-    """A diverging run is a result."""
+    """Overflow is allowed, because a diverging run is a result."""
     return np.errstate(over="ignore", invalid="ignore")

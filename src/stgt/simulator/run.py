@@ -69,30 +69,30 @@ def simulate(
         algorithm: such as `stgt.STGT(gamma=0.1, tau=10)`.
         problem: from `stgt.problems`.
         topology: from `stgt.topology`, with as many nodes as the problem.
-        rounds: how many to make; each has `algorithm.tau` local steps and an exchange, which ProxSkip's coin may skip.
-        seeds: how many runs (seeds 0, 1, …), or the list of their seeds. A run's seed decides its gradient noise or
-            samples and, together with the topology's own, its random graphs.
-        x0: the first model, (p,), or one for each node, (n, p), or a pytree like the problem's parameters; if left out,
-            the parameters that the problem was made with, or 0.
-        state0: first values of the algorithm's other fields by name, such as {"c": …}; refused if they break what the
-            algorithm conserves.
-        oracle: where gradients come from; the problem's own if left out.
-        metrics: names to measure, to save time, all that there are if left out; {"accuracy": f} measures f(mean model)
-            beside them, `stgt.of_state(f)` f of all nodes' state; a list may hold names and such dicts.
-        dtype: "float32" or "float64"; if left out, float32 for the simulator and float64 for the reference.
-        engine: "jax" (or "simulator"), compiled, if left out, or "numpy" (or "reference"), plain.
-        resume: a trace to go on from, for `rounds` more rounds: all its seeds, to the same bits as in one go.
-        checkpoint: a file to save the run to as it goes; the same call goes on from it, up to `rounds` rounds.
-        callback: called with (round, state) every so many rounds, `state` being a dict of arrays (seeds, n, p).
-        every: how many rounds lie between two callbacks (1 if left out) and checkpoints (about 30 seconds if left out).
-        logger: where the mean over the seeds of each measurement goes as it is made, by its name, with the round as the
-            step: a TensorBoard `SummaryWriter`, a W&B run, `mlflow`, a path that ends in .csv, or a function of
-            (values, step). If it fails there is a warning, and the run goes on.
-        progress: True for a bar with rounds a second and the present error; or a function, called with (done, total).
+        rounds: number of rounds. Each has `algorithm.tau` local steps and an exchange, which ProxSkip's coin may skip.
+        seeds: the number of runs (seeds 0, 1, …), or the list of their seeds. A run's seed determines its gradient
+            noise or samples and, together with the topology's own seed, its random graphs.
+        x0: the initial model, (p,), or one per node, (n, p), or a pytree like the problem's parameters. By default the
+            parameters that the problem was made with, or 0.
+        state0: initial values of the algorithm's other variables by name, such as {"c": …}. They are refused if they
+            violate what the algorithm conserves.
+        oracle: computes the gradients; by default the problem's own.
+        metrics: a list of names to measure, to save time; by default all that exist. {"accuracy": f} measures f(mean
+            model) in addition, and `stgt.of_state(f)` f of all nodes' state. A list may hold names and such dicts.
+        dtype: "float32" or "float64"; by default float32 for the simulator and float64 for the reference.
+        engine: "jax" (or "simulator"), compiled, the default; or "numpy" (or "reference"), plain NumPy.
+        resume: a trace to continue, for `rounds` more rounds. All its seeds continue, with the same bits as in one run.
+        checkpoint: a file to which the run saves itself regularly. The same call resumes it, up to `rounds` rounds.
+        callback: called with (round, state) every `every` rounds; `state` is a dict of arrays (seeds, n, p).
+        every: rounds between two callbacks (default 1) and two checkpoints (default: about 30 seconds).
+        logger: receives the mean over the seeds of each measurement as it is made, by name, with the round as the step:
+            a TensorBoard `SummaryWriter`, a W&B run, `mlflow`, a path that ends in .csv, or a function of (values,
+            step). If it fails there is a warning, and the run continues.
+        progress: True for a bar with rounds per second and the current error; or a function of (done, total).
 
     Returns:
-        A `Trace`. A run that diverges is a result: `trace.diverged_at` says at which round. Ctrl-C ends a run early:
-        its trace so far is returned, marked as `interrupted`, and `resume` goes on from it.
+        A `Trace`. A run that diverges is a result: `trace.diverged_at` has the round. Ctrl-C ends a run early: you get
+        its trace so far, marked as `interrupted`, and `resume` can continue it.
 
     Example:
         >>> import stgt
@@ -119,14 +119,14 @@ def sweep(
     grid: Mapping[str, Iterable[Any]],
     **options: Any,
 ) -> list[Trace]:
-    """`simulate` for every combination of the hyper-parameters in `grid`, those that share a program in one batch.
+    """`simulate` for every combination of the hyper-parameters in `grid`. Runs that share a program are one batch.
 
     Args:
         grid: values by name, such as {"gamma": [0.1, 0.2, 0.4]}; stepsizes may be functions of the round. The last name
-            varies fastest. An option that shapes the program, such as tau, makes a batch for each of its values.
-        options: those of `simulate`; `resume` takes the list of traces that a sweep returned, `callback` is given the
-            runs of all combinations, one after the other, and `logger` their values as "gamma=0.1/residual", of several
-            batches as "tau=5/gamma=0.1/residual". `callback` and `checkpoint` are for one batch.
+            varies fastest. An option that is compiled into the program, such as tau, makes a batch for each value.
+        options: those of `simulate`. `resume` takes the list of traces that a sweep returned. `callback` receives the
+            runs of all combinations, one after the other. `logger` receives their values as "gamma=0.1/residual", or
+            as "tau=5/gamma=0.1/residual" if there are several batches. `callback` and `checkpoint` need a single batch.
 
     Returns:
         A trace for each combination; `trace.algorithm` has its values.
@@ -150,7 +150,7 @@ def run_all(
     resume: Any = None,
     **options: Any,
 ) -> list[Trace]:
-    """Runs algorithms of one class, in one batch those that share a program; a trace for each, in their order."""
+    """Runs algorithms of one class, those that share a program in one batch; a trace for each, in their order."""
     groups = by_program(algorithms)
     if len(groups) == 1:
         given = {"progress": progress, "logger": logger, "resume": resume, **options}
@@ -159,7 +159,7 @@ def run_all(
     for name in ("checkpoint", "callback"):
         if options.get(name) is not None:
             shapes = ", ".join(varied(firsts))
-            raise ValueError(f"{name} was given, but {shapes} in the grid makes several programs: leave one out.")
+            raise ValueError(f"{name} was given, but {shapes} in the grid needs several programs: leave one out.")
     before = None if resume is None else as_traces(resume, len(algorithms))
     ticks = split_progress(progress, [sum(algorithms[i].tau for i in group) for group in groups])
     logger, found = as_logger(logger), dict[int, Trace]()
@@ -198,7 +198,7 @@ def run_together(
     checkpoint: Path | str | CheckpointFile | None = None,
     **options: Any,
 ) -> list[Trace]:
-    """Runs algorithms that share a compiled program, until all rounds are made or `interrupt` is requested."""
+    """Runs algorithms that share a compiled program, until all rounds are complete or `interrupt` is set."""
     if engine is not None:
         engine = ENGINES[check_choice(engine, "engine", ENGINES)]
     before = None if resume is None else as_traces(resume, len(algorithms))
@@ -225,7 +225,7 @@ def run_together(
 def check_same_call(
     algorithms: list[Algorithm], problem: Problem, topology: Topology, seeds: Any, before: list[Trace], **options: Any
 ) -> None:
-    """A ValueError unless the traces are of a call with these arguments; nothing is computed."""
+    """A ValueError if the traces are not of a call with these arguments; computes nothing."""
     engine = options.pop("engine", None)
     engine = None if engine is None else ENGINES[check_choice(engine, "engine", ENGINES)]
     _job(algorithms, problem, topology, before[0].rounds, seeds, engine, before, True, options)
@@ -242,7 +242,7 @@ def _job(
     same_call: bool,
     options: dict[str, Any],
 ) -> tuple[str, Job]:
-    """The engine's name and what it is to do, up to `rounds` rounds, after the traces `before` if there are any."""
+    """The engine's name and its job, up to `rounds` rounds, after the traces `before` if there are any."""
     if before:
         check_same_parts(algorithms, problem, topology, before)
         engine = engine or before[0].engine
@@ -287,7 +287,7 @@ def _notes(algorithm: Algorithm, topology: Topology) -> tuple[str, ...]:
     if not other:
         return ()
     where = "" if algorithm.same_as(not topology.has_server) == other else " without a server"
-    return (f"{algorithm.label} as given{where} is {other}: their curves coincide.",)
+    return (f"{algorithm.label} with these options{where} is {other}: their curves coincide.",)
 
 
 def load_engine(name: str) -> Callable[[Job], Engine]:

@@ -1,7 +1,7 @@
-"""The parts of a run as plain data: for files, and to compare a run with one that is resumed.
+"""The parts of a run as plain data: for files, and to compare a run with a resumed one.
 
-A problem and a topology hold arrays and functions that a file does not store. Of those the data have a name, a few
-numbers and a checksum.
+A problem and a topology have arrays and functions that a file does not store. The data have their name, a few numbers
+and a checksum instead.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from stgt._internal.serialize import from_plain, registered, to_plain
 from stgt.problems.base import Problem
 from stgt.topology import Topology
 
-DERIVED = ("rho", "mean_model_loss", "label")  # what a file has in addition
-COMPARED_ROUNDS = 16  # rounds whose matrices are compared
+DERIVED = ("rho", "mean_model_loss", "label")  # additional entries of a file
+COMPARED_ROUNDS = 16  # the number of rounds whose matrices are compared
 
 
 class Serialized:
-    """A problem, topology, algorithm or oracle that was read from a file: its entries there are attributes."""
+    """A problem, topology, algorithm or oracle that was read from a file; the file's entries are its attributes."""
 
     def __init__(self, kind: str, plain: Mapping[str, Any]):
         self._kind, self.plain = kind, dict(plain)
@@ -35,8 +35,8 @@ class Serialized:
             return self.plain[name]
         except KeyError:
             raise AttributeError(
-                f"the {self._kind} of a trace that was loaded has {', '.join(self.plain)}, and no {name}: make "
-                f"the {self._kind} again for that."
+                f"the {self._kind} of a loaded trace has only {', '.join(self.plain)}, and no {name}: make the "
+                f"{self._kind} again for that."
             ) from None
 
     def __repr__(self) -> str:
@@ -44,7 +44,7 @@ class Serialized:
 
 
 def serialize(thing: Any, rounds: int = 0) -> dict[str, Any]:
-    """An algorithm, problem, topology or oracle as plain data; `rounds` is how many rounds were made with it."""
+    """An algorithm, problem, topology or oracle as plain data; `rounds` is the number of rounds made with it."""
     if isinstance(thing, Serialized):
         return thing.plain
     if isinstance(thing, Problem):
@@ -53,7 +53,7 @@ def serialize(thing: Any, rounds: int = 0) -> dict[str, Any]:
 
 
 def deserialize(kind: str, registry: Registry, plain: Mapping[str, Any]) -> Any:
-    """The object, if its class is registered in this process and takes these options; else its plain data."""
+    """The object, if its class is registered in this process and takes these options; otherwise its plain data."""
     options = {name: value for name, value in plain.items() if name not in DERIVED}
     try:
         return from_plain({"name": plain["name"], **options}, registered(registry))
@@ -70,7 +70,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
 
 
 def _topology(topology: Topology, rounds: int) -> dict[str, Any]:
-    """A topology that a function computes is identified by some of its matrices in the rounds made."""
+    """A topology that a function computes is identified by some of its matrices in the completed rounds."""
     names = ("name", "n", "seed", "degree", "has_server", "participation", "fingerprint")
     found = to_plain({name: getattr(topology, name) for name in names})
     if topology.period is None and not topology.random:
@@ -81,7 +81,7 @@ def _topology(topology: Topology, rounds: int) -> dict[str, Any]:
 
 
 def mean_model_loss(problem: Problem, x: np.ndarray) -> float:
-    """f at the mean model of the first run that is finite, NaN if none is: another loss function has another value."""
+    """f at the mean model of the first finite run, NaN if none is finite. It identifies the loss function."""
     with np.errstate(over="ignore", invalid="ignore"):
         means = x.astype(np.float64).mean(axis=1)
         finite = means[np.isfinite(means).all(axis=1)]
@@ -89,14 +89,14 @@ def mean_model_loss(problem: Problem, x: np.ndarray) -> float:
 
 
 def stored_mean_model_loss(trace: Any) -> float:
-    """The same for a trace: computed, or read from its file if the trace was loaded."""
+    """The same for a trace: computed, or read from the file of a loaded trace."""
     if not isinstance(trace.problem, Serialized):
         return mean_model_loss(trace.problem, trace.x)
     return np.nan if trace.problem.mean_model_loss is None else trace.problem.mean_model_loss
 
 
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> str | None:
-    """Where plain data differ first, as "gamma is 0.1, and was 0.2"; None if nowhere."""
+    """The first difference between plain data, as "gamma is 0.1, and was 0.2"; None if there is none."""
     for name in dict.fromkeys([*one, *other]):
         now, then, where = one.get(name), other.get(name), f"{path}{name}"
         if isinstance(now, Mapping) and isinstance(then, Mapping):

@@ -1,4 +1,4 @@
-"""The simulator: runs compiled by JAX, seeds and hyper-parameters in one batch."""
+"""The simulator: runs compiled by JAX, with seeds and hyper-parameters in one batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stgt.simulator.program import Carry, Inputs, Program, Static
 
 Array = Any
 Tree = Any
-Shared = tuple[Inputs, Algorithm, Oracle, Array]  # the inputs, and the methods and seeds of all runs
+Shared = tuple[Inputs, Algorithm, Oracle, Array]  # the inputs, and the methods, oracles and seeds of all runs
 jax.tree_util.register_dataclass(
     Snapshot,
     data_fields=["algorithm", "data", "state", "optimum", "minimum", "test", "last_gradients"],
@@ -31,7 +31,7 @@ jax.tree_util.register_dataclass(
 
 
 def _over_runs(static: Static, shared: Shared, gammas: Array, one: Callable[..., Any], *carry: Carry) -> Any:
-    """`one(program, …)` for each run, with the first of its stepsizes."""
+    """`one(program, …)` for each run, at the first of its stepsizes."""
     inputs, algorithms, oracle, seeds = shared
 
     def run(algorithm: Algorithm, seed: Array, gammas: Array, *carry: Carry) -> Any:
@@ -73,20 +73,20 @@ class Simulator:
         runs = [(instance, seed) for instance in job.instances for seed in job.seeds]
         with self._precision():
             static, inputs, oracle = assemble(job, self.dtype, len(runs))
-            # The stepsize of each round comes as an argument: a schedule, or another one, is the same program.
+            # The stepsize of each round is an argument, so all schedules and stepsizes share a program.
             algorithms = stacked([at_stepsize(instance.algorithm, None) for instance, _ in runs], self.dtype)
             seeds = jnp.asarray([seed for _, seed in runs], np.uint32)
             self._shared = static, (inputs, algorithms, oracle, seeds)
             self._carry = self._first() if job.run_state is None else self._continued(job.run_state)
             if job.rounds:
-                self._advance(job.first, 0)  # compiles it, so that it is not counted with the rounds
+                self._advance(job.first, 0)  # compiles the program, so that the rounds' time does not include it
         self._diverged_at = np.asarray(self._carry.diverged_at)
 
     def advance(self, first: int, count: int) -> dict[str, np.ndarray]:
         with self._precision():
             records = self._advance(first, count)
         self._diverged_at = np.asarray(self._carry.diverged_at)
-        # Copies: a view would keep all of the padded record.
+        # Copies: a view would keep the whole padded array in memory.
         return {name: np.asarray(values)[:, :count].copy() for name, values in records.items()}
 
     def measure(self, r: int) -> dict[str, np.ndarray]:
@@ -121,7 +121,7 @@ class Simulator:
         return records
 
     def _gammas(self, first: int, count: int) -> Array:
-        """The stepsizes of the next rounds, (runs, CHUNK) or (runs, CHUNK, n), filled up where fewer are asked for."""
+        """The stepsizes of the next rounds, (runs, CHUNK) or (runs, CHUNK, n), padded if there are fewer."""
         start = first - self.job.gammas_from
         found = [gammas[start : start + max(count, 1)] for gammas in self.job.gammas for _ in self.job.seeds]
         padding = [(0, CHUNK - len(found[0]))] + [(0, 0)] * (found[0].ndim - 1)
@@ -167,7 +167,7 @@ def assemble(job: Job, dtype: np.dtype, batch: int) -> tuple[Static, Inputs, Ora
 
 
 def _keyed(metric: Metric, job: Job, inputs: Inputs, dtype: np.dtype) -> Metric:
-    """A user's metric as a part of the compiled program's key."""
+    """A user's metric, made a part of the compiled program's cache key."""
     n, p = job.problem.n, job.problem.p
     algorithm: Any = single(at_stepsize(job.algorithm, None), dtype)
     at = Snapshot(

@@ -1,4 +1,4 @@
-"""Traces in a file, and the file that a run saves itself to as it goes."""
+"""Traces in a file, and the checkpoint file of a run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from stgt.simulator.trace import Trace
 from stgt.topology import Topology
 
 KIND, COMPARISON = "trace", "comparison"
-SMALL = 512  # nodes up to which ρ is computed for the file, if it is not known yet
-STALE = 3600  # seconds after which a half-written file is taken for one of a killed process
-INTERVAL = 30.0  # seconds between two checkpoints, where no number of rounds is given
+SMALL = 512  # up to this many nodes ρ is computed for the file, if it is not known yet
+STALE = 3600  # after this many seconds, a half-written file is assumed to be of a killed process
+INTERVAL = 30.0  # seconds between two checkpoints, if no number of rounds is given
 
 
 def save(traces: Sequence[Trace], path: Path, about: Mapping[str, Any] | None = None) -> Path:
-    """Writes traces whole or not at all, those of a comparison with plain data about it; returns the path."""
+    """Writes traces atomically, those of a comparison with plain data about it; returns the path."""
     arrays = {f"{i}/{name}": array for i, trace in enumerate(traces) for name, array in _arrays(trace).items()}
     plain = [_plain(trace) for trace in traces]
     with writing(path):
@@ -59,7 +59,7 @@ def _traces(path: Path, kind: str, plain: Any, arrays: dict[str, np.ndarray]) ->
         found = [_trace(one, _of(arrays, f"{i}/")) for i, one in enumerate(plain)]
     except (KeyError, TypeError, ValueError, AttributeError):
         found = []
-    if not found:  # its checksum is right, so it was forged
+    if not found:  # its checksum is correct, so it was forged
         raise container.BadFile(path, "foreign", kind)
     return found
 
@@ -125,11 +125,11 @@ def _of(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class CheckpointFile:
-    """A file that a run saves itself to as it goes.
+    """The file to which a run saves itself regularly.
 
     Attributes:
         path: of the file.
-        interval: seconds between two savings, where no number of rounds is given.
+        interval: seconds between two checkpoints, if no number of rounds is given.
         on_save: called with the saved traces each time; the last ones are not `interrupted` if the run is complete.
     """
 
@@ -138,17 +138,17 @@ class CheckpointFile:
     on_save: Callable[[list[Trace]], object] | None = None
 
     def save(self, traces: list[Trace]) -> None:
-        """Saves the traces. If that fails, as on a full disk, there is a warning and the run goes on."""
+        """Saves the traces. If that fails, for example on a full disk, there is a warning and the run continues."""
         try:
             save(traces, self.path)
         except ValueError as error:
-            warnings.warn(f"checkpoint: {error} The run goes on; what was saved before is still there.", stacklevel=2)
+            warnings.warn(f"checkpoint: {error} The run continues; the last checkpoint is still there.", stacklevel=2)
         if self.on_save is not None:
             self.on_save(traces)
 
 
 def as_checkpoint(given: Any) -> CheckpointFile | None:
-    """What was given as `checkpoint=`. A path that cannot be written to is a ValueError before the run begins."""
+    """The argument `checkpoint=` as a file. If its path cannot be written to, a ValueError is raised before the run."""
     if given is None:
         return None
     if isinstance(given, CheckpointFile):
@@ -158,7 +158,7 @@ def as_checkpoint(given: Any) -> CheckpointFile | None:
 
 
 def _check_path(given: Any) -> Path:
-    """The path, if a file can be written there; removes what a killed process has left half written beside it."""
+    """The path, if a file can be written there. Removes half-written files that a killed process left next to it."""
     if not isinstance(given, str | Path):
         raise InputError("checkpoint", given, "give the path of a file, such as 'run.stgt'.")
     path = Path(given).expanduser()
@@ -178,22 +178,22 @@ def load_checkpoint(path: Path, count: int, rounds: int, resumed: list[Trace] | 
     """The traces of a checkpoint, checked: `count` of them, at most `rounds` rounds, a continuation of `resumed`."""
     traces = load(path)
     if len(traces) != count:
-        raise InputError("checkpoint", path, f" is of {len(traces)} runs, and not of {count}: give another path.")
+        raise InputError("checkpoint", path, f" has {len(traces)} runs, and not {count}: give another path.")
     made = traces[0].rounds
     if made > rounds:
         raise InputError(
             "checkpoint",
             path,
-            f" has {made} rounds, more than the {rounds} that are asked for: give more rounds, or another path.",
+            f" has {made} rounds, more than the {rounds} requested: give more rounds, or another path.",
         )
     for one, other in zip(traces, resumed or [], strict=resumed is not None):
-        begun = other.rounds  # up to here both were measured by the same run
+        begun = other.rounds  # up to this round both were measured by the same run
         same = set(one.values) == set(other.values) and made >= begun
         if not same or any(not _equal(one.values[name], other.values[name], begun) for name in one.values):
             raise InputError(
                 "checkpoint",
                 path,
-                " does not go on from the trace given as resume: give another path, or leave one out.",
+                " does not continue the trace given as resume: give another path, or leave one out.",
             )
     return traces
 

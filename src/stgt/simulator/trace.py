@@ -1,4 +1,4 @@
-"""The result of a run: measurements, costs, and the state from which it can be resumed."""
+"""The result of a run: measurements, costs, and the state to resume from."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RHO: WeakKeyDictionary[Topology, float | None] = WeakKeyDictionary()  # compute
 
 
 def as_frame(table: Any) -> pandas.DataFrame:
-    """A pandas table from columns or rows; a ValueError where pandas is not installed."""
+    """A pandas table from columns or rows; a ValueError if pandas is not installed."""
     try:
         import pandas
     except ImportError:
@@ -40,7 +40,7 @@ def as_frame(table: Any) -> pandas.DataFrame:
 
 
 class Best(NamedTuple):
-    """The best mean over the seeds that a run reached, and the round at whose start it did."""
+    """The best mean over the seeds in a run, and the round at whose start it was measured."""
 
     value: float
     round: int
@@ -48,25 +48,25 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
-    """The measurements of a run at the start of each round and after the last: arrays (seeds, rounds + 1).
+    """The measurements of a run at the start of each round and after the last one: arrays (seeds, rounds + 1).
 
-    Once every run of a batch has diverged no more rounds are made, and the rest of the arrays is NaN. A round in which
-    no node sends anything, because of ProxSkip's coin or because every link fails, has a column too:
+    When every run of a batch has diverged, no more rounds are computed, and the rest of the arrays is NaN. A round in
+    which no node sends anything (by ProxSkip's coin, or because every link fails) has a column too.
     `trace["communications"]` counts the rounds with communication, which are the rounds of costs and axes.
 
     Attributes:
-        algorithm, problem, topology, oracle: what was run. Of a trace that was loaded from a file, the problem and the
+        algorithm, problem, topology, oracle: the parts of the run. In a trace loaded from a file, the problem and the
             topology have only the entries of the file (name, n, …).
         seeds: one for each run.
-        values: the measurements by name; `trace["consensus"]` is the usual access.
+        values: the measurements by name; you usually write `trace["consensus"]`.
         seconds: of this computer since the first round, (rounds + 1,), without compilation.
         origin: a checksum of the initial values.
-        run_state: the state after the last round, from which `simulate(…, resume=trace)` goes on.
-        measured: the metrics by name; None for one of a loaded trace that is not registered in this process.
-        engine, dtype: where it ran, and in which precision.
-        interrupted: did it end before the last requested round?
+        run_state: the state after the last round, from which `simulate(…, resume=trace)` continues.
+        measured: the metrics by name; None for a metric of a loaded trace that is not registered in this process.
+        engine, dtype: the engine, and its precision.
+        interrupted: did the run end before the last requested round?
         absent: why a metric was not measured, by name.
-        notes: remarks about the numbers, such as that the method equals another one under these options.
+        notes: remarks about the numbers, such as that the method equals another one with these options.
     """
 
     algorithm: Algorithm
@@ -107,7 +107,7 @@ class Trace:
         if isinstance(self.problem, Serialized):
             if self.problem.pytree:
                 raise ValueError(
-                    "the form of the parameters is not in a file: make the problem again, and give "
+                    "a file does not hold the form of the parameters: make the problem again, and give "
                     "problem.unravel(trace.x[seed].mean(axis=0))."
                 )
             return list(mean)
@@ -115,13 +115,13 @@ class Trace:
 
     @property
     def rounds(self) -> int:
-        """How many rounds were made, whether anything was sent in them or not."""
+        """The number of completed rounds, with or without communication."""
         return self.run_state.rounds
 
     @property
     def diverged_at(self) -> np.ndarray:
         """(seeds,) the first round at whose start some model, or a built-in measurement of it, was not finite; −1 if
-        all stayed finite. A model of 1e200 is finite, and its square is not. Metrics of one's own do not count."""
+        all stayed finite. A model of 1e200 is finite, but its square is not. Your own metrics do not count."""
         return self.run_state.diverged_at
 
     @property
@@ -140,7 +140,7 @@ class Trace:
         raise KeyError(f"{name!r} is not a measurement: choose from {', '.join(self)}.")
 
     def __iter__(self) -> Iterator[str]:
-        """The names of measurements and counts; "lyapunov", "communications" and "seconds" exist in addition."""
+        """The names of measurements and counts. "lyapunov", "communications" and "seconds" exist in addition."""
         return iter(self.values)
 
     def __contains__(self, name: object) -> bool:
@@ -161,20 +161,20 @@ class Trace:
             return values[:, -max(1, round(share * values.shape[1])) :].mean(axis=1)
 
     def best(self, name: str = "residual", *, largest: bool = False) -> Best:
-        """The lowest mean over the seeds that a measurement reached, or the `largest`, and when; rounds at which a seed
-        is not finite do not count."""
+        """The lowest mean over the seeds that a measurement reached, or the `largest`, and its round. Rounds at which a
+        seed is not finite do not count."""
         with np.errstate(over="ignore", invalid="ignore"):
             mean = self[name].astype(np.float64).mean(axis=0)
         if not np.isfinite(mean).any():
-            raise ValueError(f"{name} of {self.algorithm.label} is finite at no round: there is no best one.")
+            raise ValueError(f"{name} of {self.algorithm.label} is not finite in any round, so it has no best value.")
         at = int(np.nanargmax(np.where(np.isfinite(mean), mean if largest else -mean, np.nan)))
         return Best(float(mean[at]), at)
 
     def save(self, path: Path | str) -> Path:
-        """Writes it to a file, whole or not at all, from which `Trace.load` and `simulate(…, resume=…)` go on.
+        """Writes the trace to a file, atomically. `Trace.load` reads it, and `simulate(…, resume=…)` continues it.
 
-        The file holds numbers and words only, nothing that could be executed; the problem and the topology are named
-        with a checksum, and functions of one's own are not in it.
+        The file holds numbers and words only, nothing that could be executed. It has the names and checksums of the
+        problem and the topology, and does not have your own functions.
         """
         from stgt.simulator.store import save
 
@@ -182,7 +182,7 @@ class Trace:
 
     @staticmethod
     def load(path: Path | str) -> Trace:
-        """Reads what `save` wrote, or a checkpoint; a ValueError if the file is damaged or something else."""
+        """Reads what `save` wrote, or a checkpoint; a ValueError if the file is damaged or of another kind."""
         from stgt.simulator.store import load
 
         found = load(Path(path).expanduser())
@@ -191,7 +191,7 @@ class Trace:
         return found[0]
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row for each seed and round: what was run, and each measurement as a column."""
+        """A row for each seed and round: the parts of the run, and each measurement as a column."""
         return as_frame(self._columns())
 
     def to_csv(self, path: Path | str) -> Path:
@@ -220,7 +220,7 @@ class Trace:
 
     @cached_property
     def rho(self) -> float | None:
-        """ρ of Theorem 1, the largest ‖E[W_rᵀW_r] − J‖ of any round of its topology; None where it is not known."""
+        """ρ of Theorem 1, the largest ‖E[W_rᵀW_r] − J‖ of any round of its topology; None if it is not known."""
         if isinstance(self.topology, Serialized):
             return self.topology.rho
         if self.topology not in _RHO:

@@ -1,4 +1,4 @@
-"""`check`: stability, error, safe stepsizes and communication of a run, before it is run."""
+"""`check`: stability, error, safe stepsizes and communication of a run, before you run it."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from stgt.theory.stability import by_second_moments, exact_map, spectral_radius
 from stgt.theory.stepsizes import Probe, StableStepsize, search
 from stgt.topology import Rho, Topology, complete, contraction
 
-LONGEST = 16384  # rounds of the expected curve, in which the target is searched for
-LONGEST_RANDOM = 2048  # the same where rounds are random, which takes longer
+LONGEST = 16384  # the most rounds of the expected curve in which the target is searched for
+LONGEST_RANDOM = 2048  # the same for random rounds, which take longer
 TRIED = "an estimate, from short runs"
 OUTSIDE = "outside the theory"  # the basis for a method whose rounds are not linear
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What `check` found. Errors are E‖x̄ − x*‖² in the long run.
+    """The result of `check`. Errors are E‖x̄ − x*‖² at the steady state.
 
     Attributes:
-        basis: "exact", what the numbers are an estimate from, or "outside the theory".
-        radius: by how much the slowest mode shrinks in a round, or the root mean square where rounds are random; the
-            run is stable below 1.
-        error: in the steady state; None if there is none.
-        bias: the part of `error` that is no noise; None where only their sum is known.
-        largest_gamma: the end of the stable interval that begins at 0; `.gaps` has unstable ones beyond it.
-        theorem_gamma: the limit of Theorem 1 (strongly convex) or 2, from the problem's own L and mu; None where its
-            assumptions do not hold, L is not known, or it is not about the method.
-        rounds_to_target: communication rounds until the expected error is below the target, of a method that tosses a
-            coin their expected number; None if it is never, or not within the rounds searched, whose number is then in
-            a warning.
-        bytes_a_round: sent by a node in a round, on average; to the server, where there is one.
-        bytes_received: by a node in a round, on average; from the server, where there is one.
-        L, mu: the problem's own constants; None where they are not known.
+        basis: "exact", the source of an estimate, or "outside the theory".
+        radius: the factor by which the slowest mode shrinks in a round, or its root mean square if rounds are random;
+            the run is stable below 1.
+        error: at the steady state; None if there is none.
+        bias: the part of `error` that is not noise; None if only their sum is known.
+        largest_gamma: the end of the stable interval that begins at 0; `.gaps` has unstable intervals beyond it.
+        theorem_gamma: the limit of Theorem 1 (strongly convex) or 2, from the problem's own L and mu. None if its
+            assumptions do not hold, L is not known, or it does not cover the method.
+        rounds_to_target: communication rounds until the expected error is below the target; their expected number if
+            the method communicates at random. None if the target is never reached, or not within the searched rounds;
+            a warning then has their number.
+        bytes_a_round: sent by a node in a round, on average; with a server, sent to it.
+        bytes_received: by a node in a round, on average; with a server, received from it.
+        L, mu: the problem's own constants; None if they are not known.
         sigma2: E‖g_i − ∇f_i‖² at the minimum.
-        rho: the connectivity; nan where W_r is not doubly stochastic.
+        rho: the connectivity; nan if W_r is not doubly stochastic.
         warnings: sentences that name what is unsafe.
     """
 
@@ -74,7 +74,7 @@ class Advice:
 
     @property
     def stable(self) -> bool | None:
-        """None where it is not known."""
+        """Is the run stable? None if it is not known."""
         return None if self.radius is None else self.radius < STABLE_BELOW
 
 
@@ -89,20 +89,20 @@ def check(
     stepsizes: bool = True,
     progress: Progress | None = None,
 ) -> Advice:
-    """Predicts if a run is stable, its error in the long run, the largest safe stepsize, and what its nodes send.
+    """Predicts whether a run is stable, its steady-state error, the largest safe stepsize, and what its nodes send.
 
-    Exact for a quadratic with additive noise or minibatches, on schedules with a period and on random ones whose rounds
-    are independent. Any other problem is replaced by its quadratic model at the minimum, sample by sample where
-    gradients are of minibatches. Where the exact theory does not apply, because the state is too large, rounds depend
-    on each other or gradients reduce the variance, short runs are made. Both are estimates, and `basis` names them. Of
-    a method whose rounds are not linear, such as FedAdam, only the communication is predicted.
+    The result is exact for a quadratic with additive noise or minibatches, on schedules with a period and on random
+    ones with independent rounds. Any other problem is replaced by its quadratic model at the minimum, sample by sample
+    for minibatch gradients. The exact theory does not apply if the state is too large, rounds depend on each other, or
+    gradients are variance-reduced. Then `check` makes short runs. Both are estimates, and `basis` says so. For a method
+    whose rounds are not linear, such as FedAdam, it predicts only the communication.
 
     Args:
-        algorithm, problem, topology: what is to be run.
-        oracle: where gradients come from; the problem's own if left out.
-        target: an E‖x̄ − x*‖² to reach.
-        itemsize: bytes of a number on the wire.
-        stepsizes: look for the largest safe one too, which takes longest.
+        algorithm, problem, topology: the parts of the run.
+        oracle: computes the gradients; by default the problem's own.
+        target: a value of E‖x̄ − x*‖² to reach.
+        itemsize: bytes of a number in a message.
+        stepsizes: also search for the largest safe stepsize, which takes most of the time.
         progress: called with (done, total) from time to time.
     """
     return check_all(
@@ -130,7 +130,7 @@ def check_all(
     stepsizes: bool = True,
     progress: Progress | None = None,
 ) -> list[Advice]:
-    """`check` of several algorithms; what they have in common is computed once."""
+    """`check` of several algorithms; their common parts are computed once."""
     instances = [validate(algorithm, problem, topology, oracle) for algorithm in algorithms]
     for instance in instances:
         check_constant_stepsize(instance.algorithm)
@@ -141,7 +141,7 @@ def check_all(
 
 
 class _Checker:
-    """Computes the advice for several instances, and keeps what they have in common."""
+    """Computes the advice for several instances, and stores their common parts."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class _Checker:
         self.target, self.stepsizes, self.algorithms = target, stepsizes, algorithms
         self.connectivity = contraction(topology) if topology.doubly_stochastic else Rho(math.nan)
         self._models: dict[bool, LocalModel] = {}
-        self._maps: dict[Algorithm, ExactMap] = {}  # of algorithms but for gamma, one each
+        self._maps: dict[Algorithm, ExactMap] = {}  # one map for all algorithms that differ in gamma only
         self._searched: dict[Algorithm, StableStepsize] = {}
 
     def advice(self, instance: Instance, itemsize: int, progress: Progress | None) -> Advice:
@@ -168,7 +168,7 @@ class _Checker:
         found = _Findings("exact" if instance.spec.linear else OUTSIDE, None)
         if model.problem is not None and instance.spec.linear:
             found = self._found(algorithm, model.problem, reduced, progress)
-            if isinstance(algorithm, LED) and too_large(algorithm, topology):  # small stepsizes are what is not safe
+            if isinstance(algorithm, LED) and too_large(algorithm, topology):  # then small stepsizes are unsafe
                 found = replace(found, largest_gamma=None)
         basis = found.basis
         if not model.exact and instance.spec.linear:
@@ -193,27 +193,27 @@ class _Checker:
         )
 
     def _found(self, algorithm: Algorithm, problem: Problem, reduced: bool, progress: Progress | None) -> _Findings:
-        if reduced:  # its noise grows with the distance to the minimum too, and with what its tables hold
+        if reduced:  # the noise also grows with the distance to the minimum, and depends on the oracle's tables
             return self._tried(algorithm, problem)
         try:
             kind = _but_for_gamma(algorithm)
             found = exact_map(algorithm, problem, self.topology, like=self._maps.get(kind))
             self._maps.setdefault(kind, found)
-            if isinstance(found, MeanSquare) and not found.exact:  # short runs are quicker than moments of drawn rounds
+            if isinstance(found, MeanSquare) and not found.exact:  # short runs are faster than moments of drawn rounds
                 return self._tried(algorithm, problem)
             return self._exact(algorithm, problem, found, progress)
         except NotCovered:
             if not by_second_moments(validate(algorithm, problem, self.topology)):
                 raise
-            return self._tried(algorithm, problem)  # its rounds depend on each other, or are too many numbers
+            return self._tried(algorithm, problem)  # its rounds depend on each other, or its state is too large
 
     def _exact(self, algorithm: Algorithm, problem: Problem, found: ExactMap, progress: Progress | None) -> _Findings:
         gamma, random = _gamma(algorithm), isinstance(found, MeanSquare)
         radius = found.radius(QUICK) if isinstance(found, MeanSquare) else found.spectral_radius
         largest = self._largest(algorithm, problem, found, progress) if self.stepsizes else None
         if isinstance(found, MeanSquare) and largest is not None:
-            found.growth = largest.seen[gamma]  # needed for the steady state too
-        if radius >= STABLE_BELOW:  # of a large state the stepsizes were judged by estimates: the radius is right
+            found.growth = largest.seen[gamma]  # also needed for the steady state
+        if radius >= STABLE_BELOW:  # the search estimates the radius of a large state; this radius is precise
             safe = largest if largest is not None and gamma > largest else None
             return _Findings("exact", radius, largest_gamma=safe, stepsizes=self.stepsizes)
         steady = found.steady_state()
@@ -227,7 +227,7 @@ class _Checker:
     def _largest(
         self, algorithm: Algorithm, problem: Problem, like: ExactMap, progress: Progress | None
     ) -> StableStepsize:
-        """The largest safe stepsize, searched for once for all algorithms that differ in gamma only."""
+        """The largest safe stepsize, computed once for all algorithms that differ in gamma only."""
         kind = _but_for_gamma(algorithm)
         if kind not in self._searched:
             probe = Probe(algorithm, problem, self.topology, like.quadratic, like.conserved)
@@ -246,7 +246,7 @@ class _Checker:
 
 
 def _with_noise_of(problem: Problem, oracle: Oracle | None) -> Problem:
-    """The problem whose own gradients are those of the oracle; of one that reduces the variance, as it is."""
+    """The problem whose own gradients are those of the oracle; unchanged for a variance-reduced oracle."""
     match oracle:
         case None | ProblemNoise() | SAGA() | SVRG():
             return problem
@@ -265,19 +265,19 @@ class _Findings:
     radius: float | None
     error: float | None = None
     bias: float | None = None
-    largest_gamma: StableStepsize | None = None  # None where it was not searched for, or is above gamma
+    largest_gamma: StableStepsize | None = None  # None if it was not searched for, or is above gamma
     rounds: int | None = None
-    looked: int | None = None  # rounds in which the target was searched for
-    stepsizes: bool = True  # was the largest one searched for?
+    looked: int | None = None  # the rounds in which the target was searched for
+    stepsizes: bool = True  # was the largest stepsize searched for?
 
 
 def _gamma(algorithm: Algorithm) -> float:
-    """The stepsize, or the largest where nodes have their own."""
+    """The stepsize, or the largest one if nodes have their own."""
     return float(np.max(np.asarray(algorithm.gamma, dtype=float)))
 
 
 def _communications(instance: Instance, rounds: int | None) -> int | None:
-    """How many of these rounds communicate, on average."""
+    """The number of these rounds that communicate, on average."""
     return math.ceil(rounds * float(instance.spec.communication_probability)) if rounds and instance.tosses else rounds
 
 
@@ -287,15 +287,14 @@ def _first_below(curve: np.ndarray, target: float) -> int | None:
 
 
 def _but_for_gamma(algorithm: Algorithm) -> Algorithm:
-    """The algorithm with gamma 1, or, where nodes have their own, as it is."""
+    """The algorithm with gamma = 1; unchanged if nodes have their own stepsizes."""
     return replace(algorithm, gamma=1.0) if isinstance(algorithm.gamma, float) else algorithm
 
 
 def _theorem(instance: Instance, problem: Problem, worst: float) -> float | None:
-    """The theorems are about ST-GT, which DSGT is with one local step, and others under some options.
+    """The limit of the theorem that covers the run, or None. The theorems cover ST-GT, and all methods that equal it.
 
-    They ask for noise of a bounded variance, which neither the minibatches of a quadratic have nor what reduces the
-    variance.
+    They need noise of bounded variance. Neither minibatches of a quadratic nor variance-reduced gradients have it.
     """
     algorithm, topology = instance.algorithm, instance.topology
     covered = isinstance(algorithm, STGT | DSGT) or algorithm.same_as(topology.has_server) in ("ST-GT", "DSGT")
@@ -316,13 +315,14 @@ def _warnings(
     name, sentences = f"{algorithm.label} on {topology.name}", []
     if not algorithm.spec().linear:
         return [
-            f"{algorithm.label} makes a step that is not linear in the models and gradients: nothing is said about the "
-            "long run; try it in a short run."
+            f"{algorithm.label} makes a step that is not linear in the models and gradients, so the theory says "
+            "nothing about its steady state; try it in a short run."
         ]
     if model.problem is None:
         return [
-            f"∇²f has the eigenvalue {model.mu_mean:.3g} at the point found, so it is no strict minimum: nothing is "
-            f"said about the long run; gamma below 1/(tau·L) = {1 / (algorithm.tau * model.L):.3g} is cautious."
+            f"∇²f has the eigenvalue {model.mu_mean:.3g} at the point found, so it is not a strict minimum, and the "
+            "theory says nothing about the steady state; a cautious choice is gamma below 1/(tau·L) = "
+            f"{1 / (algorithm.tau * model.L):.3g}."
         ]
     stable = found.radius is not None and found.radius < STABLE_BELOW
     relaxed = too_large(algorithm, topology) if isinstance(algorithm, LED) else None
@@ -330,27 +330,25 @@ def _warnings(
         sentences += _unstable(algorithm, model, topology, found, relaxed)
     elif found.radius is not None and found.radius > 0.999:
         slow = int(np.ceil(np.log(10) / -np.log(found.radius)))
-        sentences.append(f"{name} forgets its start slowly: its slowest mode takes {slow:,} rounds to shrink tenfold.")
+        sentences.append(f"{name} converges slowly: its slowest mode takes {slow:,} rounds to shrink tenfold.")
     if stable and found.largest_gamma is not None and _gamma(algorithm) > found.largest_gamma * (1 + 1e-9):
         gaps = [f"{low:.3g} to {high:.3g}" for low, high in found.largest_gamma.gaps if low < _gamma(algorithm)]
         between = f", from {' and '.join(gaps)}" if gaps else ""
         sentences.append(
-            f"gamma={_gamma(algorithm):g} is stable, but smaller ones are not{between}: the largest up to which "
-            f"{name} is safe is {found.largest_gamma:.3g}."
+            f"gamma={_gamma(algorithm):g} is stable, but smaller ones are not{between}: {name} is safe only up to "
+            f"gamma={found.largest_gamma:.3g}."
         )
     if stable and relaxed:
         sentences.append(relaxed)
     rounding = 1e-24 * (1 + float((model.problem.optimum**2).sum()) if model.problem.optimum is not None else 1)
     if found.error and found.bias and found.bias > max(0.01 * found.error, rounding):
-        sentences.append(f"{name} does not converge to x*: ‖E x̄ − x*‖² stays at {found.bias:.3g}, noise or not.")
+        sentences.append(f"{name} does not converge to x*: ‖E x̄ − x*‖² stays at {found.bias:.3g}, even without noise.")
     if target is not None and found.error is not None and found.error >= target:
         sentences.append(
             f"{name} never reaches {target:g}: its steady-state error is {found.error:.3g}; take a smaller gamma."
         )
     elif target is not None and found.error is not None and found.rounds is None:
-        sentences.append(
-            f"{name} reaches {target:g} in the long run, but not within the {found.looked:,} rounds looked at."
-        )
+        sentences.append(f"{name} reaches {target:g} eventually, but not within the {found.looked:,} rounds searched.")
     return sentences
 
 
@@ -370,8 +368,8 @@ def _unstable(
         without = spectral_radius(algorithm, replace(problem, batch=None), topology)
         if without < STABLE_BELOW:
             sentences.append(
-                f"The noise of minibatches of {problem.batch} is the reason, as it grows with the distance to x*: with "
-                f"exact gradients the radius is {without:.4f}. Most runs may look fine for long, before one leaves far."
+                f"The reason is the noise of minibatches of {problem.batch}, which grows with the distance to x*: with "
+                f"exact gradients the radius is {without:.4f}. Most runs may look fine for long, before one diverges."
             )
             return sentences
         problem = replace(problem, batch=None)
@@ -379,7 +377,7 @@ def _unstable(
         adjoint = spectral_radius(replace(algorithm, adjoint=True), problem, topology)
         if adjoint < STABLE_BELOW:
             sentences.append(
-                f"{topology.name} is directed, which is the reason: with adjoint=True the radius is {adjoint:.4f}."
+                f"The reason is that {topology.name} is directed: with adjoint=True the radius is {adjoint:.4f}."
             )
             return sentences
     everyone = spectral_radius(algorithm, problem, complete(topology.n))

@@ -1,4 +1,4 @@
-"""The numbers that theorems are stated in: constants of a problem on a topology, its spectral gap, a run's start."""
+"""The constants that the theorems use: those of a problem on a topology, the spectral gap, and the start of a run."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from stgt.topology.circulant import Average, Rolls
 from stgt.topology.sampled import Matching, Relayed, Sampled, Unreliable
 from stgt.topology.spectra import DENSE_PRODUCT_UP_TO, norms
 
-CONNECTED = 1 - 1e-12  # ρ from here on is 1 to rounding
+CONNECTED = 1 - 1e-12  # a ρ from here on is 1 up to rounding
 
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """What the theorems and Table 1 are stated in; `constants` takes them from a problem and a topology.
+    """The constants of the theorems and of Table 1; `constants` computes them for a problem and a topology.
 
     Attributes:
-        L, mu: smoothness and strong convexity of every f_i; mu None (or not positive) where there is none.
-        sigma2: σ², the variance E‖g − ∇f_i‖² of a stochastic gradient, all coordinates together.
-        n, tau: nodes, local steps a round.
-        rho: the largest ‖E[W_rᵀW_r] − J‖₂ of any round; 1 where W_r is not doubly stochastic.
-        sampled: s, the workers a server calls in a round, where there is one.
-        samples: m, the samples at a node, where f_i is a mean over samples.
+        L, mu: smoothness and strong convexity of every f_i; mu is None (or not positive) if they are not convex.
+        sigma2: σ², the variance E‖g − ∇f_i‖² of a stochastic gradient, over all coordinates.
+        n, tau: number of nodes, local steps per round.
+        rho: the largest ‖E[W_rᵀW_r] − J‖₂ of any round; 1 if W_r is not doubly stochastic.
+        sampled: s, the number of workers that a server samples per round, if there is one.
+        samples: m, the number of samples at a node, if f_i is a mean over samples.
         topology: its name, for messages.
-        doubly_stochastic: is every W_r?
+        doubly_stochastic: is every W_r doubly stochastic?
         everybody: do all nodes work in every round?
-        period_rho: what a whole period leaves of the disagreement, for messages where ρ = 1; None if not known.
+        period_rho: the share of the disagreement that a whole period leaves, for messages if ρ = 1; None if not known.
     """
 
     L: float
@@ -54,7 +54,7 @@ class Constants:
         mu = None if self.mu is None else check_number(self.mu, "mu")
         L = check_number(self.L, "L", above=0)
         if mu is not None and mu > L * (1 + 1e-9):
-            raise InputError("mu", mu, f" is above L={L:g}, which no function allows: give a smaller mu or a larger L.")
+            raise InputError("mu", mu, f" is above L={L:g}, which is impossible: give a smaller mu or a larger L.")
         checked = {
             "L": L,
             "n": check_count(self.n, "n"),
@@ -69,29 +69,29 @@ class Constants:
             object.__setattr__(self, name, value)
 
     def connected(self) -> float:
-        """ρ, if Assumption 1 holds; else a ValueError."""
+        """ρ, if Assumption 1 holds; otherwise a ValueError."""
         if not self.doubly_stochastic:
             raise ValueError(
-                f"{self.topology} is not doubly stochastic, so Assumption 1 does not cover it: look at spectral_radius "
+                f"{self.topology} is not doubly stochastic, so Assumption 1 does not cover it: use spectral_radius "
                 "instead, or choose another topology."
             )
         if not self.everybody:
             raise ValueError(
-                f"{self.topology} lets workers sit rounds out, and the theorems want all nodes to work in every round: "
+                f"{self.topology} lets workers skip rounds, but the theorems need all nodes to work in every round: "
                 "choose a topology without a server."
             )
         if self.rho >= CONNECTED:
             left = "" if self.period_rho is None else f" (a whole period leaves {self.period_rho:.3g})"
             raise ValueError(
-                f"{self.topology} has ρ = {self.rho:.6g}, and Assumption 1 needs ρ < 1 in every round{left}: look at "
+                f"{self.topology} has ρ = {self.rho:.6g}, but Assumption 1 needs ρ < 1 in every round{left}: use "
                 "spectral_radius or period_contraction instead, or choose another topology."
             )
         return self.rho
 
     def convex(self) -> float:
-        """μ, if it is known; else a ValueError."""
+        """μ, if it is known; otherwise a ValueError."""
         if self.mu is None:
-            raise InputError("mu", hint=" is not known: give mu=…, or use what is stated without convexity.")
+            raise InputError("mu", hint=" is not known: give mu=…, or use a statement without convexity.")
         return self.mu
 
 
@@ -105,13 +105,13 @@ def constants(
     sigma2: float | None = None,
     rho: float | None = None,
 ) -> Constants:
-    """The constants of a problem on a topology; what is given by name replaces the problem's own.
+    """The constants of a problem on a topology; arguments that you give replace the problem's own.
 
     Args:
         problem, topology: with the same number of nodes.
-        tau: local steps a round.
-        L, mu, sigma2: see `Constants`; sigma2 is problem.sigma2, and has to be given for minibatches.
-        rho: `rho(topology).worst` if left out.
+        tau: local steps per round.
+        L, mu, sigma2: see `Constants`; sigma2 is problem.sigma2 by default, and is required for minibatches.
+        rho: `rho(topology).worst` by default.
     """
     if isinstance(problem, Algorithm):
         raise InputError(
@@ -151,17 +151,17 @@ def constants(
 def _of_a_period(topology: Topology) -> float | None:
     try:
         return float(period_contraction(topology))
-    except NotCovered:  # too many nodes, or a law that is known from draws only
+    except NotCovered:  # too many nodes, or a law known only from draws
         return None
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run of a tracker with c = 0 begins.
+    """The start of a run of a tracker with c = 0.
 
     Attributes:
-        residual: ‖x̄ − x*‖², None where x* is not known.
-        gap: f(x̄) − f*, None where f* is not known.
+        residual: ‖x̄ − x*‖²; None if x* is not known.
+        gap: f(x̄) − f*; None if f* is not known.
         consensus: ‖X − 1x̄‖².
         tracking: ‖Υ‖² = Σ_i ‖∇f_i(x̄) − ∇f(x̄)‖².
     """
@@ -173,9 +173,9 @@ class Start:
 
 
 def start(problem: Problem, x0: ArrayLike | None = None, lowest: float | None = None) -> Start:
-    """The start of a run at x0, (p,) or (n, p); 0 if left out. `lowest` is f* or a bound below it, if not known."""
+    """The start of a run at x0, (p,) or (n, p); 0 by default. `lowest` is f*, or a lower bound if f* is not known."""
     n, p = problem.n, problem.p
-    meaning = f"(p,) = ({p},), or (n, p) = ({n}, {p}) with a model for each node"
+    meaning = f"(p,) = ({p},), or (n, p) = ({n}, {p}) with one model per node"
     given = np.zeros(p) if x0 is None else x0
     x = np.broadcast_to(check_array(given, "x0", (n, p) if np.ndim(given) == 2 else (p,), meaning), (n, p))
     mean = x.mean(axis=0)
@@ -190,14 +190,14 @@ def start(problem: Problem, x0: ArrayLike | None = None, lowest: float | None = 
 
 
 def spectral_gap(topology: Topology) -> float:
-    """1 − |λ₂|, the share of disagreement that a round removes in the long run, λ₂ the second largest eigenvalue.
+    """1 − |λ₂|, the share of the disagreement that a round removes asymptotically; λ₂ is the second largest eigenvalue.
 
-    Of W for a static graph; of a schedule of period T it is 1 − |λ₂(W_{T−1} ⋯ W_0)|^{1/T}; of E[W_r] for a random one.
-    1 for J and for the graphs of finite-time consensus, whose ρ is 1.
+    For a static graph the eigenvalue is that of W, for a random one that of E[W_r]. For a schedule of period T the gap
+    is 1 − |λ₂(W_{T−1} ⋯ W_0)|^{1/T}. It is 1 for J, and for the graphs with finite-time consensus, whose ρ is 1.
 
-    In closed form (s − 1)/(n − 1) for `server(n, sampled=s)`: E[W_r] has 1 − (s − 1)/n on its diagonal and
-    (s − 1)/(n(n − 1)) off it. And s/n for `relay(n, s)`: E[W_r] = (s/n) J + (1 − s/n) I. The paper calls 1 − s/n that
-    graph's spectral gap (erratum 3); it is the second eigenvalue.
+    For `server(n, sampled=s)` it is (s − 1)/(n − 1): E[W_r] has 1 − (s − 1)/n on its diagonal and (s − 1)/(n(n − 1))
+    elsewhere. For `relay(n, s)` it is s/n: E[W_r] = (s/n) J + (1 − s/n) I. The paper calls 1 − s/n that graph's
+    spectral gap (erratum 3); it is the second eigenvalue.
 
     Args:
         topology: one with a period or a known E[W_r]; up to 2000 nodes if it is directed, a schedule, or unreliable.
@@ -215,7 +215,7 @@ def spectral_gap(topology: Topology) -> float:
             return _matching_gap(n)
         case Unreliable(Matching(n), link, node):
             return (1 - link) * (1 - node) ** 2 * _matching_gap(n)
-        case Average() | Rolls():  # normal, as symmetric matrices are: |λ₂| is the norm
+        case Average() | Rolls():  # normal, as symmetric matrices are, so |λ₂| is the norm
             return 1.0 - float(norms(topology, 1)[0])
     if topology.period == 1 and topology.symmetric:
         return max(0.0, 1.0 - float(norms(topology, 1)[0]))
@@ -223,19 +223,19 @@ def spectral_gap(topology: Topology) -> float:
     product = expected[0]
     for W in expected[1:]:
         product = W @ product
-    # W 1 = 1, so W − J has W's eigenvalues with 0 in place of that 1 (Brauer), be W doubly stochastic or not.
+    # As W 1 = 1, W − J has W's eigenvalues with 0 instead of that 1 (Brauer), also if W is not doubly stochastic.
     return max(0.0, 1.0 - _spectral_radius(product - 1.0 / topology.n) ** (1 / len(expected)))
 
 
 def _matching_gap(n: int) -> float:
-    """E[W_r] = (I + E[P])/2: partners are uniform, and with odd n a node stays alone once in n rounds."""
+    """E[W_r] = (I + E[P])/2: partners are uniform, and with odd n a node has no partner once in n rounds."""
     if n == 1:
         return 1.0
     return 0.5 if n % 2 else n / (2 * (n - 1))
 
 
 def _expected(topology: Topology) -> list[np.ndarray]:
-    """E[W_r] for each round of the period, or of as many as differ in law."""
+    """E[W_r] for each round of the period, or for each of the rounds that differ in law."""
     if topology.n > DENSE_PRODUCT_UP_TO:
         raise NotCovered(f"{topology}: its eigenvalues need a dense matrix; give at most {DENSE_PRODUCT_UP_TO} nodes.")
     laws = [topology.moments(phase) for phase in range(topology.period or topology.structure.phases)]
@@ -245,9 +245,10 @@ def _expected(topology: Topology) -> list[np.ndarray]:
 
 
 def _spectral_radius(B: np.ndarray) -> float:
-    """The largest |λ| of B, exactly 0 where a power of B vanishes.
+    """The largest |λ| of B, exactly 0 if a power of B vanishes.
 
-    A nilpotent B must be recognised: rounding moves its eigenvalues to ε^{1/k}. Its powers drop to rounding at once.
+    Rounding would change the eigenvalues of a nilpotent B to ε^{1/k}. So B is tested for it: one of its powers is zero
+    up to rounding.
     """
     rounding = 1e-14 * len(B)
     power, before = B, 1.0

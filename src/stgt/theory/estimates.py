@@ -1,4 +1,4 @@
-"""Estimates where the exact theory does not apply: from the quadratic model of a problem, and from short runs."""
+"""Estimates for cases that the exact theory does not cover: by a quadratic model of the problem, and by short runs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from stgt.topology import Topology
 Array = Any
 Gradients = Callable[..., Any]
 QUADRATIC = (QuadraticModel, RidgeModel, LeastSquaresModel)
-QUICK_UP_TO = 2**22  # numbers of the data times p, up to which compiling takes longer than the Hessians
-LARGEST = 50_000_000  # entries of all Hessians together, of the nodes or of their samples
+QUICK_UP_TO = 2**22  # up to this size of the data times p, compilation takes longer than the Hessians
+LARGEST = 50_000_000  # the most entries of all Hessians together, of the nodes or of their samples
 ROUNDS, SEEDS = 400, 8  # of short runs
-DOUBLINGS = 6  # stepsizes tried are the given one, halved and doubled up to so often
+DOUBLINGS = 6  # the given stepsize is halved and doubled up to this many times
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,15 @@ class SampleQuadratics:
 
 @dataclass(frozen=True, eq=False)
 class LocalModel:
-    """f_i to second order at x, with gradient noise as it is there: additive, or of minibatches, sample by sample.
+    """f_i to second order at x, with the gradient noise at x: additive, or that of minibatches, sample by sample.
 
     Attributes:
-        problem: the quadratic; the problem itself if it is one, or if its samples are too many for Hessians of their
-            own; None where x is no strict minimum.
+        problem: the quadratic. It is the problem itself if that is quadratic, or if it has too many samples for
+            Hessians of each. None if x is not a strict minimum.
         exact: is it the problem itself?
-        L: the largest curvature at x, that of any ∇²f_i(x).
-        mu_mean: the smallest eigenvalue of ∇²f(x); not positive where x is no strict minimum.
-        sigma2: E‖g_i − ∇f_i‖² at x: of additive noise the largest of any node, of minibatches the mean over the nodes.
+        L: the largest curvature at x of any f_i.
+        mu_mean: the smallest eigenvalue of ∇²f(x); not positive if x is not a strict minimum.
+        sigma2: E‖g_i − ∇f_i‖² at x: for additive noise the largest of any node, for minibatches the mean over nodes.
     """
 
     problem: Problem | None
@@ -73,7 +73,7 @@ class LocalModel:
 
 
 def local_model(problem: Problem, *, noiseless: bool = False) -> LocalModel:
-    """The quadratic model of a problem at its minimum, which is searched for where it is not known.
+    """The quadratic model of a problem at its minimum, which is searched for if it is not known.
 
     `noiseless=True`: the noise is 0 at x, as with variance reduction.
     """
@@ -100,7 +100,7 @@ def local_model(problem: Problem, *, noiseless: bool = False) -> LocalModel:
 
 
 def _quadratic(problem: Problem, x: np.ndarray, H: np.ndarray, by_sample: bool) -> Problem:
-    """The quadratic at x; or of every sample there, and the problem itself if these are too many."""
+    """The quadratic at x, or that of every sample there. The problem itself if there are too many samples."""
     if problem.counts is None or not by_sample:
         b = np.einsum("nij,j->ni", H, x) - problem.gradients(x)
         return Quadratic(H, b, noise=problem.covariance if problem.noise is None else problem.noise)
@@ -123,9 +123,9 @@ def _quadratic(problem: Problem, x: np.ndarray, H: np.ndarray, by_sample: bool) 
 
 
 def problem_hessians(problem: Problem, x: np.ndarray, gradients: Gradients | None = None) -> np.ndarray:
-    """∇²f_i(x) of every node, (n, p, p), or the derivatives (…, p, p) of other `gradients` (…, p) of the model's.
+    """∇²f_i(x) of every node, (n, p, p), or the derivatives (…, p, p) of other `gradients` (…, p) of the model.
 
-    A node's gradients depend on its own model alone, so p directions do.
+    A node's gradients depend on its own model alone, so p directions are enough.
     """
     from stgt._internal.xla import jax
 
@@ -142,8 +142,8 @@ def problem_hessians(problem: Problem, x: np.ndarray, gradients: Gradients | Non
 def _derivatives(gradients: Gradients, quick: bool) -> Callable[..., Any]:
     """The derivatives of a model's gradients in given directions, compiled once for each model.
 
-    To compile takes longer than to compute where the data are few: `quick` compiles without optimising, and computes
-    all directions at once. Otherwise they come one after the other, which takes the least memory.
+    For small data, compilation takes longer than computation: `quick` compiles without optimisation, and computes all
+    directions at once. Otherwise they are computed one after the other, which takes the least memory.
     """
     from stgt._internal.xla import jax, jnp, lax
 
@@ -157,7 +157,7 @@ def _derivatives(gradients: Gradients, quick: bool) -> Callable[..., Any]:
 
 
 def _search(problem: Problem) -> np.ndarray:
-    """A point where ∇f is small, from 0."""
+    """A point where ∇f is small; the search begins at 0."""
     return minimize(problem.value, np.zeros(problem.p), jac=problem.gradient, method="L-BFGS-B").x
 
 
@@ -174,13 +174,14 @@ def _sample_variance(problem: Problem, x: np.ndarray) -> float:
 
 
 class ShortRuns(NamedTuple):
-    """Estimates from the runs.
+    """Estimates from short runs.
 
     Attributes:
-        radius: the factor a round by which the distance to the minimum changes without noise there, the worst seed's.
-        largest_gamma: the largest stepsize tried up to which all are stable.
-        curve: the mean over the seeds of ‖x̄ − x*‖² with noise, (rounds + 1,); None where it is unstable.
-        error: its mean in the long run; None likewise.
+        radius: the factor per round by which the distance to the minimum changes if there is no noise at the minimum;
+            that of the worst seed.
+        largest_gamma: the largest stepsize tried for which all runs up to it are stable.
+        curve: the mean over the seeds of ‖x̄ − x*‖² with noise, (rounds + 1,); None if it is unstable.
+        error: its mean at the steady state; None if it is unstable.
     """
 
     radius: float
@@ -190,7 +191,7 @@ class ShortRuns(NamedTuple):
 
 
 def short_runs(algorithm: Algorithm, problem: Problem, topology: Topology, oracle: Oracle | None) -> ShortRuns:
-    """Runs a method from a point near the minimum: without noise there for the radius, as it is for the error."""
+    """Runs a method from a point near the minimum: without noise there for the radius, with it for the error."""
     assert problem.optimum is not None
     away = {"x0": problem.optimum + 1.0, "dtype": "float64", "metrics": ["residual", "consensus"], "oracle": oracle}
     given = np.asarray(algorithm.gamma, dtype=float)
@@ -199,7 +200,7 @@ def short_runs(algorithm: Algorithm, problem: Problem, topology: Topology, oracl
     runs = sweep(algorithm, _quiet(problem), topology, ROUNDS, SEEDS, grid=grid, **away)
     growths = np.array([growth(trace) for trace in runs])
     radius = float(growths[DOUBLINGS])
-    # Up to the first unstable one, so that a gamma is safe only if all smaller ones are.
+    # Only up to the first unstable one: a gamma is safe only if all smaller ones are.
     safe = int(np.argmax(growths >= 1)) if (growths >= 1).any() else len(growths)
     seen = {float(np.max(gamma)): float(growth) for gamma, growth in zip(gammas, growths, strict=True)}
     largest = StableStepsize(float(np.max(gammas[safe - 1])) if safe else 0.0, (), seen)
@@ -211,12 +212,12 @@ def short_runs(algorithm: Algorithm, problem: Problem, topology: Topology, oracl
 
 
 def growth(trace: Any) -> float:
-    """The factor a round by which the distance to the optimum changes in runs without noise there, the worst one's."""
+    """The factor per round by which the distance to the optimum changes, in the worst run; no noise at the optimum."""
     with np.errstate(all="ignore"):
         distance = np.sqrt(trace["residual"] + trace["consensus"])
         if trace.diverged.any() or not np.isfinite(distance).all():
             return np.inf
-        kept = np.maximum(distance, 1e-13 * distance[:, :1])  # below it is rounding
+        kept = np.maximum(distance, 1e-13 * distance[:, :1])  # smaller distances are rounding
     worst = 0.0
     for one in kept:
         last = int(np.argmax(one <= 1e-13 * one[0])) or len(one) - 1
@@ -227,7 +228,7 @@ def growth(trace: Any) -> float:
 
 @dataclass(frozen=True)
 class _QuietModel:
-    """A problem whose minibatch gradients at x* are all ∇f_i(x*): what noise they have elsewhere grows from 0 there."""
+    """A problem whose minibatch gradients at x* are all ∇f_i(x*); their noise grows from 0 with the distance to x*."""
 
     model: Any
 

@@ -1,6 +1,7 @@
-"""How the error in the long run grows with τ, n, σ² and 1 − ρ: exponents, fitted and as the theory has them.
+"""How the steady-state error grows with τ, n, σ² and 1 − ρ: exponents, fitted and from the theory.
 
-Of the whole error, and of its excess over the centralised error: that of the same method, γ, τ, σ² and n with W = J.
+They are given for the error, and for its excess over the centralised error: the error with W = J at the same γ, τ, σ²
+and n.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from stgt.simulator.instance import check_constant_stepsize
 from stgt.theory.stability import steady_state
 from stgt.topology import from_matrix
 
-# At γτ = α fixed Theorem 1 has E‖x̄ − x*‖² ≲ ασ²/(μnτ) + α²Lσ²/(μτ(1 − ρ)³): a term that a centralised method has
-# too and that leads in the total, and the network's, which is what the excess is of. FlexGT's lacks 1/τ (Table 1).
+# At fixed γτ = α Theorem 1 has E‖x̄ − x*‖² ≲ ασ²/(μnτ) + α²Lσ²/(μτ(1 − ρ)³). The first term is that of a centralised
+# method and dominates. The second is the network's, and describes the excess. FlexGT's second has no 1/τ (Table 1).
 TOTAL = {"tau": -1.0, "n": -1.0, "sigma2": 1.0, "gap": 0.0}
 EXCESS = {"tau": -1.0, "n": 0.0, "sigma2": 1.0, "gap": -3.0}
 FLEXGT_EXCESS = {**EXCESS, "tau": 0.0}
 STEPS = {"tau": (1, 2, 4, 8), "n": (1, 2, 4, 8), "sigma2": (1.0, 4.0, 16.0, 64.0), "gap": (1.0, 0.5, 0.25, 0.125)}
-ROUNDING = 1e-9  # of the error: a difference of two errors that is no larger may be rounding
+ROUNDING = 1e-9  # a difference of two errors below this share of the error may be rounding
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Exponent(ShortRepr):
 
     Attributes:
         value, low, high: the exponent and its interval.
-        x, y: the points, y the (geometric) mean over replicates.
-        theory: that of the upper bound's term; None where there is no theory.
+        x, y: the points; y is the (geometric) mean over replicates.
+        theory: the exponent in the upper bound; None if there is no theory.
     """
 
     value: float
@@ -51,12 +52,12 @@ class Exponent(ShortRepr):
 
 @dataclass(frozen=True)
 class Scaling(ShortRepr):
-    """How the error in the long run scales.
+    """How the steady-state error scales.
 
     Attributes:
-        total: the exponent of E‖x̄ − x*‖², beside that of the theorem's centralised term.
-        excess: the exponent of what is above the centralised error, beside that of the theorem's network term; None
-            where that is not positive.
+        total: the exponent of E‖x̄ − x*‖², with that of the theorem's centralised term.
+        excess: the exponent of the excess over the centralised error, with that of the theorem's network term; None if
+            the excess is not positive.
         note: why there is no `excess`.
     """
 
@@ -70,22 +71,22 @@ def fit_power_law(x: ArrayLike, y: ArrayLike) -> Exponent:
 
     Args:
         x: (points,), positive, at least two of them.
-        y: (points,), or (replicates, points), positive. With replicates the interval is that of their slopes; without,
-            that of the regression, which needs three points.
+        y: (points,), or (replicates, points), positive. With replicates the interval is that of their slopes. Without
+            them it is that of the regression, which needs three points.
     """
     x = np.asarray(x, dtype=np.float64)
     y = np.atleast_2d(np.asarray(y, dtype=np.float64))
     if x.ndim != 1 or len(x) < 2 or y.ndim != 2 or y.shape[1] != len(x):
         raise InputError(
-            "x", hint=f" has shape {x.shape} and y {y.shape}: give at least two points, and a y for each x."
+            "x", hint=f" has shape {x.shape} and y {y.shape}: give at least two points, and one y for each x."
         )
     for name, values in (("x", x), ("y", y)):
         if not (np.isfinite(values).all() and (values > 0).all()):
-            raise ValueError(f"{name} holds numbers that are not positive and finite: a power law has none.")
+            raise ValueError(f"{name} has numbers that are not positive and finite: a power law needs positive ones.")
     log_x, log_y = np.log(x), np.log(y)
     centred = log_x - log_x.mean()
     if not centred.any():
-        raise InputError("x", hint=" has one value only: give different ones.")
+        raise InputError("x", hint=" has only one distinct value: give different ones.")
     slopes = log_y @ centred / (centred @ centred)
     value = float(slopes.mean())
     if len(y) > 1:
@@ -108,27 +109,27 @@ def fit_exponents(
     gap: float = 0.8,
     seeds: int = 5,
 ) -> dict[str, Scaling]:
-    """The measured exponents of E‖x̄ − x*‖² in the long run, and of its excess over W = J, beside the theory's.
+    """The measured exponents of E‖x̄ − x*‖² at the steady state and of its excess over W = J, with the theory's.
 
-    One quantity at a time is raised up to eightfold (σ² up to 64-fold, 1 − ρ lowered to an eighth), the others staying
-    at the values given; γτ stays, as in the theory. The measurement is `steady_state`, which is exact, so the interval
-    shows how much the exponent differs from one random problem to the next. W = (1 − a) I + a J has any ρ = (1 − a)²
-    for any n. The excess can have either sign, and is 0 where all nodes have one Hessian: then x̄ does not depend
-    on the network, no power law is fitted, and a note says why.
+    One quantity at a time is increased up to eightfold (σ² up to 64-fold; 1 − ρ is decreased to an eighth), while the
+    others stay at the given values. γτ is constant, as in the theory. Errors are computed by `steady_state`, which is
+    exact, so the interval shows how much the exponent differs between random problems. W = (1 − a) I + a J has any
+    ρ = (1 − a)² for any n. The excess can have either sign. It is 0 if all nodes have the same Hessian, as x̄ then does
+    not depend on the network. No power law is fitted to an excess that is not positive; a note says so.
 
     Args:
-        algorithm: with the gamma and tau to begin at.
-        problem: makes a quadratic problem of n nodes with this noise from a seed; ridge with p = 4 and mu = 0.5 if
-            left out.
-        over: of "tau", "n", "sigma2", "gap".
-        n, noise, gap: the nodes, the noise's variance a coordinate and 1 − ρ to begin at.
-        seeds: how many problems.
+        algorithm: with the gamma and tau at the first point.
+        problem: a function of (n, noise, seed) that makes a quadratic problem; by default ridge with p = 4 and
+            mu = 0.5.
+        over: any of "tau", "n", "sigma2", "gap".
+        n, noise, gap: the number of nodes, the noise's variance per coordinate, and 1 − ρ at the first point.
+        seeds: the number of problems.
 
     Returns:
-        A `Scaling` by name.
+        A `Scaling` for each quantity, by name.
     """
     if algorithm.gamma is None:
-        raise InputError("gamma", hint=f" was left out of {algorithm.label}: give the one to begin at.")
+        raise InputError("gamma", hint=f" was left out of {algorithm.label}: give the one at the first point.")
     check_constant_stepsize(algorithm)
     base = {
         "tau": algorithm.tau,
@@ -170,7 +171,7 @@ def _scaling(
 
 
 def _error(algorithm: Algorithm, make: Callable[[int, float, int], Problem], at: dict[str, float], seed: int) -> float:
-    """On W = (1 − a) I + a J with 1 − ρ = 1 − (1 − a)² = gap."""
+    """The steady-state error on W = (1 − a) I + a J with 1 − ρ = 1 − (1 − a)² = gap."""
     n, tau, a = int(at["n"]), int(at["tau"]), 1 - (1 - at["gap"]) ** 0.5
     if tau != algorithm.tau:
         gammas = np.asarray(algorithm.gamma, dtype=float) * (algorithm.tau / tau)
@@ -180,7 +181,7 @@ def _error(algorithm: Algorithm, make: Callable[[int, float, int], Problem], at:
 
 
 def _excess_theory(algorithm: Algorithm) -> dict[str, float]:
-    """The exponents of the network's term; empty where there is no theory."""
+    """The exponents of the network's term; empty if there is no theory."""
     kind = type(algorithm).__name__
     if kind == "FlexGT":
         return FLEXGT_EXCESS

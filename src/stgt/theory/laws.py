@@ -1,4 +1,4 @@
-"""First and second moments of a random round: of nodes that mix by a random W_r, and of workers that a server samples.
+"""Moments of a random round: of nodes that mix by a random W_r, and of workers that a server samples.
 
 A node computes y_i, which is affine in its state and noise. The new state v is linear in all y, with random weights
 that are independent of y. So E[v vᵀ] is linear in E[y yᵀ], and the moments of the weights give the coefficients.
@@ -18,16 +18,16 @@ from stgt.topology.moments import Moments
 from stgt.topology.sampled import Sampled
 
 Array = np.ndarray
-DRAWS = 100  # rounds drawn where the moments of W_r are not known in closed form
+DRAWS = 100  # rounds to draw if the moments of W_r are not known in closed form
 
 
 class Law(ABC):
-    """A round whose weights are random.
+    """A round with random weights.
 
     Attributes:
-        rows: (n, q, inputs): y_i as a map of the inputs of node i, its state and its noise.
+        rows: (n, q, inputs): y_i as a map of node i's inputs, its state and its noise.
         constant: (n, q).
-        exact: are its moments no estimates?
+        exact: are its moments exact, and not estimates?
     """
 
     rows: Array
@@ -64,7 +64,7 @@ class NoExchange(Law):
 
 
 class PeerLaw(Law):
-    """v_i = k_i + E_i Σ_j w_ij m_j: every node works, and receives its neighbours' messages; y_i = (k_i, m_i)."""
+    """v_i = k_i + E_i Σ_j w_ij m_j, y_i = (k_i, m_i): every node works, and receives its neighbours' messages."""
 
     def __init__(self, round: NodeRound, topology: Topology, moments: Moments, phase: int) -> None:
         (exchange,) = round.messages
@@ -85,7 +85,7 @@ class PeerLaw(Law):
         size, E = self.size, self.E
         kept, message = slice(0, size), slice(size, None)
         mean = self.moments.mean
-        # E[k_i heard_jᵀ], and E[heard_i heard_jᵀ] field by field, as they may travel either way.
+        # With h_i = Σ_j w_ij m_j: E[k_i h_jᵀ], and E[h_i h_jᵀ] field by field, as each may be mixed by W or Wᵀ.
         across = np.concatenate(
             [
                 np.einsum("jl,ialb->iajb", mean.T if back else mean, Y[:, kept, :, self._field(f)], optimize=True)
@@ -114,12 +114,12 @@ class PeerLaw(Law):
 
 
 class ServerLaw(Law):
-    """A server calls s of n workers, a_i = 1 for those: v_i = α_i + a_i δ_i + (a_i E_i + H_i) m̂, m̂ = (1/s) Σ_j a_j m_j.
+    """A server samples s of n workers, with a_i = 1: v_i = α_i + a_i δ_i + (a_i E_i + H_i) m̂, m̂ = (1/s) Σ_j a_j m_j.
 
-    α is what a worker that is not called keeps, and what the server makes of its own state (outer momentum); δ is what
-    a worker's work changes, H m̂ what the server makes of what it receives; y_i = (α_i, δ_i, m_i). With π_k =
-    s(s−1)⋯(s−k+1)/(n(n−1)⋯(n−k+1)), the chance that k given workers are all called,
-    E[a_i] = π_1, E[a_i a_j] = π_2 and so on up to the four of E[a_i a_k m̂ m̂ᵀ].
+    α is the state that a worker keeps if it is not sampled, and the server's function of its own state (outer
+    momentum). δ is the change of a worker's state by its work. H m̂ is the server's function of what it receives.
+    y_i = (α_i, δ_i, m_i). π_k = s(s−1)⋯(s−k+1)/(n(n−1)⋯(n−k+1)) is the probability that k given workers are all
+    sampled: E[a_i] = π_1, E[a_i a_j] = π_2 and so on, up to the four factors of E[a_i a_k m̂ m̂ᵀ].
     """
 
     def __init__(self, round: NodeRound, algorithm: Algorithm, topology: Topology) -> None:
@@ -133,14 +133,14 @@ class ServerLaw(Law):
         of_its_own[: self.size] = held
         if kept[:, held][:, :, ~of_its_own].any():
             raise NotCovered(
-                f"{algorithm.label} makes what a server holds of more than what it held and receives: its random "
-                "rounds have no exact theory; simulate it."
+                f"{algorithm.label} computes the server's variables from more than these and what it receives: its "
+                "random rounds have no exact theory; simulate it."
             )
         before = np.zeros_like(kept)
         before[:, np.arange(self.size), np.arange(self.size)] = ~held
         before[:, held] = kept[:, held]
         start = np.where(held, round.constant, 0.0)
-        self.own = np.flatnonzero(~held)  # the rows of δ; those of what the server holds are 0
+        self.own = np.flatnonzero(~held)  # the rows of δ; those of the server's variables are 0
         self.rows = np.concatenate([before, (kept - before)[:, self.own], exchange.F], axis=1)
         self.constant = np.concatenate([start, (round.constant - start)[:, self.own], exchange.constant], axis=1)
         received = round.G[:, :, round.inputs :]
@@ -163,7 +163,7 @@ class ServerLaw(Law):
         return self.called(self.topology.active(number), y)
 
     def called(self, active: Array, y: Array) -> Array:
-        """v in a round that calls the workers `active`, (n,) booleans."""
+        """v in a round that samples the workers `active`, (n,) booleans."""
         alpha, delta, m = self._parts(y)
         received = m[active].mean(axis=0)
         v = alpha + self.H @ received
@@ -175,7 +175,7 @@ class ServerLaw(Law):
         m, own, diagonal = slice(d.stop, None), self.own, np.arange(self.n)
         s, (one, two, three, _) = self.s, (self.chance(k) for k in range(1, 5))
 
-        # Without what is received: E[(α_i + a_i δ_i)(α_k + a_k δ_k)ᵀ].
+        # Without the received message: E[(α_i + a_i δ_i)(α_k + a_k δ_k)ᵀ].
         v = Y[:, a, :, a].copy()
         works = one * Y[:, d, :, a]
         v[:, own] += works
@@ -184,7 +184,7 @@ class ServerLaw(Law):
         both[diagonal, :, diagonal] += (one - two) * Y[diagonal, d, diagonal, d]
         v[np.ix_(diagonal, own, diagonal, own)] += both
 
-        # E[m̂ αᵀ], E[a_i m̂ α_kᵀ], and the same with a_k δ_k for α_k.
+        # E[m̂ αᵀ], E[a_i m̂ α_kᵀ], and the same with a_k δ_k instead of α_k.
         to_alpha, to_delta = Y[:, m, :, a], Y[:, m, :, d]
         sums, changes = to_alpha.sum(axis=0), to_delta.sum(axis=0)
         itself = to_delta[diagonal, :, diagonal].transpose(1, 0, 2)  # E[m_k δ_kᵀ], (m, k, d)
@@ -218,7 +218,7 @@ class ServerLaw(Law):
         alone, total = itself.sum(axis=0), row.sum(axis=0)
         none = (one - two) * alone + two * total
         edges = row + column
-        outside = total - edges + 2 * itself - alone  # over j ≠ l, both other than i
+        outside = total - edges + 2 * itself - alone  # over j ≠ l, both different from i
         single = one * itself + two * (edges - 2 * itself) + two * (alone - itself) + three * outside
         own = (itself[:, None] + itself[None]).transpose(0, 2, 1, 3)  # A_ii + A_kk
         inside = own + A + A.transpose(2, 1, 0, 3)
@@ -235,23 +235,23 @@ class ServerLaw(Law):
 
 
 def law_of(round: NodeRound, algorithm: Algorithm, topology: Topology, phase: int) -> Law:
-    """How the random rounds of a phase act; NotCovered where their moments are not known."""
+    """The law of the random rounds of a phase; NotCovered if their moments are not known."""
     if len(round.messages) * algorithm.spec().mixing_steps > 1:
         raise NotCovered(
-            f"{algorithm.label} exchanges more than once by the same W_r, which takes fourth moments of "
+            f"{algorithm.label} mixes more than once by the same W_r, which needs fourth moments of "
             f"{topology.name}: use a topology with a period, or simulate it."
         )
     if any(any(exchange.pushed) for exchange in round.messages):
         raise NotCovered(
-            f"{algorithm.label} ends rounds by a coin, and on {topology.name} mixes by two matrices: its random rounds "
-            "have no exact theory; simulate it."
+            f"{algorithm.label} communicates at random, and {topology.name} mixes by two matrices: such rounds have "
+            "no exact theory; simulate it."
         )
     if not topology.has_server or topology.sampled == topology.n:
         return PeerLaw(round, topology, topology.moments(phase, DRAWS), phase)
     if not isinstance(topology.structure, Sampled):
         raise NotCovered(
-            f"the rounds of {topology.name} are not independent, as the workers of one belong to the next too: use "
-            "server(n, sampled=s), whose model moves alike."
+            f"the rounds of {topology.name} are not independent, as the workers of one round belong to the next too: "
+            "use server(n, sampled=s), whose mean model has the same recursion."
         )
     return ServerLaw(round, algorithm, topology)
 

@@ -1,4 +1,4 @@
-"""The rounds of a period as dense matrices, or, of a large state, by their products with vectors."""
+"""The rounds of a period as dense matrices or, for a large state, as products with vectors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from stgt.theory.solvers import ROOM, by_arnoldi, lyapunov, operator
 
 Array = np.ndarray
 RANDOM_ROWS = 32  # random rows that estimate the consensus error
-MOST_VECTORS = 2000  # of a projection
+MOST_VECTORS = 2000  # the most vectors of a projection
 LONGER = 1.3  # the factor by which a projection grows between two solutions of its equation
 
 
 @dataclass(frozen=True, eq=False)
 class AffineRound(ShortRepr):
-    """v ← M v + b + B ξ, with v the nodes' states (D,) one after the other; Q = B Bᵀ is the covariance of its noise."""
+    """v ← M v + b + B ξ, where v (D,) has the nodes' states, one after the other; Q = B Bᵀ is the noise covariance."""
 
     M: Array  # (D, D)
     b: Array  # (D,)
@@ -32,20 +32,20 @@ class AffineRound(ShortRepr):
 
 @dataclass(frozen=True, eq=False)
 class StateMaps(ShortRepr):
-    """Linear maps out of v, and v before round 0."""
+    """Linear maps of v, and v before round 0."""
 
     start: Array  # (D,)
-    start_noise: Array  # (D, D): the covariance of v before round 0, of gradients that an initialisation takes
+    start_noise: Array  # (D, D): the covariance of v before round 0, by the gradients of an initialisation
     mean: Array  # (p, D): x̄
     models: Array  # (n p, D): all x_i
-    conserved: Array  # (q, D): what stays 0, or (0, D)
+    conserved: Array  # (q, D): the sums that stay 0, or (0, D)
 
 
 class RoundMap(NetworkRounds, ShortRepr):
-    """The affine maps of a period's rounds, of a state that is small enough for dense matrices.
+    """The affine maps of a period's rounds, for a state that is small enough for dense matrices.
 
     Attributes:
-        instance, period: whose rounds they are, and how many.
+        instance, period: the instance, and its number of rounds per period.
         optimum: x*.
         noisy: is there any noise?
     """
@@ -65,7 +65,7 @@ class RoundMap(NetworkRounds, ShortRepr):
 
     @cached_property
     def basis(self) -> Array:
-        """Orthonormal columns (D, d) that span the states with nothing conserved: the mean of c is left out."""
+        """Orthonormal columns (D, d) that span the states without conserved parts: the mean of c is left out."""
         return linalg.null_space(self.conserved) if len(self.conserved) else np.eye(len(self.start))
 
     @cached_property
@@ -114,11 +114,11 @@ class RoundMap(NetworkRounds, ShortRepr):
 
 
 class LargeMap(NetworkRounds):
-    """The rounds of a period of a state too large for dense maps: the round is applied to vectors.
+    """The rounds of a period for a state too large for dense maps: the round is applied to vectors.
 
-    The spectral radius comes from Arnoldi's method. For the steady state, P = M P Mᵀ + σ² B Bᵀ is projected on the
-    space spanned by the rows C, C M, C M², …, with C the rows whose variance is wanted. That is a small equation, and
-    its solution converges long before the space is full.
+    The spectral radius is computed by Arnoldi's method. For the steady state, P = M P Mᵀ + σ² B Bᵀ is projected onto
+    the space of the rows C, C M, C M², …, where C are the rows whose variance is wanted. That is a small equation. Its
+    solution converges long before the space is complete.
     """
 
     @cached_property
@@ -127,7 +127,7 @@ class LargeMap(NetworkRounds):
         found = by_arnoldi(self._forward, len(self.start), self._free(start)[0])
         if found is None:
             raise NotCovered(
-                f"the spectral radius of {self} did not settle: give a topology with a larger spectral gap."
+                f"the spectral radius of {self} did not converge: give a topology with a larger spectral gap."
             )
         return found ** (1 / self.period)
 
@@ -139,7 +139,7 @@ class LargeMap(NetworkRounds):
         if self.period * p > self._most:
             raise self._unsettled()
 
-        def means(r: int) -> Array:  # x̄ at the start of round r, in rows of its own
+        def means(r: int) -> Array:  # x̄ at the start of round r, in separate rows
             rows = np.zeros((self.period * p, len(self.start)))
             rows[r * p : (r + 1) * p] = self.mean
             return rows
@@ -153,7 +153,7 @@ class LargeMap(NetworkRounds):
         return bias + float(spread.sum()), apart + float(seen.mean()), bias, error
 
     def _means(self) -> tuple[float, float]:
-        """‖E x̄ − x*‖² and ‖E(X − 1x̄)‖² in the long run, their means over a period."""
+        """‖E x̄ − x*‖² and ‖E(X − 1x̄)‖² at the steady state, their means over a period."""
         v, size = self.start, len(self.start)
         off = self._over_period(v) - v
         slow = operator(lambda row: row - self._forward(row), size)
@@ -162,7 +162,7 @@ class LargeMap(NetworkRounds):
         left = np.linalg.norm(slow @ step - off)
         if left > 1e-6 * (1 - self.spectral_radius) * max(np.linalg.norm(off), np.linalg.norm(v)):
             raise NotCovered(
-                f"the mean of {self} did not settle: give a larger gamma or a topology with a larger spectral gap."
+                f"the mean of {self} did not converge: give a larger gamma or a topology with a larger spectral gap."
             )
         v = v + step
         seen = []
@@ -175,8 +175,8 @@ class LargeMap(NetworkRounds):
         return float(bias), float(apart)
 
     def _variances(self, rows: Callable[[int], Array], tolerance: float) -> Array:
-        """The variance of each row's sum over a period of what it sees, rows(r) (k, D) at the start of round r, divided
-        by the period."""
+        """For each row of rows(r) (k, D), the variance of its product with v at the start of round r, summed over a
+        period and divided by the period."""
         seen = rows(self.period - 1)
         own = np.zeros(len(seen))
         for r in reversed(range(self.period - 1)):
@@ -188,7 +188,7 @@ class LargeMap(NetworkRounds):
     def _projected(self, C: Array, tolerance: float) -> Array:
         """c P cᵀ for each row c of C, with P = M P Mᵀ + B Bᵀ of a period.
 
-        With V the orthonormal rows of the space and A = V M Vᵀ, X = A X Aᵀ + V B Bᵀ Vᵀ is solved in place of P.
+        Let V be the orthonormal rows of the space and A = V M Vᵀ. Solves X = A X Aᵀ + V B Bᵀ Vᵀ instead of P.
         """
         most, full = self._most, len(self.start) - len(self.conserved)
         V, A, Q = np.zeros((most, len(self.start))), np.zeros((most, most)), np.zeros((most, most))
@@ -215,18 +215,18 @@ class LargeMap(NetworkRounds):
                     break
                 before, look = now, LONGER * have
             A[new, have : have + len(block)] = along[:, : most - have]
-            block = block - (block @ V[:have].T) @ V[:have]  # again, for the sake of rounding
+            block = block - (block @ V[:have].T) @ V[:have]  # a second time, to reduce rounding errors
             block /= np.linalg.norm(block, axis=1, keepdims=True)
         raise self._unsettled()
 
     @property
     def _most(self) -> int:
-        """How many vectors a projection may have."""
+        """The most vectors that a projection may have."""
         return min(len(self.start) - len(self.conserved), MOST_VECTORS, ROOM // len(self.start))
 
     def _unsettled(self) -> NotCovered:
         return NotCovered(
-            f"the steady state of {self} does not settle with {self._most} vectors: give a problem with a "
+            f"the steady state of {self} does not converge with {self._most} vectors: give a problem with a "
             "smaller p, or a topology with a larger spectral gap or a shorter period."
         )
 
@@ -242,7 +242,7 @@ class LargeMap(NetworkRounds):
         return self._free(rows), total
 
     def _forward(self, v: Array) -> Array:
-        """M v of a whole period, without what is conserved."""
+        """M v of a whole period, without conserved parts."""
         return self._free(self.over_period(v[:, None]).T)[0]
 
     def _over_period(self, v: Array) -> Array:
@@ -251,7 +251,7 @@ class LargeMap(NetworkRounds):
         return v
 
     def _free(self, rows: Array) -> Array:
-        """The rows without their parts along what is conserved."""
+        """The rows without their parts along conserved sums."""
         return rows - (rows @ self.conserved.T) @ self.conserved
 
 
@@ -260,7 +260,7 @@ def _near(now: Array, before: Array | None, tolerance: float) -> bool:
 
 
 def _orthonormal(rows: Array, least: float = 0.0) -> tuple[Array, Array]:
-    """Coordinates and orthonormal rows whose product is `rows`, but for parts smaller than `least`."""
+    """Coordinates and orthonormal rows whose product is `rows`, except for parts smaller than `least`."""
     u, s, v = np.linalg.svd(rows, full_matrices=False)
     kept = s > max(least, 1e-12 * s.max(initial=0.0))
     return u[:, kept] * s[kept], v[kept]

@@ -1,10 +1,10 @@
-"""Random rounds, exactly: mean-square stability, steady state and expected curve where W_r is drawn anew each round, or
-gradients are of minibatches.
+"""Exact theory of random rounds: mean-square stability, steady state and expected curve. Rounds are random if W_r is
+drawn again each round, or if gradients are those of minibatches.
 
-With v ← T v + b + B ξ and T, b, B independent of the past, the second moment of e = v − v_ref obeys
-Σ ← E[T Σ Tᵀ] + Q, which is linear in Σ. Its spectral radius decides whether E‖x − x*‖² stays bounded; the solution of
-Σ = E[T Σ Tᵀ] + Q is the long run. A minibatch's noise has a covariance that is linear in the second moments of the
-node's own state (`sample_noise`): a part of it belongs to E[T Σ Tᵀ].
+Let v ← T v + b + B ξ with T, b, B independent of the past. The second moment of e = v − v_ref then follows
+Σ ← E[T Σ Tᵀ] + Q, which is linear in Σ. Its spectral radius decides whether E‖x − x*‖² stays bounded. The solution of
+Σ = E[T Σ Tᵀ] + Q is the steady state. The covariance of a minibatch's noise is linear in the second moments of the
+node's own state (`sample_noise`), so a part of it belongs to E[T Σ Tᵀ].
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from stgt.theory.phases import KnownMixing, RandomMixing, Sampling
 from stgt.theory.solvers import Splitting, Tries, by_arnoldi, operator
 
 Array = np.ndarray
-LARGEST = 1500  # entries of a state whose second moments are still ordinary
-EIGENVALUES_UP_TO = 8  # entries of a state all of whose second moments' eigenvalues are found
+LARGEST = 1500  # the most entries of a state for which second moments are computed
+EIGENVALUES_UP_TO = 8  # up to this many entries, all eigenvalues of the second moments' map are computed
 DRAWN = 4  # rounds drawn to find the sums that none of them changes
 TRIES: Tries = ((50, 8, 1e-9), (100, 20, 1e-8))  # vectors, restarts and precision of Arnoldi's method
 QUICK: Tries = ((20, 20, 1e-6), *TRIES)  # to about seven digits
-GROUPS = 4  # of drawn rounds, from which a standard error is estimated
-KEPT = 40  # vectors of the solver that finds the long run
+GROUPS = 4  # groups of drawn rounds, for an estimate of the standard error
+KEPT = 40  # vectors of the solver for the steady state
 
 
 class MeanSquare(ExactMap):
     """The moments of random rounds. A phase is a round of the period with which their law repeats.
 
     Attributes:
-        instance: whose rounds they are.
-        period: how many phases there are.
+        instance: the instance that runs them.
+        period: the number of phases.
         exact: are the moments of W_r known in closed form?
     """
 
@@ -54,7 +54,7 @@ class MeanSquare(ExactMap):
         if topology.period is None or instance.tosses:
             self.phases = [self._phase(r) for r in range(self.period)]
         else:
-            _check_size(v.size)  # before maps of that size are made
+            _check_size(v.size)  # before large maps are computed
             rounds = NetworkRounds(instance, x0, self.quadratic)
             self.phases = [KnownMixing(rounds, r) for r in range(self.period)]
         first = self.phases[0]
@@ -82,11 +82,11 @@ class MeanSquare(ExactMap):
 
     @cached_property
     def conserved(self) -> Array:
-        """Orthonormal rows (q p, d) of the sums over nodes that no round changes, whatever is drawn; those that were
-        given, as found at another stepsize, if they still are."""
+        """Orthonormal rows (q p, d) of the sums over nodes that no round changes, for any draw. Rows given from another
+        stepsize are used if they still are such sums."""
         (n, size), p = self.shape, self.instance.problem.p
         shares = all_shares(n, size // p)
-        if len(self.start) < n * size:  # what a server holds counts once
+        if len(self.start) < n * size:  # the server's variables are stored once
             slots = self.places.reshape(n, -1, p)[:, :, 0].ravel() // p
             shares = np.unique(shares @ np.eye(len(self.start) // p)[slots], axis=0)
         changes = [partial(phase.change, number) for phase in self.phases for number in (None, *range(DRAWN))]
@@ -110,18 +110,18 @@ class MeanSquare(ExactMap):
             found = by_arnoldi(forward, size * size, self.splitting.likely.ravel(), tries)
         if found is None:
             raise NotCovered(
-                f"the mean-square radius of {self} did not settle: give a topology with a larger spectral gap."
+                f"the mean-square radius of {self} did not converge: give a topology with a larger spectral gap."
             )
         return found ** (0.5 / self.period)
 
     @cached_property
     def growth(self) -> float:
-        """Below 1 second moments stay bounded, above they grow without bound; quicker to find than the radius."""
+        """Second moments stay bounded if it is below 1, and grow without bound above. Faster than the radius."""
         return self.splitting.growth
 
     @cached_property
     def splitting(self) -> Splitting:
-        """A period, as its mean and what is random about it."""
+        """The map of a period, split into its mean and its random part."""
         return Splitting(self._mean, self._random_part, self.conserved)
 
     @cached_property
@@ -134,7 +134,7 @@ class MeanSquare(ExactMap):
 
     @cached_property
     def references(self) -> list[Array]:
-        """E v at the start of each phase, in the long run: the points that second moments are taken about."""
+        """E v at the start of each phase at the steady state: the points about which second moments are taken."""
         size, C, M = len(self.start), self.conserved, self._mean
         b = np.zeros(size)
         for phase in self.phases:
@@ -154,7 +154,7 @@ class MeanSquare(ExactMap):
         return self.growth < 1
 
     def long_run(self) -> tuple[float, ...]:
-        """Where the law of W_r is known from drawn rounds only, the mean over groups, with its standard error."""
+        """If the law of W_r is known from drawn rounds only: the mean over groups, with its standard error."""
         if self.exact:
             return self._long_run()
         topology, models, seen = self.instance.topology, self.places[:, : self.instance.problem.p], []
@@ -166,7 +166,7 @@ class MeanSquare(ExactMap):
         return residual, consensus, bias, consensus_error, residual_error
 
     def _long_run(self) -> tuple[float, float, float]:
-        """E‖x̄ − x*‖², E‖X − 1x̄‖² and ‖E x̄ − x*‖² in the long run, their means over a period."""
+        """E‖x̄ − x*‖², E‖X − 1x̄‖² and ‖E x̄ − x*‖² at the steady state, their means over a period."""
         size, split = len(self.start), self.splitting
 
         def slow(flat: Array) -> Array:
@@ -179,8 +179,8 @@ class MeanSquare(ExactMap):
         off = np.linalg.norm(slow(solution) - all_sums)
         if off > 1e-7 * (1 - self.growth) * max(np.linalg.norm(all_sums), 1e-300):
             raise NotCovered(
-                f"the steady state of {self} did not settle: give a larger gamma or a topology with a larger spectral "
-                "gap."
+                f"the steady state of {self} did not converge: give a larger gamma or a topology with a larger "
+                "spectral gap."
             )
         seen = []
         for phase, v, noise in zip(self.phases, self.references, self.noises, strict=True):
@@ -192,7 +192,7 @@ class MeanSquare(ExactMap):
     def curve(self, rounds: int) -> Array:
         mean = self.start - self.references[0]
         spread = spread_of_start(np.eye(self.places.size), self._own, self._shared, self._first_noise)
-        first = np.unique(self.places, return_index=True)[1]  # what a server holds stands in every node's state
+        first = np.unique(self.places, return_index=True)[1]  # the server's variables are in every node's state
         moment, found = np.outer(mean, mean) + spread[np.ix_(first, first)], []
         for r in range(rounds + 1):
             place = r % self.period
@@ -226,21 +226,21 @@ class MeanSquare(ExactMap):
 
     def _random_part(self, moment: Array) -> Array:
         """E[T Σ Tᵀ] − E[T] Σ E[T]ᵀ of a period."""
-        if self.period == 1:  # where it is no difference, with the rounding of one
+        if self.period == 1:  # computed directly: a difference would add rounding errors
             return self.phases[0].random_part(moment)
         return self._over_period(moment) - self._mean @ moment @ self._mean.T
 
     def _free(self, moment: Array) -> Array:
-        """A second moment without its parts along what is conserved."""
+        """A second moment without its parts along conserved sums."""
         C = self.conserved
         moment = moment - C.T @ (C @ moment)
         return moment - (moment @ C.T) @ C
 
 
 def _check_size(entries: int) -> None:
-    """NotCovered if a state has too many entries for second moments."""
+    """Raises NotCovered if a state has too many entries for second moments."""
     if entries > LARGEST:
         raise NotCovered(
-            f"the state has {entries} entries, and second moments square that: give a problem with n·p small enough "
-            f"for {LARGEST}."
+            f"the state has {entries} entries, and second moments have the square of that: give a problem with an n·p "
+            f"that needs at most {LARGEST}."
         )

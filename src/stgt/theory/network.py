@@ -1,6 +1,6 @@
 """The rounds of an instance as affine maps v ← M v + b + B ξ of the whole network's state, without dense matrices.
 
-v holds the nodes one after the other, each with its fields, (n, k p). Columns go through a round together.
+v has the nodes one after the other, each with its variables, (n, k p). Several columns can go through a round at once.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from stgt.simulator.instance import Instance
 from stgt.theory.node_round import Curvature, MessageMap, NodeRound, curvature, first_state, node_round
 
 Array = np.ndarray
-DENSE_UP_TO = 256  # nodes; beyond, W_r is applied by its layout's own kernel
-SHARES = 200  # nodes times fields up to which what is conserved may weigh nodes differently
-STAYS = 1e-12  # a sum that a round changes by less, relative to its size, is conserved
-STABLE_BELOW = 1 - 1e-12  # a spectral radius from here on is 1 to rounding
+DENSE_UP_TO = 256  # nodes; for more, W_r is applied by its layout's own kernel
+SHARES = 200  # nodes times variables; up to this, conserved sums may have different weights for different nodes
+STAYS = 1e-12  # a sum whose relative change in a round is below this is conserved
+STABLE_BELOW = 1 - 1e-12  # a spectral radius from here on is 1 up to rounding
 
 
 @dataclass(frozen=True)
 class SteadyState:
-    """The long run of a stable method.
+    """The steady state of a stable method.
 
     Attributes:
-        residual: E‖x̄ − x*‖² at the starts of rounds; over a period, their mean.
+        residual: E‖x̄ − x*‖² at the starts of rounds, the mean over a period.
         consensus: E‖X − 1x̄‖², likewise.
-        bias: ‖E x̄ − x*‖², the part of `residual` that is no noise; 0 for methods that are exact.
-        consensus_error: the standard error of `consensus`, which is estimated for large states; 0 where it is exact.
-        residual_error: the standard error of `residual` where the law of W_r is known from drawn rounds only; else 0.
+        bias: ‖E x̄ − x*‖², the part of `residual` that is not noise; 0 for exact methods.
+        consensus_error: the standard error of `consensus`, which is estimated for large states; 0 if it is exact.
+        residual_error: the standard error of `residual` if the law of W_r is known only from drawn rounds; otherwise 0.
     """
 
     residual: float
@@ -48,12 +48,12 @@ class ExactMap:
     """The rounds of a method, from which its stability, steady state and expected curve are computed.
 
     Attributes:
-        instance: whose rounds they are.
-        period: how many of them there are, or differ in law.
+        instance: the instance that runs them.
+        period: the number of rounds in a period, or of rounds that differ in law.
         quadratic: the problem.
         conserved: orthonormal rows of the sums over nodes that no round changes.
-        spectral_radius: the modulus by which the slowest mode shrinks in a round, or the root mean square where rounds
-            are random; above 1 the run diverges.
+        spectral_radius: the factor by which the slowest mode shrinks in a round, or its root mean square if rounds are
+            random; above 1 the run diverges.
     """
 
     instance: Instance
@@ -67,7 +67,7 @@ class ExactMap:
         return self.spectral_radius < STABLE_BELOW
 
     def steady_state(self) -> SteadyState:
-        """The long run; a ValueError if the method is not stable."""
+        """The steady state; a ValueError if the method is not stable."""
         if self.stable:
             return SteadyState(*self.long_run())
         raise ValueError(
@@ -76,7 +76,7 @@ class ExactMap:
         )
 
     def long_run(self) -> tuple[float, ...]:
-        """The fields of `SteadyState`, of a stable method."""
+        """The fields of `SteadyState` for a stable method."""
         raise NotImplementedError
 
     def curve(self, rounds: int) -> Array:
@@ -110,7 +110,7 @@ class NetworkRounds(ExactMap):
         self.optimum, self.noisy = np.asarray(instance.problem.optimum), bool(quadratic.C.any())
 
     def _rounds(self) -> list[NodeRound]:
-        """The period's rounds. Where the method does not read the round's number, they are all alike but for W_r."""
+        """The period's rounds. If the method does not read the round's number, they differ in W_r only."""
         algorithm = self.instance.algorithm
         if "round" not in self.instance.spec.reads:
             return [node_round(self.instance, self.quadratic, 0)] * self.period
@@ -126,7 +126,7 @@ class NetworkRounds(ExactMap):
 
     @cached_property
     def models(self) -> Array:
-        """Where x is in v, (n, p) whole numbers."""
+        """The positions of x in v, (n, p) whole numbers."""
         n, size = self.shape
         return size * np.arange(n)[:, None] + np.arange(self.instance.problem.p)
 
@@ -137,7 +137,7 @@ class NetworkRounds(ExactMap):
         return self.weighing(np.broadcast_to(np.eye(p)[:, None] / n, (p, n, p)))
 
     def weighing(self, weights: Array) -> Array:
-        """The rows (k, D) that weigh x with `weights` (k, n, p)."""
+        """The rows (k, D) that give the sums of x with `weights` (k, n, p)."""
         found = np.zeros((len(weights), len(self.start)))
         found[:, self.models] = weights
         return found
@@ -153,7 +153,7 @@ class NetworkRounds(ExactMap):
         return self.forward(r, v.reshape(n, size, 1), slice(0, self.node_rounds[r].size), 1.0).ravel()
 
     def over_period(self, columns: Array) -> Array:
-        """M v of a whole period for each column v of (D, b), without v's part along what is conserved."""
+        """M v of a whole period for each column v of (D, b), without v's conserved part."""
         columns = columns - self.conserved.T @ (self.conserved @ columns)
         for r in range(self.period):
             columns = self.push(r, columns)
@@ -169,11 +169,11 @@ class NetworkRounds(ExactMap):
         return weights[:, :size].reshape(n * size, -1).T, spread.reshape(n * size, -1).T
 
     def noise_columns(self, r: int) -> Array:
-        """B itself, (D, all noises of all nodes), where noise is additive."""
+        """B itself, (D, all noises of all nodes), if noise is additive."""
         return self.columns_of_noise(r, self.node_rounds[r].noise_root)
 
     def columns_of_noise(self, r: int, root: Array | None = None) -> Array:
-        """How the noises of all nodes enter v, (D, all of them); each node's through its `root` (n, q p, q p)."""
+        """How the noises of all nodes enter v, (D, all of them); each node's by its `root` (n, q p, q p)."""
         round, (n, size) = self.node_rounds[r], self.shape
         width = round.inputs - size
         columns = np.zeros((n, width, n, width))
@@ -206,8 +206,8 @@ class NetworkRounds(ExactMap):
             v = self.advance(r % self.period, v) if r < rounds else v
         if not self.noisy:
             return curve
-        # The noise of round k reaches x̄ at round r as mean · M_{r−1} ⋯ M_{k+1} B_k. Backwards from r, these depend on r
-        # only by its place in the period, so one way back serves all r of the same place.
+        # The noise of round k reaches x̄ at round r as mean · M_{r−1} ⋯ M_{k+1} B_k. Counted backwards from r, these
+        # depend only on r modulo the period. So one backward pass serves all r with the same remainder.
         for place in range(min(self.period, rounds + 1)):
             rows, total = self.mean, 0.0
             for back in range(rounds + 1):
@@ -244,7 +244,7 @@ class NetworkRounds(ExactMap):
         return v if constant is None else v + round.constant[:, :, None] * constant
 
     def _backward(self, r: int, rows: Array) -> Array:
-        """The transpose of `forward`: rows (n, k p, b) after round r as weights of the nodes' inputs, (n, ·, b)."""
+        """The transpose of `forward`: maps rows (n, k p, b) after round r to weights of the inputs, (n, ·, b)."""
         round = self.node_rounds[r]
         weights = round.G.transpose(0, 2, 1) @ rows
         seen = weights.shape[1]
@@ -256,7 +256,7 @@ class NetworkRounds(ExactMap):
         return weights
 
     def _mixed(self, r: int, message: Array, exchange: MessageMap, back: bool) -> Array:
-        """W_r times each field of a message (n, m p, b), W_rᵀ for a transposed one, C_r for one that is pushed; as
+        """W_r times each field of a message (n, m p, b), W_rᵀ for a transposed one, C_r for a pushed one; repeated as
         often as the method mixes."""
         for _ in range(self.instance.spec.mixing_steps):
             message = self._mixed_once(r, message, exchange, back)
@@ -296,7 +296,7 @@ class NetworkRounds(ExactMap):
 def spread_of_start(rows: Array, own: Array, shared: Array, C: Array) -> Array:
     """u Q for each row u of (k, D), with Q the covariance of v before round 0.
 
-    Noises with the covariances C (n, p, p) enter by `own` and, as the mean of all nodes', by `shared`, (n, k p, q p).
+    The noises have covariances C (n, p, p). Each enters by `own`, and their mean by `shared`, both (n, k p, q p).
     """
     n, size, p = len(own), own.shape[1], C.shape[1]
     columns = rows.T.reshape(n, size, -1)
@@ -308,15 +308,15 @@ def spread_of_start(rows: Array, own: Array, shared: Array, C: Array) -> Array:
 def conserved_rows(
     shares: Array, p: int, changes: list[Callable[[Array], Array]], likely: Array | None = None
 ) -> Array:
-    """Orthonormal rows (q p, D) of the sums of vectors in the state that all the maps leave alone.
+    """Orthonormal rows (q p, D) of the sums of vectors in the state that no map changes.
 
-    As an algorithm treats all coordinates alike, so does what it conserves.
+    An algorithm treats all coordinates alike, so its conserved sums do too.
 
     Args:
-        shares: (a, D/p), the sums that may be conserved, or combinations of which may be.
+        shares: (a, D/p), the sums that, or combinations of which, may be conserved.
         p: coordinates.
-        changes: each maps rows (k, D) to (·, k), whose columns are 0 where the row is conserved.
-        likely: the rows at another stepsize, which are taken if they are conserved.
+        changes: each maps rows (k, D) to (·, k), whose columns are 0 for conserved rows.
+        likely: the rows at another stepsize, which are used if they are conserved.
     """
     if likely is not None and (not len(likely) or all(np.abs(one(likely)).max() <= 10 * STAYS for one in changes)):
         return likely
@@ -329,14 +329,14 @@ def conserved_rows(
 
 
 def all_shares(n: int, fields: int) -> Array:
-    """Sums over n nodes with any share of a node's fields; with equal shares for all nodes, if there are many."""
+    """Sums over n nodes of one variable each, with any weights of the nodes; with equal weights if there are many."""
     if n * fields <= SHARES:
         return np.eye(n * fields)
     return np.tile(np.eye(fields), n) / n**0.5
 
 
 def _sums(shares: Array, p: int) -> Array:
-    """The rows (a p, D) of the sums with these shares, one for each coordinate."""
+    """The rows (a p, D) of the sums with these weights, one for each coordinate."""
     return np.kron(shares, np.eye(p))
 
 
@@ -346,11 +346,11 @@ def _apply(maps: Array, inputs: list[tuple[slice, Array]]) -> Array:
 
 
 def _kernel(change: Array) -> Array:
-    """Orthonormal rows that span the combinations of columns which `change` (m, a) takes to 0."""
+    """Orthonormal rows that span the combinations of columns which `change` (m, a) maps to 0."""
     full = len(change) < change.shape[1]
     try:
         _, s, vt = np.linalg.svd(change, full_matrices=full)
-    except np.linalg.LinAlgError:  # entries of very different sizes: the older method of LAPACK takes them
+    except np.linalg.LinAlgError:  # entries of very different sizes: the older method of LAPACK can solve it
         _, s, vt = linalg.svd(change, full_matrices=full, lapack_driver="gesvd")
     small = np.ones(len(vt), dtype=bool)
     small[: len(s)] = s <= STAYS * max(1.0, float(s.max(initial=0.0)))

@@ -1,9 +1,9 @@
 """A round on a quadratic as linear maps: p × p blocks for each node, and W_r between the nodes.
 
-Node i has the gradient H_i x − h_i + ξ with Cov ξ = C_i, or that of a minibatch. Its local steps x ← x − γ(g +
-correction) are powers of one matrix, which doubling gives in log τ products; the rest of the round is the algorithm's
-own code, run on affine forms (`Form`) instead of numbers: it consists of ``+ − · /`` on vectors, so that it yields the
-affine map that it computes. Nothing is differentiated, and no method is defined twice.
+Node i has the gradient H_i x − h_i + ξ with Cov ξ = C_i, or that of a minibatch. Its local steps
+x ← x − γ(g + correction) are powers of one matrix, computed by doubling in log τ products. The rest of the round is the
+algorithm's own code, run on affine forms (`Form`) instead of numbers. This code consists of ``+ − · /`` on vectors, so
+it returns its own affine map. Nothing is differentiated, and no method is defined twice.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from stgt.theory.sample_noise import AFFINE, Additive, Noise, OfSamples, SampleN
 
 Array = np.ndarray
 AHEAD = "gradient ahead"  # the gradient at x that a method with two exchanges has from the round before
-ROOM = 2**28  # numbers that the blocks of a round may have: 2 GB
+ROOM = 2**28  # the most numbers in the blocks of a round: 2 GB
 
 
 class NotFiniteError(ValueError):
-    """A round leaves the finite numbers."""
+    """A round overflows."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curvature:
     """∇f_i(x) = H_i x − h_i with noise of covariance C_i: (n, p, p), (n, p), (n, p, p). With `samples`, gradients are
-    of minibatches instead, and C is 0."""
+    those of minibatches, and C is 0."""
 
     H: Array
     h: Array
@@ -54,8 +54,8 @@ class MessageMap:
     Attributes:
         F: (n, m p, w), the m fields of the message as a map of the w inputs.
         constant: (n, m p).
-        transposed: for each field, whether it travels by W_rᵀ.
-        pushed: for each field, whether it travels by a matrix C_r of its own.
+        transposed: for each field, is it mixed by W_rᵀ?
+        pushed: for each field, is it mixed by a separate matrix C_r?
     """
 
     F: Array
@@ -69,7 +69,7 @@ class NodeRound:
     """A round: v_i ← G_i (v, ξ, received)_i + g_i, with the messages of the exchanges mixed by W_r.
 
     Attributes:
-        fields: the names of a node's state, in the order of v (n, k p).
+        fields: the names of a node's variables, in the order of v (n, k p).
         messages: one, two, or none in a round without communication.
         G: (n, k p, w).
         constant: (n, k p).
@@ -89,12 +89,12 @@ class NodeRound:
 
     @property
     def inputs(self) -> int:
-        """The entries of a node's state and noise, which come before what it receives."""
+        """The entries of a node's state and noise, which precede what it receives among the inputs."""
         return self.size + len(self.noise) * (self.size // len(self.fields))
 
     @property
     def sampled(self) -> bool:
-        """Does the noise depend on the state, as that of minibatches does?"""
+        """Does the noise depend on the state, as minibatch noise does?"""
         return any(isinstance(one, OfSamples) for one in self.noise.values())
 
     def spread(self, M: Array) -> Array:
@@ -111,7 +111,7 @@ class NodeRound:
 
     @cached_property
     def noise_root(self) -> Array:
-        """(n, q p, q p): a square root of the covariance of all noises of a node, by eigenvalues; of additive ones."""
+        """(n, q p, q p): a square root of the covariance of a node's additive noises, by eigenvalues."""
         assert not self.sampled
         here = np.zeros((len(self.G), self.size + 1, self.size + 1))
         here[:, -1, -1] = 1.0
@@ -120,7 +120,7 @@ class NodeRound:
 
 
 def curvature(instance: Instance) -> Curvature:
-    """H, h and the noise of a problem, from its gradients; NotCovered if these are not affine, or too many."""
+    """H, h and the noise of a problem, from its gradients; NotCovered if these are not affine, or too large."""
     problem = instance.problem
     n, p = problem.n, problem.p
     if n * p * p > ROOM // 4:
@@ -136,7 +136,7 @@ def curvature(instance: Instance) -> Curvature:
 
 
 def node_round(instance: Instance, quadratic: Curvature, r: int, *, communicates: bool = True) -> NodeRound:
-    """Round r; with `communicates=False` the one that a coin ends without an exchange."""
+    """Round r; with `communicates=False` a round that ends without an exchange."""
     algorithm = _with_stepsizes(instance.algorithm)
     fields = fields_of(instance.spec)
     try:
@@ -144,20 +144,19 @@ def node_round(instance: Instance, quadratic: Curvature, r: int, *, communicates
             built = _Builder(instance, algorithm, quadratic, fields).round(r, communicates)
     except TypeError as error:
         raise NotCovered(
-            f"{algorithm.label} does more with vectors than + − · / allow ({error}), so its round has no exact map: "
+            f"{algorithm.label} uses more than + − · / on vectors ({error}), so its round has no exact map: "
             "write it with these, or simulate it."
         ) from error
     if not all(np.isfinite(array).all() for array in (built.G, built.constant, *(one.F for one in built.messages))):
         raise NotFiniteError(
-            f"{algorithm.label} with gamma={instance.algorithm.gamma} leaves the finite numbers within a round: "
-            "give a smaller one."
+            f"{algorithm.label} with gamma={instance.algorithm.gamma} overflows within a round: give a smaller gamma."
         )
     return built
 
 
 def first_state(instance: Instance, quadratic: Curvature, x0: Array) -> tuple[Array, Array, Array]:
-    """v before round 0, (n, k p), and how noise is in it: A (n, k p, q p) of a node's own noise and B (n, k p, q p) of
-    the mean of all nodes' noise, each noise with covariance C."""
+    """v before round 0, (n, k p), and its noise: A (n, k p, q p) multiplies a node's own noise and B (n, k p, q p) the
+    mean of all nodes' noise; each noise has covariance C."""
     algorithm = _with_stepsizes(instance.algorithm)
     fields = fields_of(instance.spec)
     n, p = x0.shape
@@ -173,12 +172,12 @@ def first_state(instance: Instance, quadratic: Curvature, x0: Array) -> tuple[Ar
 
 
 def fields_of(spec: RoundSpec) -> tuple[str, ...]:
-    """The fields of a node's state, and the gradient ahead where there are two exchanges."""
+    """The names of a node's variables, and the gradient ahead if there are two exchanges."""
     return (*spec.state_fields, AHEAD) if spec.second_messages else spec.state_fields
 
 
 class _Builder:
-    """Runs a round on forms."""
+    """Runs a round on affine forms."""
 
     def __init__(self, instance: Instance, algorithm: Algorithm, quadratic: Curvature, fields: tuple[str, ...]) -> None:
         self.instance, self.method, self.quadratic, self.fields = instance, Checked(algorithm), quadratic, fields
@@ -229,7 +228,7 @@ class _Builder:
         return x.through(self.quadratic.H) - Form({}, self.quadratic.h) + symbol(noise)
 
     def noise_of_steps(self, x: Form, steps: int, B: Array, drift: Form, additive: Array) -> Noise:
-        """The noise that `steps` steps x ← B x + drift leave; `additive` is its covariance where it is no minibatch."""
+        """The noise after `steps` steps x ← B x + drift; `additive` is its covariance if it is not that of samples."""
         if self.quadratic.samples is None:
             return Additive(additive)
         n, p = self.quadratic.h.shape
@@ -242,14 +241,14 @@ class _Builder:
         return OfSamples(self.quadratic.samples, np.concatenate([np.stack(maps), one], axis=2), through, B, self.rate)
 
     def known_part(self, form: Form) -> Array:
-        """A form but for its noise, as a map of (state, 1), (n, p, s + 1)."""
+        """A form without its noise, as a map of (state, 1), (n, p, s + 1)."""
         n, p = self.quadratic.h.shape
         known = Form({name: block for name, block in form.parts.items() if name in self.fields}, form.constant)
         maps, constant = rows([known], list(self.fields), n, p)
         return np.concatenate([maps, constant[:, :, None]], axis=2)
 
     def local_steps(self, state: dict[str, Form], r: int) -> Local:
-        """The first step, those between, which are one affine map, and the last one."""
+        """The first step, the steps between, which are one affine map, and the last step."""
         method, tau, start = self.method, self.method.tau, state["x"]
         start_gradient = (
             self.gradient(start, "noise of the start_gradient") if "start_gradient" in method.spec.reads else None
@@ -305,16 +304,16 @@ def _powers(B: Array, C: Array, steps: int) -> tuple[Array, Array, Array]:
 
 
 def _with_stepsizes(algorithm: Algorithm) -> Algorithm:
-    """The algorithm with stepsizes that are a number, or (n, 1)."""
+    """The algorithm with its stepsize as a number, or as an array (n, 1)."""
     gamma: Any = algorithm.gamma
     return at_stepsize(algorithm, np.array(gamma)[:, None] if isinstance(gamma, tuple) else gamma)
 
 
 class Form:
-    """Σ_s K_s s + k at every node: `parts` has K_s by the symbol s, (n, p, p), or (n, 1, 1) or (1, 1, 1) for a multiple
-    of the identity; `constant` is k, which broadcasts to (n, p)."""
+    """Σ_s K_s s + k at every node. `parts` has K_s by the symbol s: (n, p, p), or (n, 1, 1) or (1, 1, 1) for a multiple
+    of the identity. `constant` is k, which broadcasts to (n, p)."""
 
-    __array_ufunc__ = None  # NumPy leaves its operators to this class, and refuses the rest
+    __array_ufunc__ = None  # so that NumPy uses this class's operators, and refuses all other functions
 
     def __init__(self, parts: dict[str, Array], constant: Any = 0.0) -> None:
         self.parts, self.constant = parts, constant
@@ -346,7 +345,7 @@ class Form:
     __radd__, __rmul__ = __add__, __mul__
 
     def through(self, H: Array) -> Form:
-        """H times the form, H (n, p, p) at every node."""
+        """H times the form, with H (n, p, p)."""
         constant = self.constant
         if np.ndim(constant):
             constant = (H @ np.broadcast_to(constant, H.shape[:2])[:, :, None])[:, :, 0]
@@ -355,7 +354,7 @@ class Form:
         return Form({name: multiply_blocks(H, block) for name, block in self.parts.items()}, constant)
 
     def replaced(self, name: str, by: Form) -> Form:
-        """The form with another one in the place of a symbol."""
+        """The form with another form substituted for a symbol."""
         if name not in self.parts:
             return self
         rest = Form({other: block for other, block in self.parts.items() if other != name}, self.constant)
@@ -364,17 +363,17 @@ class Form:
 
 
 def symbol(name: str) -> Form:
-    """The symbol itself."""
+    """The form that is the symbol itself."""
     return Form({name: np.ones((1, 1, 1))})
 
 
 def as_form(value: Any) -> Form:
-    """A number counts as a constant."""
+    """A form; a number becomes a constant."""
     return value if isinstance(value, Form) else Form({}, _number(value))
 
 
 def add_blocks(a: Array, b: Array) -> Array:
-    """The sum of two blocks, of which one may be a multiple of the identity."""
+    """The sum of two blocks, one of which may be a multiple of the identity."""
     if a.shape[-1] == b.shape[-1]:
         return a + b
     if a.shape[-1] == 1:
@@ -388,8 +387,8 @@ def multiply_blocks(a: Array, b: Array) -> Array:
 
 
 def rows(forms: list[Form], symbols: list[str], n: int, p: int) -> tuple[Array, Array]:
-    """The forms below each other as maps of the symbols beside each other, (n, len(forms) p, len(symbols) p), and their
-    constants (n, len(forms) p)."""
+    """The forms, stacked vertically, as maps of the symbols, stacked horizontally, (n, len(forms) p, len(symbols) p);
+    and their constants (n, len(forms) p)."""
     maps, constants = np.zeros((n, len(forms), p, len(symbols), p)), np.zeros((n, len(forms), p))
     place = {name: number for number, name in enumerate(symbols)}
     for number, form in enumerate(forms):
@@ -404,10 +403,10 @@ def _scaled(block: Array, factor: Any) -> Array:
 
 
 def _number(value: Any) -> Any:
-    """A number, or one for each node (n, 1); a TypeError for anything else, above all another form."""
+    """A number, or one per node (n, 1); a TypeError for anything else, in particular another form."""
     if isinstance(value, Form):
         raise TypeError("a product of vectors is not linear")
     array = np.asarray(value, dtype=np.float64)
     if array.ndim not in (0, 2):
-        raise TypeError(f"an array of shape {array.shape} is neither a number nor one for each node")
+        raise TypeError(f"an array of shape {array.shape} is neither a number nor one number per node")
     return array if array.ndim else float(array)

@@ -1,8 +1,8 @@
 """How one round changes the first and second moments of the network's state, in three cases.
 
-`KnownMixing`: W_r is known, and only minibatch noise is random. `RandomMixing`: W_r is random, or a coin decides if the
-nodes communicate. `Sampling`: a server calls some workers, and each worker's own state changes by its own work alone,
-as in FedAvg and Scaffold, so that what the server holds need not be stored for every node.
+`KnownMixing`: W_r is known, and only minibatch noise is random. `RandomMixing`: W_r is random, or a coin decides
+whether the nodes communicate. `Sampling`: a server samples workers, and each worker's own state changes only by its own
+work, as in FedAvg and Scaffold. Then the server's variables need not be stored for every node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_COVARIANCE = 1e-13  # a covariance this small, relative to the squares whose 
 
 
 def unless_rounding(found: Array, difference_of: Array) -> Array:
-    """A covariance, or 0 where it is so small that it is what rounding has left of the terms it is a difference of."""
+    """A covariance, or 0 if it is below the rounding error of the terms whose difference it is."""
     least = NO_COVARIANCE * max(1.0, float(np.abs(difference_of).max()))
     return found if np.abs(found).max() > least else np.zeros_like(found)
 
@@ -37,7 +37,7 @@ class KnownMixing:
         self.rounds, self.r, self.round = rounds, r, rounds.node_rounds[r]
         n, size = rounds.shape
         self.places = np.arange(n * size).reshape(n, size)
-        # A node's noises enter v together: U_i = V_i R_i, of as many columns as there are ways in, mostly p.
+        # A node's noises enter v together as U_i = V_i R_i. The number of columns is the rank of U_i, mostly p.
         U = rounds.columns_of_noise(r).reshape(n * size, n, -1).transpose(1, 0, 2)
         left, values, right = np.linalg.svd(U, full_matrices=False)
         ways = max(1, int((values > NO_NOISE * values.max()).sum(axis=1).max()))
@@ -64,15 +64,15 @@ class KnownMixing:
         return self._noise(known[:, :, None] * known[:, None])
 
     def across(self, v: Array, mean: Array) -> Array:
-        """What a deviation with this mean adds to E[B Bᵀ] beside its second moment."""
+        """The part of E[B Bᵀ] that a deviation with this mean adds, in addition to that of its second moment."""
         return self._noise(both_ways(v[self.places], mean[self.places]))
 
     def change(self, number: int | None, rows: Array) -> Array:
-        """What the round does to the rows (k, D) of sums, (·, k): u M − u, u b, and how noise would enter."""
+        """The change of the sums with rows u (k, D) in the round, (·, k): u M − u, u b, and noise coefficients."""
         return self.rounds.change(self.r, rows)
 
     def _noise(self, M: Array) -> Array:
-        """E[B Bᵀ], with noises of the covariances that go with the second moments M of every node's (state, 1)."""
+        """E[B Bᵀ], for noises whose covariances follow from the second moments M of every node's (state, 1)."""
         n = len(M)
         spread = self.R @ self.round.spread(M) @ self.R.transpose(0, 2, 1)
         columns = self.V.reshape(len(self.V), n, -1).transpose(1, 0, 2) @ spread
@@ -82,8 +82,8 @@ class KnownMixing:
 class RandomMixing:
     """A round with a random W_r or a coin: means (D, b) and second moments (D, D) of v.
 
-    `one_for_all` are the entries of a node's state that a server holds. All nodes have the same ones, and their mean is
-    what a round reads.
+    `one_for_all` are the server's variables among the entries of a node's state. All nodes have the same values, and a
+    round reads their mean.
     """
 
     def __init__(self, laws: list[tuple[float, Law, NodeRound]], shape: tuple[int, int], one_for_all: Array) -> None:
@@ -95,7 +95,7 @@ class RandomMixing:
         return self._mean_over(lambda law, _: law.mean(self._y(law, columns, constant)))
 
     def second(self, moment: Array) -> Array:
-        """E[T Σ Tᵀ] of a symmetric Σ; what rounding has left of an asymmetry would grow."""
+        """E[T Σ Tᵀ] of a symmetric Σ. The result is made symmetric, as an asymmetry by rounding would grow."""
         n, size = self.shape
         moment = (moment + moment.T) / 2
         blocks = self._levelled(self._levelled(moment).reshape(n * size, -1).T).reshape(n, size, n, size)
@@ -124,7 +124,7 @@ class RandomMixing:
         return self._noise(known[:, :, None] * known[:, None]) + self.across(v, None)
 
     def _noise(self, M: Array) -> Array:
-        """E[B Bᵀ], with noises of the covariances that go with the second moments M of every node's (state, 1)."""
+        """E[B Bᵀ], for noises whose covariances follow from the second moments M of every node's (state, 1)."""
 
         def of_noise(law: Law, round: NodeRound) -> Array:
             n, q = law.rows.shape[:2]
@@ -133,13 +133,14 @@ class RandomMixing:
         return self._mean_over(of_noise)
 
     def _with_noise(self, Y: Array, law: Law, round: NodeRound, M: Array) -> Array:
-        """Y = E[y yᵀ], to which these noises are added in place."""
+        """Y = E[y yᵀ], with these noises added in place."""
         diagonal, rows = np.arange(len(M)), law.rows[:, :, self.shape[1] :]
         Y[diagonal, :, diagonal] += rows @ round.spread(M) @ rows.transpose(0, 2, 1)
         return Y
 
     def across(self, v: Array, mean: Array | None) -> Array:
-        """The covariance of T v + b; with `mean` that of it and T times a deviation with this mean, both ways."""
+        """The covariance of T v + b. With `mean`: its covariance with T times a deviation of this mean, plus the
+        transpose."""
         to = self.mean(v[:, None], 1.0)
         with_it = to if mean is None else self.mean(mean[:, None], 0.0)
 
@@ -182,7 +183,7 @@ class RandomMixing:
         return law.rows[:, :, :size] @ self._levelled(columns) + constant * law.constant[:, :, None]
 
     def _levelled(self, columns: Array) -> Array:
-        """Columns (D, b) as (n, k p, b), with what a server holds the same at all nodes."""
+        """Columns (D, b) as (n, k p, b), with the server's variables equal at all nodes."""
         n, size = self.shape
         blocks = columns.reshape(n, size, -1)
         if len(self.one_for_all):
@@ -199,12 +200,12 @@ class RandomMixing:
 
 
 class Sampling:
-    """A round of a server that calls some workers: means (d, b) and second moments (d, d) of w.
+    """A round of a server that samples workers: means (d, b) and second moments (d, d) of w.
 
-    The state is w = (u, o_1, …, o_n), what the server holds and what each worker keeps. A worker that is called adds
-    t_i, affine in (u, o_i), so that w ← w_0 + Σ_i a_i t_i with w_0 = (S u, o). It takes the moments of a_i only:
-    E[a_i] = π_1, Cov(a_i, a_j) = π_2 − π_1² for i ≠ j. S is 0 but for what a server makes of its own state, such as
-    outer momentum.
+    The state is w = (u, o_1, …, o_n): the server's variables, and those of each worker. A sampled worker adds t_i,
+    which is affine in (u, o_i). So w ← w_0 + Σ_i a_i t_i with w_0 = (S u, o). Only the moments of a_i are needed:
+    E[a_i] = π_1, Cov(a_i, a_j) = π_2 − π_1² for i ≠ j. S is 0, except for the server's function of its own state, such
+    as outer momentum.
     """
 
     exact = True
@@ -214,7 +215,7 @@ class Sampling:
         size, own = law.size, law.own
         self.held = np.setdiff1d(np.arange(size), own)
         self.server, self.each = len(self.held), len(own)
-        # t_i as a map of the inputs of worker i: its part in the server's mean, and the change of its own state.
+        # t_i as a map of worker i's inputs: its part in the server's mean, and the change of its own state.
         message, change = law.rows[:, size + len(own) :], law.rows[:, size : size + len(own)]
         H = law.H[0, self.held] / law.s
         self.K = np.concatenate([H @ message, change], axis=1)
@@ -223,7 +224,7 @@ class Sampling:
         self.base = np.concatenate([law.constant[0, self.held], np.zeros(self.n * self.each)])
         self.one, self.two = law.chance(1), law.chance(2)
         self.size = self.server + self.n * self.each
-        # Where (u, o_i) is in w, (n, k p) in the order of a worker's state; and where t_i goes.
+        # The positions of (u, o_i) in w, (n, k p) in the order of a worker's state; and the positions of t_i.
         self.places = np.zeros((self.n, size), dtype=int)
         self.places[:, self.held] = np.arange(self.server)
         self.places[:, own] = self.server + np.arange(self.n * self.each).reshape(self.n, -1)
@@ -259,7 +260,8 @@ class Sampling:
         return self._noise(known[:, :, None] * known[:, None]) + self.across(v, None)
 
     def across(self, v: Array, mean: Array | None) -> Array:
-        """The covariance of T v + b; with `mean` that of it and T times a deviation with this mean, both ways."""
+        """The covariance of T v + b. With `mean`: its covariance with T times a deviation of this mean, plus the
+        transpose."""
         t = self._steps(v) + self.k
         other = t if mean is None else self._steps(mean)
         together = np.outer(self._sum(t[:, :, None]), self._sum(other[:, :, None]))
@@ -271,7 +273,7 @@ class Sampling:
         return found if mean is None else found + self._noise(both_ways(v[self.places], mean[self.places]))
 
     def _noise(self, M: Array) -> Array:
-        """E[B Bᵀ], with noises of the covariances that go with the second moments M of every worker's (state, 1)."""
+        """E[B Bᵀ], for noises whose covariances follow from the second moments M of every worker's (state, 1)."""
         K = self.K[:, :, self.law.size :]
         return self.one * self._squares(K @ self.round.spread(M) @ K.transpose(0, 2, 1))
 

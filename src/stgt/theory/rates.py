@@ -1,7 +1,7 @@
-"""The paper's two theorems, corrected and with all constants: stepsizes, guarantees and the rounds they promise.
+"""The paper's two theorems, corrected and with all constants: stepsizes, guarantees and numbers of rounds.
 
 The statements and their proofs are in docs/theorems.md. Throughout σ² is the variance of a whole gradient,
-E‖g − ∇f_i‖² = problem.sigma2, and ρ the largest ‖E[W_rᵀW_r] − J‖₂ of any round.
+E‖g − ∇f_i‖² = problem.sigma2, and ρ is the largest ‖E[W_rᵀW_r] − J‖₂ of any round.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from stgt.theory.assumptions import Constants, Start
 
 @dataclass(frozen=True)
 class Stepsize:
-    """The largest stepsize a theorem allows.
+    """The largest stepsize that a theorem allows.
 
     Attributes:
-        limit: γ may be at most this.
-        conditions: what each part of the proof allows, by name.
-        binding: the name of the strictest.
-        words: the same in a sentence.
+        limit: the largest γ.
+        conditions: the largest γ of each part of the proof, by name.
+        binding: the name of the strictest part.
+        words: the same as a sentence.
     """
 
     limit: float
@@ -49,7 +49,7 @@ def stepsize(constants: Constants, theorem: int = 1) -> Stepsize:
     binding = min(conditions, key=conditions.__getitem__)
     words = (
         f"Theorem {theorem} holds for gamma up to {conditions[binding]:.3g}, gamma·tau·L up to {allowed[binding]:.3g}: "
-        f"what binds is {binding}, with 1 − ρ = {1 - rho:.3g}."
+        f"the strictest condition is {binding}, with 1 − ρ = {1 - rho:.3g}."
     )
     return Stepsize(conditions[binding], conditions, binding, words)
 
@@ -60,10 +60,10 @@ class Guarantee:
 
     Attributes:
         gamma: the stepsize.
-        decrease: min{μγτ/2, (1 − ρ)/8}; the first is the smaller for every stepsize the theorem allows.
+        decrease: min{μγτ/2, (1 − ρ)/8}; the first is smaller for every stepsize that the theorem allows.
         factor: 1 − decrease.
         noise: what a round adds.
-        floor: noise/decrease, where V ends up at most.
+        floor: noise/decrease, the limit of the bound on V.
         c_x, c_y: the coefficients of V.
     """
 
@@ -94,7 +94,7 @@ class Guarantee:
 
 
 def theorem1(constants: Constants, gamma: float) -> Guarantee:
-    """Theorem 1 for ST-GT, corrected: every f_i μ-strongly convex. A ValueError if γ is above `stepsize`'s limit.
+    """Theorem 1 for ST-GT, corrected: every f_i is μ-strongly convex. A ValueError if γ is above `stepsize`'s limit.
 
     E V⁺ ≤ (1 − min{μγτ/2, (1 − ρ)/8}) E V + 2γ²τσ²/n + γ³τ²Lσ²(5 + 240ρ/(1 − ρ) + 24892/(1 − ρ)³).
     """
@@ -139,7 +139,7 @@ def theorem2(constants: Constants, gamma: float, rounds: int, start: Start) -> S
 
 @dataclass(frozen=True)
 class Promise:
-    """Rounds after which Theorem 1 promises E‖x̄ − x*‖² ≤ epsilon, with the stepsize that does it."""
+    """The rounds after which Theorem 1 guarantees E‖x̄ − x*‖² ≤ epsilon, with the stepsize to use."""
 
     epsilon: float
     rounds: int
@@ -151,9 +151,9 @@ class Promise:
 
 
 def promised_rounds(epsilon: float, constants: Constants, start: Start) -> Promise:
-    """The rounds that Theorem 1 with all its constants promises, however many: E‖x̄ − x*‖² ≤ epsilon after them.
+    """The number of rounds after which Theorem 1, with all its constants, guarantees E‖x̄ − x*‖² ≤ epsilon.
 
-    γ is the largest allowed whose floor is at most epsilon/2; then V has to shrink to epsilon/2.
+    γ is the largest allowed stepsize whose floor is at most epsilon/2. Then V has to shrink to epsilon/2.
     """
     epsilon, mu = check_number(epsilon, "epsilon", above=0), constants.convex()
     gamma = stepsize(constants).limit
@@ -167,7 +167,7 @@ def promised_rounds(epsilon: float, constants: Constants, start: Start) -> Promi
 
 
 def _noise(constants: Constants) -> tuple[float, float]:
-    """What multiplies γ² and γ³ in the noise of Theorem 1."""
+    """The coefficients of γ² and γ³ in the noise of Theorem 1."""
     rho, tau, sigma2 = constants.connected(), constants.tau, constants.sigma2
     network = 5 + 240 * rho / (1 - rho) + 24892 / (1 - rho) ** 3
     return 2 * tau * sigma2 / constants.n, tau**2 * constants.L * sigma2 * network

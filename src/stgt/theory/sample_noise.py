@@ -1,7 +1,7 @@
 """The noise of minibatch gradients on quadratics, which grows with the distance to the minimum.
 
-Sample j of node i has the gradient G_ij (x, 1), affine in x. A minibatch of b samples, drawn with replacement, has the
-mean Ḡ_i (x, 1) and, given x, the covariance
+Sample j of node i has the gradient G_ij (x, 1), which is affine in x. A minibatch of b samples, drawn with replacement,
+has the mean Ḡ_i (x, 1) and, given x, the covariance
 
     (1/b) mean_j (G_ij − Ḡ_i) (x, 1)(x, 1)ᵀ (G_ij − Ḡ_i)ᵀ
 
@@ -19,8 +19,8 @@ from stgt._internal.checks import NotCovered
 from stgt.problems.base import Problem
 
 Array = np.ndarray
-ROOM = 2**27  # numbers that all samples' gradients may have: 1 GB
-AFFINE = 1e-8  # how far, relative to its size, a gradient may be from affine
+ROOM = 2**27  # the most numbers in all samples' gradients: 1 GB
+AFFINE = 1e-8  # the largest relative deviation of a gradient from an affine function
 
 
 class SampleNoise:
@@ -28,7 +28,7 @@ class SampleNoise:
 
     Args:
         G: (n, m, p, p + 1), the gradients of the samples as maps of (x, 1).
-        chances: (n, m), with which a sample is drawn; 0 for padding.
+        chances: (n, m), the probabilities of the samples; 0 for padding.
         batch: samples of a minibatch.
     """
 
@@ -37,7 +37,7 @@ class SampleNoise:
         mean = (chances[:, :, None, None] * G).sum(axis=1, keepdims=True)
         self.apart = np.sqrt(chances / batch)[:, :, None, None] * (G - mean)  # so that Cov = Σ_j apart_j X apart_jᵀ
         self.pairs: Array | None = None
-        if p * (p + 1) <= 2 * m:  # then all pairs of entries are fewer numbers than the samples
+        if p * (p + 1) <= 2 * m:  # then pairs of entries take fewer numbers than samples do
             flat = self.apart.reshape(n, m, -1)
             pairs = (flat.transpose(0, 2, 1) @ flat).reshape(n, p, p + 1, p, p + 1)
             self.pairs = pairs.transpose(0, 1, 3, 2, 4).reshape(n, p * p, -1)
@@ -52,7 +52,7 @@ class SampleNoise:
 
 
 def sample_noise(problem: Problem) -> SampleNoise:
-    """The noise of a problem's minibatches; NotCovered if the gradients of its samples are not affine, or too many."""
+    """The noise of a problem's minibatches; NotCovered if the gradients of its samples are not affine, or too large."""
     model, n, p = problem.model, problem.n, problem.p
     assert problem.batch is not None
     assert problem.counts is not None
@@ -72,7 +72,7 @@ def sample_noise(problem: Problem) -> SampleNoise:
     there, expected = gradients(test), (G[..., :p] @ test[:, None, :, None])[..., 0] + at_zero
     if not np.allclose(there, expected, rtol=AFFINE, atol=AFFINE * max(1.0, float(np.abs(there).max()))):
         raise NotCovered(
-            f"the samples of {problem.name} are not quadratic: the exact theory of minibatches is for those."
+            f"the samples of {problem.name} are not quadratic, which the exact theory of minibatches needs."
         )
     chances = (np.arange(at_zero.shape[1]) < problem.counts[:, None]) / problem.counts[:, None]
     return SampleNoise(G, chances, problem.batch)
@@ -80,15 +80,15 @@ def sample_noise(problem: Problem) -> SampleNoise:
 
 @dataclass(frozen=True, eq=False)
 class Additive:
-    """Noise (n, p) of the covariance C (n, p, p), whatever the state. Like that of samples it is independent of the
-    state's mean, and uncorrelated with the round's other noises."""
+    """Noise (n, p) of covariance C (n, p, p), for any state. Like that of samples it is independent of the state's
+    mean, and uncorrelated with the round's other noises."""
 
     C: Array
 
     def covariance(self, M: Array, before: dict[str, Array]) -> Array:
         """(n, p, p) from the second moments M of every node's (state, 1), (n, s + 1, s + 1).
 
-        `before` has the covariances of the round's earlier noises. As all is linear in M, M may also be a difference or
+        `before` has the covariances of the round's earlier noises. All is linear in M, so M may also be a difference or
         a derivative of second moments.
         """
         return self.C * M[:, -1:, -1:]
@@ -96,13 +96,13 @@ class Additive:
 
 @dataclass(frozen=True, eq=False)
 class OfSamples:
-    """What the noises ξ_t of minibatch gradients in local steps x ← B x + d − γ ξ_t leave in x: Σ_t B^(k−1−t) ξ_t for k
-    steps. With one step it is the noise of a gradient at x.
+    """The effect on x of the noises ξ_t of minibatch gradients in k local steps x ← B x + d − γ ξ_t:
+    Σ_t B^(k−1−t) ξ_t. With one step it is the noise of a gradient at x.
 
     Attributes:
-        samples: what is drawn from.
+        samples: the noise of the samples.
         x: (k, n, p + 1, s + 1), (x, 1) before each step as a map of (state, 1), without noise.
-        through: how earlier noises are in x before the first step, (n, p, p) by name.
+        through: how earlier noises enter x before the first step, (n, p, p) by name.
         B: (n, p, p).
         gamma: a number, or (n, 1, 1).
     """
@@ -129,7 +129,7 @@ Noise = Additive | OfSamples
 
 
 def with_one(v: Array, one: float) -> Array:
-    """Every node's (state, 1), (n, s + 1), from the states (n, s); with a derivative of it, 0 in the place of the 1."""
+    """Every node's (state, 1), (n, s + 1), from the states (n, s); for a derivative of it, 0 instead of the 1."""
     return np.concatenate([v, np.full((len(v), 1), one)], axis=1)
 
 

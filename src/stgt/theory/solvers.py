@@ -1,4 +1,4 @@
-"""Eigenvalues, powers and sums of linear maps, of which some are known by their products with vectors only."""
+"""Eigenvalues, powers and sums of linear maps. Some maps are known only by their products with vectors."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from stgt._internal.checks import NotCovered
 
 Array = np.ndarray
 Tries = tuple[tuple[int, int, Any], ...]  # vectors, restarts and precision (the stubs have an int) of Arnoldi's method
-ROOM = 2**28  # numbers that the vectors of a space may have: 2 GB
+ROOM = 2**28  # the most numbers in the vectors of a space: 2 GB
 TRIES: Tries = ((100, 30, 1e-9), (250, 40, 1e-7))
-MANY = 800  # rows from which on products are worth more than one thread
-VANISHES = 1e-9  # a power of M this small is 0: what it adds to a second moment is its square
-MOST_DOUBLINGS = 48  # 2^48 rounds: what has not vanished by then has a spectral radius of 1, to rounding
-FULL, FEW = 5, 64  # powers, and rows of M, from which on a low rank is looked for
-LOW_RANK = 1e-14  # what is left of a power beside its slow modes, relative to its largest entry
-NEXT_TO_ONE = 1 + 1e-9  # where what is left of a conserved sum does not make a matrix singular
-SLOWEST = 12  # eigenvalues near 1 that are found where many are almost as slow as the slowest
-MOST_STEPS = 60  # products for a growth
+MANY = 800  # from this many rows on, products use more than one thread
+VANISHES = 1e-9  # a power of M this small counts as 0: a second moment contains its square
+MOST_DOUBLINGS = 48  # 2^48 rounds: what has not vanished by then has a spectral radius of 1, up to rounding
+FULL, FEW = 5, 64  # from this many powers, and rows of M, on, powers are tested for a low rank
+LOW_RANK = 1e-14  # the largest entry of what a low rank omits from a power, relative to the power's largest
+NEXT_TO_ONE = 1 + 1e-9  # a shift at which the rest of a conserved sum does not make a matrix singular
+SLOWEST = 12  # the number of eigenvalues near 1 to compute, if many are almost as slow as the slowest
+MOST_STEPS = 60  # the most products for a growth
 ROUNDING = 1e-14
-OTHERS = 0.01  # the share of other modes where the slowest is looked for
-NEAR = 1e-3  # the relative precision of a growth next to 1
-FAR = 0.1  # and of others, as a share of their distance to 1, of those beyond 2 as it stands
-SMALL = 0.1  # a growth below which its value does not matter
+OTHERS = 0.01  # the share of other modes in the start of the search for the slowest
+NEAR = 1e-3  # the relative precision of a growth close to 1
+FAR = 0.1  # the precision of another growth, as a share of its distance to 1; beyond 2, relative
+SMALL = 0.1  # below this, the value of a growth does not matter
 
 
 class Powers:
     """M, M², M⁴, … until they vanish.
 
-    Only the slowest modes are left in high powers, so that these have a low rank. A power that is A B, with few columns
-    A, is the last one: those after it are A (B A)^k B, with powers of the small matrix B A.
+    High powers contain only the slowest modes, so they have a low rank. A power A B, where A has few columns, is the
+    last one that is stored: later ones are A (B A)^k B, with powers of the small matrix B A.
 
     Attributes:
-        vanish: do they, as the spectral radius of M is below 1?
+        vanish: do they vanish? They do if the spectral radius of M is below 1.
     """
 
     def __init__(self, M: Array) -> None:
@@ -63,7 +63,7 @@ class Powers:
                 M = M @ M
 
     def summed(self, Q: Array) -> Array:
-        """P = M P Mᵀ + Q, which is Σ_k M^k Q (Mᵀ)^k, for a symmetric Q; the powers have to vanish."""
+        """P = M P Mᵀ + Q, which is Σ_k M^k Q (Mᵀ)^k, for a symmetric Q. The powers must vanish."""
         for power in self._full:
             Q = Q + power @ Q @ power.T
         if self._rest is not None:
@@ -80,13 +80,13 @@ def lyapunov(M: Array, Q: Array) -> Array | None:
 
 
 def operator(function: Callable[[Array], Array], size: int) -> Any:
-    """A linear function of vectors, as SciPy takes it."""
-    made: Any = LinearOperator  # the stub has the arguments of its subclasses only
+    """A linear function of vectors, as SciPy's LinearOperator."""
+    made: Any = LinearOperator  # the type stub has only the arguments of its subclasses
     return made((size, size), matvec=lambda x: function(x.ravel()), dtype=np.dtype(np.float64))
 
 
 def by_arnoldi(forward: Callable[[Array], Array], size: int, start: Array, tries: Tries = TRIES) -> float | None:
-    """The largest |λ| of a linear function of vectors, None where it does not settle; the pair found is checked."""
+    """The largest |λ| of a linear function of vectors, checked; None if the method does not converge."""
     for vectors, restarts, precision in tries:
         most = min(vectors, size, ROOM // size)
         if most < 3:
@@ -111,7 +111,7 @@ def by_ritz_values(forward: Callable[[Array], Array], start: Array, vectors: int
     V[0] = start / np.linalg.norm(start)
     for k in range(vectors):
         image = forward(V[k])
-        for _ in range(2):  # twice, for the sake of rounding
+        for _ in range(2):  # twice, to reduce rounding errors
             along = V[: k + 1] @ image
             image = image - along @ V[: k + 1]
             H[: k + 1, k] += along
@@ -124,9 +124,10 @@ def by_ritz_values(forward: Callable[[Array], Array], start: Array, vectors: int
 
 
 def by_all_means(M: Array, estimate: float, start: Array) -> float:
-    """The largest |λ| of a matrix on which Arnoldi's method has not settled, as many are almost as large.
+    """The largest |λ| of a matrix for which Arnoldi's method did not converge, as many are almost as large.
 
-    If those next to 1 and the `estimate` agree on which side of 1 it is, the larger of them; else from all eigenvalues.
+    If the eigenvalues next to 1 and the `estimate` agree on which side of 1 it is, it is the larger of both. Otherwise
+    all eigenvalues are computed.
     """
     slowest = _next_to_one(M, start)
     if slowest is None or (estimate >= 1 - 1e-12 > slowest):
@@ -135,7 +136,7 @@ def by_all_means(M: Array, estimate: float, start: Array) -> float:
 
 
 def _next_to_one(M: Array, start: Array) -> float | None:
-    """The largest |λ| of the eigenvalues next to 1, by shifting and inverting; None where that does not settle."""
+    """The largest |λ| of the eigenvalues next to 1, by shift and invert; None if that does not converge."""
     factors = linalg.lu_factor(M - NEXT_TO_ONE * np.eye(len(M)))
     inverse = operator(lambda v: linalg.lu_solve(factors, v), len(M))
     try:
@@ -148,26 +149,25 @@ def _next_to_one(M: Array, start: Array) -> float | None:
 class Splitting:
     """Σ ← E[T Σ Tᵀ] of a period as L + N, with L(Σ) = M Σ Mᵀ of the mean M = E[T], and N the rest.
 
-    Both take positive semidefinite matrices to such. So the sum has a spectral radius below 1 exactly if M has, and
-    (I − L)⁻¹ N has. The latter has few large eigenvalues even where many modes of M are slow, so that a handful of
-    steps finds its radius, and solves with it. Deviations have no part along what is conserved, as every round leaves
-    it.
+    L and N map positive semidefinite matrices to such matrices. So L + N has a spectral radius below 1 if and only if M
+    and (I − L)⁻¹ N have one. (I − L)⁻¹ N has few large eigenvalues, even if many modes of M are slow. So a few steps
+    find its radius, and solve equations with it. Deviations have no conserved part, as no round changes that part.
 
     Args:
         M: (D, D), the mean map of the period.
         random_part: N of the period, for symmetric Σ (D, D).
-        conserved: orthonormal rows (q, D) of what stays 0.
+        conserved: orthonormal rows (q, D) of the conserved sums.
     """
 
     def __init__(self, M: Array, random_part: Callable[[Array], Array], conserved: Array) -> None:
-        self.free = np.eye(len(M)) - conserved.T @ conserved  # the projection onto what rounds may change
+        self.free = np.eye(len(M)) - conserved.T @ conserved  # the projection onto what rounds can change
         self.M, self.random_part = self.free @ M @ self.free, random_part
 
     @property
     def likely(self) -> Array:
-        """A second moment (D, D) to begin with where the slowest one is looked for: that of M's slowest mode.
+        """A second moment (D, D) from which to search for the slowest one: that of M's slowest mode.
 
-        A little of all others is added. Without it, what has nothing to do with that mode would not be seen.
+        A small part of all other modes is added. Otherwise modes that are independent of it would not be found.
         """
         found: Any = linalg.eig(self.M)
         values, vectors = found
@@ -176,7 +176,7 @@ class Splitting:
 
     @cached_property
     def powers(self) -> Powers:
-        """Those of M."""
+        """The powers of M."""
         return Powers(self.M)
 
     def summed(self, Q: Array) -> Array:
@@ -185,15 +185,15 @@ class Splitting:
 
     @cached_property
     def growth(self) -> float:
-        """The spectral radius of (I − L)⁻¹ N: below 1 second moments stay bounded, above they grow; infinite where the
-        mean does already."""
+        """The spectral radius of (I − L)⁻¹ N. Below 1 second moments stay bounded, above they grow. It is infinite if
+        the mean already grows."""
         if not self.powers.vanish:
             return np.inf
         shape, found = self.M.shape, 0.0
         vectors, H = [(self.free / np.linalg.norm(self.free)).ravel()], np.zeros((MOST_STEPS + 1, MOST_STEPS))
         for step in range(MOST_STEPS):  # Arnoldi's method, until the error of the largest eigenvalue is small
             image = self.summed(self.random_part(vectors[-1].reshape(shape))).ravel()
-            for _ in range(2):  # twice, for the sake of rounding
+            for _ in range(2):  # twice, to reduce rounding errors
                 for row, vector in enumerate(vectors):
                     along = vector @ image
                     H[row, step] += along
@@ -206,4 +206,4 @@ class Splitting:
             if error <= wanted or left <= ROUNDING * found:
                 return found
             vectors.append(image / left)
-        raise NotCovered("second moments did not settle: give a topology with a larger spectral gap.")
+        raise NotCovered("second moments did not converge: give a topology with a larger spectral gap.")

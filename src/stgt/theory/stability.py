@@ -1,9 +1,9 @@
-"""What a round does exactly, on a quadratic: stability, steady state and the expected curve.
+"""Exact predictions on a quadratic: stability, steady state and the expected curve.
 
-For a quadratic problem with additive noise a round is v ← M v + b + B ξ. Its spectral radius decides stability; the
-discrete Lyapunov equation P = M P Mᵀ + B Bᵀ gives the covariance in the long run; and a schedule of period T is the
-product of its T rounds. Small states have dense maps, large ones operators (`maps`). Where W_r is drawn anew
-each round, or gradients are of minibatches, second moments take the place of states (`mean_square`).
+For a quadratic problem with additive noise a round is v ← M v + b + B ξ. Its spectral radius decides stability. The
+discrete Lyapunov equation P = M P Mᵀ + B Bᵀ gives the steady-state covariance. A schedule of period T is the product of
+its T rounds. Small states have dense maps, large ones operators (`maps`). If W_r is drawn again each round, or
+gradients are those of minibatches, second moments are computed instead of states (`mean_square`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from stgt.theory.solvers import ROOM
 from stgt.topology import Topology
 from stgt.topology.base import check_repeats
 
-LARGEST = 2000  # entries of the state whose dense maps are still ordinary
-HUGEST = 2_000_000  # entries of the state that is still worked with at all
+LARGEST = 2000  # the most entries of a state for dense maps
+HUGEST = 2_000_000  # the most entries of a state at all
 
 
 def round_map(algorithm: Algorithm, problem: Problem, topology: Topology, *, x0: ArrayLike | None = None) -> RoundMap:
     """The round of an algorithm on a quadratic problem, as affine maps; a map for each round of the schedule's period.
 
-    `x0` is the first model, as in `simulate`; the maps do not depend on it, only the state before round 0 does.
+    `x0` is the initial model, as in `simulate`. Only the state before round 0 depends on it.
 
     Raises:
         NotCovered: the problem is not quadratic with additive noise, the method's round is not linear, the schedule has
@@ -50,7 +50,7 @@ def round_map(algorithm: Algorithm, problem: Problem, topology: Topology, *, x0:
         )
     if entries > LARGEST:
         raise NotCovered(
-            f"the state has {entries} entries: give a problem with n·p small enough for {LARGEST}, or use "
+            f"the state has {entries} entries: give a problem with an n·p that needs at most {LARGEST}, or use "
             "spectral_radius, steady_state or expected_curve, which need no dense map."
         )
     return RoundMap(instance, start)
@@ -58,10 +58,10 @@ def round_map(algorithm: Algorithm, problem: Problem, topology: Topology, *, x0:
 
 @threadpool_limits.wrap(limits=1, user_api="blas")
 def spectral_radius(algorithm: Algorithm, problem: Problem, topology: Topology) -> float:
-    """The modulus by which the slowest mode of a run shrinks in a round; above 1 it diverges.
+    """The factor by which the slowest mode of a run shrinks in a round; above 1 the run diverges.
 
-    What the method conserves, the mean of c, is left out. For a schedule of period T it is the T-th root of the
-    period's. Where rounds are random it is the factor of the root mean square: above 1 E‖x − x*‖² grows without bound.
+    Conserved parts, such as the mean of c, are left out. For a schedule of period T it is the T-th root of the
+    period's radius. For random rounds it is the factor of the root mean square: above 1 E‖x − x*‖² grows without bound.
 
     Example:
         >>> import stgt
@@ -77,10 +77,10 @@ def spectral_radius(algorithm: Algorithm, problem: Problem, topology: Topology) 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")
 def steady_state(algorithm: Algorithm, problem: Problem, topology: Topology) -> SteadyState:
-    """E‖x̄ − x*‖² and E‖X − 1x̄‖² in the long run, exactly; a ValueError if the method is unstable there.
+    """E‖x̄ − x*‖² and E‖X − 1x̄‖² at the steady state, exactly; a ValueError if the method is unstable.
 
-    For a state of more than 2,000 entries `residual` is found by projection, to about eight digits, and `consensus` is
-    estimated, with its standard error in `consensus_error`.
+    For a state of more than 2,000 entries `residual` is computed by projection, to about eight digits. `consensus` is
+    then estimated, with its standard error in `consensus_error`.
     """
     return exact_map(algorithm, problem, topology, x0=getattr(problem, "optimum", None)).steady_state()
 
@@ -102,12 +102,12 @@ def exact_map(
     x0: ArrayLike | None = None,
     like: ExactMap | None = None,
 ) -> ExactMap:
-    """All of the above of one instance, for which its rounds are computed once.
+    """All predictions above for one instance. Its rounds are computed once.
 
     Args:
         algorithm, problem, topology: as for `spectral_radius`.
-        x0: the first model, as in `simulate`.
-        like: the map of the same method and problem at another stepsize, which makes this one quicker to find.
+        x0: the initial model, as in `simulate`.
+        like: the map of the same method and problem at another stepsize, which makes this one faster to compute.
 
     Returns:
         An `ExactMap` with `.spectral_radius`, `.steady_state()` and `.curve(rounds)`.
@@ -125,19 +125,19 @@ def map_of(
     if by_second_moments(instance):
         return MeanSquare(instance, start, quadratic, conserved)
     if entries > most:
-        raise NotCovered(f"the state has {entries} entries: give a problem with n·p small enough for {most}.")
+        raise NotCovered(f"the state has {entries} entries: give a problem with an n·p that needs at most {most}.")
     return (LargeMap if entries > LARGEST else RoundMap)(instance, start, quadratic, conserved)
 
 
 def by_second_moments(instance: Instance) -> bool:
-    """Are rounds random beyond additive noise, so that second moments take the place of states?"""
+    """Are rounds random in more than additive noise, so that second moments must be computed instead of states?"""
     return instance.topology.random or instance.tosses or instance.problem.batch is not None
 
 
 def accept(
     algorithm: Algorithm, problem: Problem, topology: Topology, x0: ArrayLike | None
 ) -> tuple[Instance, np.ndarray, int]:
-    """The instance, if its rounds may be affine maps, its first models, and how many entries its state has."""
+    """The instance, if its rounds may be affine maps; its initial models; and the number of entries of its state."""
     instance = validate(algorithm, problem, topology)
     if words := refusal(algorithm.label, instance.spec, topology, "theory"):
         raise NotCovered(words)

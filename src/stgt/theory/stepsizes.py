@@ -23,17 +23,17 @@ from stgt.theory.solvers import Tries, by_all_means, by_arnoldi, by_ritz_values
 from stgt.theory.stability import LARGEST, accept, by_second_moments, map_of
 from stgt.topology import Topology
 
-EIGENVALUES_UP_TO = 250  # entries of a state of which all eigenvalues are found; of a larger one only the slowest
-FIRST = (1e-5, 1e-2, 1e-2)  # the γτL tried first, by effort
-LEAST = 1e-9  # the smallest γτL tried, if those before were unstable
-QUICKLY = 4.0  # the largest factor where a growth is small
-DECADE, COARSE = 10.0, 2.0  # factors between the stepsizes tried up to γτL = 0.01, and up to γL = 0.2
+EIGENVALUES_UP_TO = 250  # up to this many entries of a state, all eigenvalues are computed; otherwise only the slowest
+FIRST = (1e-5, 1e-2, 1e-2)  # the first γτL, by effort
+LEAST = 1e-9  # the smallest γτL, tried if larger ones were unstable
+QUICKLY = 4.0  # the largest factor between stepsizes, if the growth is small
+DECADE, COARSE = 10.0, 2.0  # factors between the stepsizes up to γτL = 0.01, and up to γL = 0.2
 FINE = (1.05, 1.15, 1.3)  # above it, by effort: small states, states of some hundreds of entries, larger ones
-HOPELESS = 3.0  # a spectral radius beyond which no larger stepsize is tried
-HALF_WAY = 0.5  # a growth below which the random part of rounds is far from making second moments grow
-FARTHER = 4.0  # multiples of the first unstable stepsize up to which gaps are searched for
-MOST = 200  # stepsizes tried
-VECTORS = 120  # of the space in which a spectral radius is estimated
+HOPELESS = 3.0  # beyond this spectral radius no larger stepsize is tried
+HALF_WAY = 0.5  # below this growth, the random part of rounds is far from making second moments grow
+FARTHER = 4.0  # gaps are searched for up to this multiple of the first unstable stepsize
+MOST = 200  # the most stepsizes
+VECTORS = 120  # vectors of the space in which a spectral radius is estimated
 QUICK: Tries = ((40, 8, 1e-9),)
 
 
@@ -42,7 +42,7 @@ class StableStepsize(float):
 
     Attributes:
         gaps: unstable intervals (low, high) above which stepsizes are stable again.
-        seen: the spectral radius, or growth, at each stepsize tried; below 1 it is stable.
+        seen: the spectral radius, or growth, at each stepsize tried; it is stable below 1.
     """
 
     gaps: tuple[tuple[float, float], ...]
@@ -65,7 +65,7 @@ class StableStepsize(float):
 
     def __repr__(self) -> str:
         beyond = "".join(f", unstable from {low:.6g} to {high:.6g}" for low, high in self.gaps)
-        return f"StableStepsize({float(self):.6g}{beyond}, looked at up to {self.up_to:.6g})"
+        return f"StableStepsize({float(self):.6g}{beyond}, searched up to {self.up_to:.6g})"
 
     __str__ = float.__repr__
 
@@ -83,26 +83,26 @@ def largest_stable_stepsize(
 ) -> StableStepsize:
     """The largest γ up to which every stepsize is stable: the end of the stable interval that begins at 0.
 
-    Tries stepsizes from γτL = 1e-5 upwards, 5 % apart where γL > 0.2, and between them where the spectral radius has
-    a maximum; then refines the end. For states of more than 250 entries it starts at γτL = 0.01, going down only if
-    that is unstable, and takes steps of 15 %, for more than 1,000 of 30 %. Unstable gaps below stable
-    stepsizes are in `.gaps`. A gap narrower than its steps may be missed. For states of more than 2,000 entries the
-    radii are estimates, from spaces of 120 vectors.
+    The search tries stepsizes from γτL = 1e-5 upwards, 5 % apart if γL > 0.2, and more of them where the spectral
+    radius has a maximum. Then it refines the end. For states of more than 250 entries it starts at γτL = 0.01, goes
+    down only if that is unstable, and takes steps of 15 %, or 30 % for more than 1,000 entries. Unstable gaps below
+    stable stepsizes are in `.gaps`. It may miss a gap that is narrower than its steps. For states of more than 2,000
+    entries the radii are estimates, from spaces of 120 vectors.
 
-    Where rounds are random or gradients are of minibatches, stable means that E‖x − x*‖² stays bounded. Steps are then
-    of 30 %, and larger where the random part is far from making it grow. Above this limit most runs may look stable for
+    If rounds are random or gradients are those of minibatches, stable means that E‖x − x*‖² stays bounded. Steps are
+    then 30 %, and larger if the random part is far from making it grow. Above this limit most runs may look stable for
     a long time: the mean is dominated by rare runs with large errors.
 
     Args:
-        algorithm: its gamma may be left out; where nodes have their own, their ratios are kept and the largest counts.
+        algorithm: gamma may be omitted. If nodes have their own, their ratios are kept, and the largest is returned.
         problem, topology: as for `spectral_radius`.
         below: the largest stepsize to try.
         precision: relative, of the end and of the gaps.
         progress: called with (done, total) from time to time.
-        also: stepsizes to try in addition.
+        also: additional stepsizes to try.
 
     Returns:
-        A number, with `.gaps` and `.up_to`; 0 if the smallest stepsize is unstable already.
+        A number, with `.gaps` and `.up_to`; 0 if the smallest stepsize is already unstable.
     """
     top = np.inf if below is None else check_number(below, "below", above=0)
     precision = check_number(precision, "precision", above=0)
@@ -118,10 +118,10 @@ def search(
 
 
 class Probe:
-    """The spectral radius or growth as a function of the stepsize; what does not depend on it is computed once.
+    """The spectral radius or growth as a function of the stepsize. Parts that do not depend on it are computed once.
 
     Attributes:
-        by_growth: are second moments judged, by their `growth`, and not the spectral radius of one map?
+        by_growth: is stability that of second moments, by their `growth`, and not by the spectral radius of one map?
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class Probe:
         self.effort = 2 if many else int(entries > EIGENVALUES_UP_TO)  # the index of FIRST and FINE
 
     def radius(self, gamma: float) -> float:
-        """The spectral radius, of a large state an estimate, or the growth; infinite where a round overflows. Below 1
-        it is stable."""
+        """The spectral radius (an estimate for a large state), or the growth; infinite if a round overflows. The
+        stepsize is stable below 1."""
         instance, x0, entries = accept(self._at(gamma), self.problem, self.topology, None)
         try:
             found = map_of(instance, x0, entries, self.quadratic, self._conserved)
@@ -159,7 +159,7 @@ class Probe:
 
 
 def _radius(rounds: NetworkRounds, entries: int) -> float:
-    """The spectral radius of a period, as precisely as a search needs it."""
+    """The spectral radius of a period, with the precision that a search needs."""
     if entries <= EIGENVALUES_UP_TO:
         return float(np.abs(linalg.eigvals(rounds.over_period(np.eye(entries)))).max())
     C, start = rounds.conserved, np.random.default_rng(0).standard_normal(entries)
@@ -221,7 +221,7 @@ class _Scan:
                 return
             slow = COARSE if gamma * self.reach > 0.009 else DECADE
             step = self.fine if gamma * self.reach > 0.2 * self.tau else slow
-            if self.by_growth:  # which is about proportional to gamma, from some gamma on
+            if self.by_growth:  # for larger gamma it is about proportional to gamma
                 step = max(step, min(QUICKLY, HALF_WAY / max(self.seen[gamma], 1e-9)))
             gamma = min(step * gamma, self.top)
 
@@ -241,7 +241,7 @@ class _Scan:
                 )
 
     def _edge(self, low: float, high: float, precision: float) -> float:
-        """Where stability changes between two stepsizes: the stable side of it."""
+        """The stepsize between two where stability changes; on the stable side."""
         if low == 0.0:
             return high
         begins = self.stable(high)
@@ -251,8 +251,8 @@ class _Scan:
         return high if begins else low
 
     def _between(self, low: float, high: float, precision: float) -> float:
-        """The next stepsize to try between a stable and an unstable one: where a growth would be 1 if it were a
-        power of the stepsize, a little beyond on the side that is farther away, so that both ends close in."""
+        """The next stepsize to try between a stable and an unstable one. It is the one where the growth would be 1 if
+        it were a power of the stepsize, moved a little to the farther end, so that both ends approach it."""
         if not self.by_growth or not np.isfinite([self.seen[low], self.seen[high]]).all():
             return (low * high) ** 0.5
         below, above = (math.log(max(self.seen[one], 1e-9)) for one in (low, high))

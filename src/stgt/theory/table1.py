@@ -1,4 +1,4 @@
-"""Table 1: the rounds that each method needs for an accuracy, up to constants and logarithms."""
+"""Table 1: the number of rounds that each method needs for an accuracy, up to constants and logarithms."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Terms = dict[str, float]
 
 @dataclass(frozen=True)
 class Complexity:
-    """Rounds to an accuracy, as Table 1 counts them: constants and logarithms are left out, so only compare.
+    """The rounds to an accuracy as in Table 1. Constants and logarithms are omitted, so use it only to compare.
 
     Attributes:
-        algorithm, convex, epsilon: of what.
+        algorithm, convex, epsilon: as they were given.
         terms: its parts, by name.
         total: their sum; their maximum for GT-SAGA and GT-SVRG.
         dominant: the name of the largest.
-        words: what dominates, and what would shrink it.
+        words: a sentence on what dominates, and what would make it smaller.
     """
 
     algorithm: str
@@ -59,24 +59,24 @@ def rounds(
 ) -> Complexity:
     """The rounds of Table 1 to E‖x̄ − x*‖² ≤ epsilon, or to a mean E‖∇f(x̄)‖² ≤ epsilon with convex=False.
 
-    As everywhere in Õ(·), constants and logarithms are left out: use it to compare and to see what dominates.
-    `promised_rounds` gives a number that is proven. The table is for methods and not for their options: only tau
-    counts, and gamma may be left out.
+    Constants and logarithms are omitted, as in Õ(·): use it to compare methods and to see what dominates.
+    `promised_rounds` gives a proven number. The table does not consider a method's options: only tau counts, and you
+    may omit gamma.
 
     Args:
         algorithm: an STGT, FlexGT, KGT, GTSAGA, GTSVRG or Scaffold.
-        problem, topology: what it runs on. GT-SAGA and GT-SVRG need a problem made of samples.
+        problem, topology: the parts of the run. GT-SAGA and GT-SVRG need a problem with samples.
         epsilon: the accuracy.
-        convex: strongly convex, or not convex at all.
-        x0, lowest: where the run starts and f*, or a bound below it, as in `start`; used with convex=False.
-        L, mu, sigma2, rho: in the place of the problem's and the topology's own, as in `constants`.
+        convex: True for strongly convex f_i, False for f_i without convexity.
+        x0, lowest: the start of the run, and f* or a lower bound, as in `start`; used with convex=False.
+        L, mu, sigma2, rho: replace the problem's and the topology's own, as in `constants`.
         as_printed: see `table1_rounds`.
     """
     if not isinstance(algorithm, Algorithm):
         raise InputError("algorithm", algorithm, "give an instance, such as stgt.STGT(tau=10).")
     check_fit(algorithm, topology)
     if sigma2 is None and algorithm.spec().oracle is not None:
-        sigma2 = 0.0  # the rounds of the variance-reduced methods have no noise in them
+        sigma2 = 0.0  # the rounds of the variance-reduced methods do not depend on noise
     k = constants_of(problem, topology, algorithm.tau, L=L, mu=mu, sigma2=sigma2, rho=rho)
     first = None if check_flag(convex, "convex") else start_of(problem, x0, lowest)
     return table1_rounds(epsilon, k, type(algorithm).__name__, convex, start=first, as_printed=as_printed)
@@ -97,10 +97,10 @@ def table1_rounds(
         epsilon: the accuracy.
         constants: from `constants(problem, topology, tau)`. Scaffold needs `sampled`, GT-SAGA and GT-SVRG `samples`.
         algorithm: "STGT", "FlexGT", "KGT", "GTSAGA", "GTSVRG" or "Scaffold".
-        convex: strongly convex, or not convex at all.
+        convex: True for strongly convex f_i, False for f_i without convexity.
         start: from `start(problem)`, needed with convex=False for f(x̄_0) − f* and C_0.
-        as_printed: the table as the paper prints it. Otherwise GT-SAGA and GT-SVRG have (L/μ)² as in their own paper,
-            and without convexity f(x̄_0) − f* multiplies all terms, and L those of Scaffold, which the table drops.
+        as_printed: the table as the paper prints it. Otherwise GT-SAGA and GT-SVRG have (L/μ)² as in their own paper.
+            Without convexity, f(x̄_0) − f* then multiplies all terms, and L those of Scaffold; the table omits both.
 
     Returns:
         A `Complexity`, with named `.terms`, `.total`, `.dominant` and `.words`.
@@ -130,12 +130,12 @@ def table1_rounds(
 
 
 def _terms(algorithm: str, k: Constants, epsilon: float, start: Start | None, printed: bool) -> Terms:
-    """A row of the table: strongly convex where there is no start."""
+    """A row of the table; strongly convex if there is no start."""
     mu = 1.0 if start else k.convex()
     gap = 1.0 if printed or start is None or start.gap is None else start.gap
     if algorithm == "Scaffold":
         if k.sampled is None or k.sampled > k.n:
-            hint = f"Scaffold needs s, how many of the n={k.n} workers a server calls; give sampled=…."
+            hint = f"Scaffold needs s, the number of the n={k.n} workers that a server samples; give sampled=…."
             raise InputError("sampled", k.sampled, hint)
         s, scale = k.sampled, gap * (1.0 if printed else k.L)
         if start is not None:
@@ -151,7 +151,7 @@ def _terms(algorithm: str, k: Constants, epsilon: float, start: Start | None, pr
             raise InputError(
                 "samples",
                 hint=" is not known: GT-SAGA and GT-SVRG need m, the samples at a node; give samples=… or a problem "
-                "made of samples.",
+                "with samples.",
             )
         return {SAMPLES: float(k.samples), TOPOLOGY: (k.L / mu) ** (1 if printed else 2) / h**2}
     if start is None:
@@ -179,13 +179,13 @@ _DISTRIBUTED = {
 }
 _SERVER = {
     CONDITION: "a better conditioned problem, not with local steps or more workers",
-    SAMPLING: "more workers called a round",
-    CENTRAL: "more workers called a round, more local steps (as 1/tau) or less noise",
+    SAMPLING: "more workers sampled per round",
+    CENTRAL: "more workers sampled per round, more local steps (as 1/tau) or less noise",
 }
 _FLEXGT = {**_DISTRIBUTED, NETWORK: f"{_GRAPH} or less noise, not with local steps"}
-_REDUCED = {SAMPLES: "fewer samples a node", TOPOLOGY: f"{_GRAPH} or a better conditioned problem"}
+_REDUCED = {SAMPLES: "fewer samples per node", TOPOLOGY: f"{_GRAPH} or a better conditioned problem"}
 
-TABLE: dict[tuple[str, bool], dict[str, str]] = {  # the rows, strongly convex or not, and what shrinks their terms
+TABLE: dict[tuple[str, bool], dict[str, str]] = {  # by (method, strongly convex): what makes each term smaller
     ("STGT", True): _DISTRIBUTED,
     ("STGT", False): _DISTRIBUTED,
     ("FlexGT", True): _FLEXGT,

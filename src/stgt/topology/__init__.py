@@ -49,5 +49,5 @@ __all__ = [
 
 
 def list_topologies() -> list[str]:
-    """The names of all constructors: ours, those that a script has registered, those of installed packages; sorted."""
+    """The names of all topologies, sorted: those of stgt, of your script, and of installed packages."""
     return sorted(TOPOLOGIES.names())

@@ -15,8 +15,8 @@ from stgt._internal.ops import NUMPY
 from stgt.topology.moments import DRAWS, MeanOverRounds, Moments
 from stgt.topology.structure import Gather, Structure, structure_from_lists
 
-TOLERANCE = 1e-6  # how far a row or column sum may be from one: what single precision leaves
-EXACT = 1e-13  # sums closer to one than this are left alone
+TOLERANCE = 1e-6  # how far a row or column sum may be from one: the rounding of single precision
+EXACT = 1e-13  # sums closer to one than this are not corrected
 ASKED_OF_STRUCTURE = ("matrix", "active", "listening", "called")
 
 
@@ -25,13 +25,13 @@ class Topology:
     """A schedule of mixing matrices W_0, W_1, …
 
     Attributes:
-        name: how it was made, for tables and legends.
+        name: the call that made it, for tables and legends.
         n: number of nodes.
-        structure: its layout, which has the kernels of all engines.
-        doubly_stochastic: do columns sum to one as well as rows? False where a round has two matrices.
+        structure: the layout of its matrices, with the kernels of all engines.
+        doubly_stochastic: do the columns sum to one, as the rows do? False if a round has two matrices.
         symmetric: is every W_r symmetric?
         period: W_{r+period} = W_r; None for a random schedule, or one that never repeats.
-        degree: the most nodes that one node receives from in a round.
+        degree: the largest number of nodes that a node receives from in a round.
         seed: the seed of a random schedule. Run number j of a simulation uses seed + j.
     """
 
@@ -45,14 +45,14 @@ class Topology:
     seed: int = 0
 
     def matrix(self, r: int, seed: int = 0, *, held: bool = False, pushed: bool = False) -> np.ndarray:
-        """W_r as a dense (n, n) array; `seed` is the number of the run (it matters to random schedules only).
+        """W_r as a dense (n, n) array; `seed` is the number of the run, which only random schedules use.
 
-        `held=True` gives the rows by which a quantity held by a server is mixed: with `server(n, sampled=s)` every
-        node would receive the mean over the sampled workers. Elsewhere it is W_r. `pushed=True` gives C_r, by which
-        what is `MessageVar(…, pushed=True)` is mixed on `push_pull`; elsewhere that is W_r too.
+        `held=True` gives the rows that mix a quantity held by a server: with `server(n, sampled=s)` every node would
+        receive the mean over the sampled workers. Without a server it is W_r. `pushed=True` gives C_r, the matrix that
+        mixes a `MessageVar(…, pushed=True)` on `push_pull`. On other topologies it is W_r.
         """
         if r < 0:
-            raise InputError("r", r, "rounds count from 0.")
+            raise InputError("r", r, "rounds are counted from 0.")
         structure = self.structure.pushing if pushed else self.structure
         return (structure.held_matrix if held else structure.matrix)(r, self._run_seed(seed))
 
@@ -61,7 +61,7 @@ class Topology:
         return self._flags(self.structure.active(np, self._run_seed(seed), r))
 
     def called(self, r: int, seed: int, present: Iterable[int]) -> list[int]:
-        """The nodes that a server samples in round r of those present, sorted; with all present, the active ones."""
+        """The nodes that a server samples in round r if only some are present, sorted. If all are, the active ones."""
         line = self.structure.queue(np, self._run_seed(seed), r)
         if line is None:
             raise ValueError(f"{self} has no server: use server(n, sampled=s).")
@@ -69,14 +69,14 @@ class Topology:
         return sorted([int(node) for node in line if node in here][: self.sampled])
 
     def listening(self, r: int, seed: int = 0) -> np.ndarray:
-        """Which nodes receive what the server holds after round r, (n,) booleans."""
+        """Which nodes receive the server's variables after round r, (n,) booleans."""
         receiving = self._flags(self.structure.listening(np, self._run_seed(seed), r))
         return receiving | self.active(r, seed)
 
     def links(self, r: int, seed: int = 0, *, pushed: bool = False) -> float:
-        """How many directed links carry a message in round r; with a server, the ways up and down of its workers.
+        """The number of directed links that carry a message in round r. For a server: uploads plus downloads.
 
-        `pushed=True` counts those of C_r, on `push_pull`.
+        `pushed=True` counts the links of C_r on `push_pull`.
         """
         structure = self.structure.pushing if pushed else self.structure
         return float(structure.links(NUMPY, self._run_seed(seed), r))
@@ -84,11 +84,11 @@ class Topology:
     def moments(self, phase: int = 0, draws: int = DRAWS) -> Moments:
         """E[W_r] and E[W_r A W_rᵀ] over the draws of round r = phase, phase + phases, …
 
-        Exact for a schedule with a period, `any_of`, `random_matching`, `server`, `unreliable` and these in turn. Of a
-        structure without closed forms they are means over drawn rounds.
+        They are exact for a schedule with a period, `any_of`, `random_matching`, `server`, `unreliable`, and sequences
+        of these. For a structure without closed forms they are means over drawn rounds.
 
         Args:
-            phase: the round, of a period or of as many as differ in law (`structure.phases`).
+            phase: the number of the round, modulo the number of rounds that differ in law (`structure.phases`).
             draws: rounds to draw for an estimate.
 
         Returns:
@@ -102,7 +102,7 @@ class Topology:
 
     @property
     def sampled(self) -> int:
-        """How many nodes work in a round."""
+        """The number of nodes that work in a round."""
         called = self.structure.sampled
         return self.n if called is None else called
 
@@ -117,18 +117,18 @@ class Topology:
 
     @property
     def has_push(self) -> bool:
-        """Is what is pushed mixed by a column-stochastic matrix of its own?"""
+        """Does a separate, column-stochastic matrix mix pushed messages?"""
         return self.structure.pushing is not self.structure
 
     @property
     def random(self) -> bool:
-        """Is it drawn anew each round? If not and there is no period, it never repeats."""
+        """Is W_r drawn at random each round? A topology that is neither random nor periodic never repeats."""
         return self.period is None and self.structure.random
 
     @cached_property
     def strangers(self) -> tuple[int, int] | None:
-        """Two nodes of which neither ever reaches the other, in no round and on no path; None if there are none, or
-        where it is not known."""
+        """Two nodes that never exchange anything, in any round or through others. None if there are none, or if the
+        links are not known."""
         pairs = self.structure.pairs()
         if pairs is None:
             return None
@@ -139,23 +139,23 @@ class Topology:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A checksum of its layout and seed, by which a run that is resumed recognises it."""
+        """A checksum of its layout and seed. A resumed run compares it."""
         return digest(self.n, self.structure, self.seed)
 
     def with_seed(self, seed: int) -> Topology:
-        """The same random schedule, drawn from another seed."""
+        """The same random schedule, drawn with another seed."""
         return replace(self, seed=check_seed(seed))
 
     def __init_subclass__(cls) -> None:
         changed = [name for name in ASKED_OF_STRUCTURE if getattr(cls, name) is not getattr(Topology, name)]
         if changed:
             raise ValueError(
-                f"class {cls.__name__} changes Topology.{changed[0]}, which not all engines would see: give "
+                f"class {cls.__name__} overrides Topology.{changed[0]}, which some engines would ignore: give "
                 "topology.schedule(n, function), or write a Structure with its own matrix and product."
             )
 
     def _flags(self, nodes: np.ndarray | None) -> np.ndarray:
-        """(n,) booleans from indices; None stands for everybody."""
+        """(n,) booleans from indices; None means all nodes."""
         flags = np.full(self.n, nodes is None)
         if nodes is not None:
             flags[nodes] = True
@@ -174,7 +174,7 @@ class Topology:
 
 
 def periodic(name: str, lists: Gather) -> Topology:
-    """A topology with doubly stochastic W_r by neighbour lists, from which its flags are found."""
+    """A topology with doubly stochastic W_r, given as neighbour lists; its flags are computed from them."""
     period, n, _ = lists.index.shape
     degree = int((lists.weight[:, :, 1:] > 0).sum(axis=2).max(initial=0))
     structure, symmetric = structure_from_lists(lists), lists.back_index is None
@@ -184,21 +184,22 @@ def periodic(name: str, lists: Gather) -> Topology:
 def never_repeats(name: str) -> str:
     """The error text for a topology that is neither periodic nor random."""
     return (
-        f"{name} has no period, so that nothing can be compiled or predicted for all its rounds: give period=… to "
+        f"{name} has no period, so it cannot be compiled, and no prediction covers all its rounds: give period=… to "
         'topology.schedule, or run it with engine="numpy".'
     )
 
 
 def check_repeats(topology: Topology) -> None:
-    """NotCovered for a topology that neither has a period nor is random: nothing is known of all its rounds."""
+    """Raises NotCovered for a topology without a period that is not random: its later rounds are not known."""
     if topology.period is None and not topology.random:
         raise NotCovered(never_repeats(topology.name))
 
 
 def closed_parts(n: int, receiver: np.ndarray, sender: np.ndarray) -> np.ndarray:
-    """(n,): 0, 1, … for the nodes of each strongly connected part that receives from no other part, −1 for all others.
+    """(n,): the number 0, 1, … of the node's closed part, or −1. A closed part is a strongly connected set of nodes
+    that receives from no node outside it.
 
-    There is one such part if and only if some node reaches all others along the links.
+    There is exactly one closed part if and only if some node reaches all others along the links.
     """
     from scipy import sparse
     from scipy.sparse import csgraph
@@ -215,15 +216,15 @@ def check_matrix(
 ) -> np.ndarray:
     """W as a float64 array if it is square, finite, non-negative and (doubly) stochastic, else a ValueError.
 
-    `row_stochastic=True` leaves the column sums unchecked, `column_stochastic=True` the row sums. Sums that rounding
-    has left off one are put right.
+    `row_stochastic=True` leaves the column sums unchecked, `column_stochastic=True` the row sums. Sums that differ from
+    one by rounding are corrected.
     """
     try:
         W = np.array(W, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(name, hint=" is not an array of numbers: give a square matrix.") from None
     if W.ndim != 2 or W.shape[0] != W.shape[1] or W.shape[0] == 0:
-        raise InputError(name, hint=f" has shape {W.shape}: give a square matrix (n, n), a row for each node.")
+        raise InputError(name, hint=f" has shape {W.shape}: give a square matrix (n, n), one row per node.")
     if not np.isfinite(W).all():
         raise InputError(name, hint=" has entries that are not finite: all weights must be numbers in [0, 1].")
     if W.min() < 0:
@@ -237,7 +238,7 @@ def check_matrix(
             hint = (
                 ""
                 if kind == "row" or column_stochastic
-                else " (row_stochastic=True admits it, for algorithms with a server)"
+                else " (row_stochastic=True allows it, for algorithms with a server)"
             )
             raise InputError(
                 name,
@@ -248,7 +249,7 @@ def check_matrix(
 
 
 def check_matrices(matrices: Iterable[Any], name: str, **stochastic: bool) -> np.ndarray:
-    """Matrices as one array (T, n, n), each as in `check_matrix`; they are called NAME_0, NAME_1, …, or NAME alone."""
+    """Matrices as one array (T, n, n), each checked by `check_matrix`. Errors call them NAME_0, NAME_1, …, or NAME."""
     given = list(matrices)
     names = [f"{name}_{t}" for t in range(len(given))] if len(given) > 1 else [name]
     stack = [check_matrix(W, one, **stochastic) for W, one in zip(given, names, strict=True)]
@@ -259,12 +260,12 @@ def check_matrices(matrices: Iterable[Any], name: str, **stochastic: bool) -> np
 
 
 def degree_of(stack: np.ndarray) -> int:
-    """The most nodes that a node receives from in a round of the matrices (T, n, n)."""
+    """The largest number of nodes that a node receives from in a round of the matrices (T, n, n)."""
     return int(((stack != 0).sum(axis=2) - (np.diagonal(stack, axis1=1, axis2=2) != 0)).max())
 
 
 def _put_right(W: np.ndarray, row_stochastic: bool) -> np.ndarray:
-    """W with sums of one to rounding, by scaling rows and columns in turn (Sinkhorn); a symmetric W stays so."""
+    """W with sums of one up to rounding, by scaling rows and columns in turn (Sinkhorn). Keeps W symmetric if it is."""
     symmetric = np.array_equal(W, W.T)
     for _ in range(100):
         columns = 1.0 if row_stochastic else W.sum(axis=0)

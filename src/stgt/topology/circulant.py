@@ -75,22 +75,22 @@ class Rolls(Structure):
 
     def pairs(self) -> Pairs | None:
         step, nodes = math.gcd(self.n, *self.hops), np.arange(self.n)
-        return None if step == 1 else (nodes, (nodes + step) % self.n)  # all that the hops lead to
+        return None if step == 1 else (nodes, (nodes + step) % self.n)  # the hops reach multiples of `step` only
 
 
 @register
 def circulant(n: int, hops: Iterable[int], weights: Sequence[float] | None = None) -> Topology:
     """Every node i receives from i + h (mod n) for each hop h.
 
-    W_{i,i+h} = w_h, and w_ii = 1 − Σ_h w_h. By default all k hops and the node itself weigh 1/(k+1).
+    W_{i,i+h} = w_h, and w_ii = 1 − Σ_h w_h. By default each of the k hops and the node itself has weight 1/(k+1).
 
     Args:
         n: number of nodes.
-        hops: nonzero whole numbers, different modulo n; a negative hop looks the other way.
-        weights: one for each hop, positive, with a sum of at most 1; the node keeps the rest.
+        hops: nonzero whole numbers, different modulo n; a negative hop goes in the other direction.
+        weights: one per hop, positive, with a sum of at most 1; the node's own weight is the rest.
 
     Returns:
-        A static topology; symmetric where hop −h weighs what hop h does.
+        A static topology; symmetric if hops h and −h have the same weight.
     """
     n = check_count(n, "n")
     steps = _check_hops(n, hops)
@@ -117,15 +117,15 @@ def ring(n: int, directed: bool = False) -> Topology:
 
 @register
 def exponential(n: int, neighbors: int | None = None, symmetric: bool = False) -> Topology:
-    """The static exponential graph: every node receives from those 1, 2, 4, … places on.
+    """The static exponential graph: node i receives from nodes i + 1, i + 2, i + 4, …
 
     w_ij = 1/(t+1) for j = i and (j−i) mod n ∈ {2^0, …, 2^(t−1)}, t = ⌈log2 n⌉. For even n, ‖W − J‖ = 1 − 2/(t+1).
 
     Args:
         n: number of nodes.
-        neighbors: how many to receive from instead of t; weights 1/(neighbors+1). Powers of two come first, then the
-            smallest hops not yet used. Symmetric hops come as pairs ±h in the same order; an odd number takes n/2
-            before them.
+        neighbors: the number of nodes to receive from, if not t; weights 1/(neighbors+1). Powers of two come first,
+            then the smallest unused hops. With `symmetric`, hops come as pairs ±h in the same order; an odd number
+            includes n/2, which then comes first.
         symmetric: receive from ±h for every hop h; without `neighbors` these are all ±2^j, each node once.
 
     Returns:
@@ -158,14 +158,14 @@ def complete(n: int) -> Topology:
         n: number of nodes.
 
     Returns:
-        A static topology; one round brings the exact mean.
+        A static topology; one round gives the exact mean.
     """
     n = check_count(n, "n")
     return Topology(f"complete({n})", n, Average(n), degree=n - 1)
 
 
 def _pairs(n: int, powers: list[int], count: int | None) -> list[int]:
-    """±h for h in `powers`, each node once; or `count` such hops, beyond the powers if need be."""
+    """±h for h in `powers`, each node once; or `count` such hops, beyond the powers if necessary."""
     order = dict.fromkeys(min(hop, n - hop) for hop in (powers if count is None else [*powers, *range(1, n)]))
     if count is None:
         return [signed for hop in order for signed in ((hop,) if 2 * hop == n else (hop, -hop))]
@@ -210,6 +210,6 @@ def _check_weights(hops: list[int], weights: Sequence[float]) -> list[float]:
     values = [check_number(weight, "weights", above=0.0, most=1.0) for weight in given]
     if sum(values) > 1.0 + TOLERANCE:
         raise InputError(
-            "weights", hint=f" sum to {sum(values):.6g}: give a sum of at most 1, the node keeps the rest."
+            "weights", hint=f" sum to {sum(values):.6g}: give a sum of at most 1; the node's own weight is the rest."
         )
     return values

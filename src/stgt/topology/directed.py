@@ -17,7 +17,7 @@ from stgt.topology.structure import Structure, structure_from_matrices
 
 @dataclass(frozen=True, eq=False)
 class TwoMatrices(Structure):
-    """A row-stochastic W_r, `pull`, and a column-stochastic one, `push`, for what is `MessageVar(…, pushed=True)`."""
+    """A row-stochastic W_r, `pull`, and a column-stochastic matrix, `push`, for a `MessageVar(…, pushed=True)`."""
 
     arrays = ("pull", "push")
     random = False
@@ -48,18 +48,19 @@ class TwoMatrices(Structure):
 
 @register
 def push_pull(R: Any, C: Any = None) -> Topology:
-    """Two matrices a round: models are pulled by a row-stochastic R, x ← R h, and what is tracked is pushed by a
-    column-stochastic C, c ← c + β(C z − z), so that Σ_i c_i = 0 and x* is a fixed point on any directed graph.
+    """Two matrices per round. A row-stochastic R mixes the models, x ← R h. A column-stochastic C mixes the trackers,
+    c ← c + β(C z − z), so that Σ_i c_i = 0 and x* is a fixed point on any directed graph.
 
-    For the trackers: `PushPull` is the paper's method, `STGT` its form with local steps. A node must be able to reach
-    all others along R's links, and to be reached by all along C's: else some node's gradients reach nobody. Give
-    every node some weight of its own, as R_ii > 0 and C_ii > 0.
+    It is for the trackers: `PushPull` is the paper's method, `STGT` its form with local steps. Some node must reach all
+    others along R's links, and be reached by all others along C's links. Otherwise some node's gradients are lost. Give
+    every node some weight of its own: R_ii > 0 and C_ii > 0.
 
     Args:
-        R: a square, non-negative matrix whose rows sum to one, a list of such to take turns, or a topology with a
-            period. Or a networkx.DiGraph whose edge (j, i) lets i receive from j, with C left out: node i pulls by
-            1/(1 + the nodes it receives from), and pushes by 1/(1 + the nodes that receive from it).
-        C: the same with columns that sum to one, of as many nodes.
+        R: a square, non-negative matrix whose rows sum to one; a list of such matrices, used in turn; or a topology
+            with a period. Or a networkx.DiGraph without C, in which an edge (j, i) lets i receive from j: node i then
+            has the weight 1/(1 + the number of nodes it receives from) in R, and 1/(1 + the number of nodes that
+            receive from it) in C.
+        C: the same with columns that sum to one, for the same number of nodes.
 
     Returns:
         A directed topology. Its `matrix(r)` is R_r, its `matrix(r, pushed=True)` C_r.
@@ -91,10 +92,10 @@ def push_pull(R: Any, C: Any = None) -> Topology:
 
 
 def _stack(given: Any, name: str) -> Array:
-    """The matrices (T, n, n), rows of R and columns of C put right."""
+    """The matrices (T, n, n); sums that differ from one by rounding are corrected, of rows in R, of columns in C."""
     if isinstance(given, Topology):
         if given.has_server or given.has_push:
-            raise InputError(name, hint=f" is {given}: give a matrix, or a topology with one matrix a round.")
+            raise InputError(name, hint=f" is {given}: give a matrix, or a topology with one matrix per round.")
         if given.period is None:
             raise InputError(
                 name, hint=f" is {given}, which has no period: give a matrix, or a topology with a period."
@@ -109,7 +110,7 @@ def _stack(given: Any, name: str) -> Array:
 
 
 def _of_graph(graph: Any) -> tuple[Array, Array]:
-    """R by the senders of each node, C by its receivers; every node counts itself."""
+    """R by each node's number of senders, C by its number of receivers; every node counts itself."""
     if not _is_graph(graph):
         raise InputError("C", hint=" is missing: give push_pull(R, C), or a networkx.DiGraph alone.")
     from stgt.topology.graphs import senders_matrix
@@ -123,7 +124,7 @@ def _is_graph(given: Any) -> bool:
 
 
 def _check_root(pull: Array, push: Array) -> None:
-    """A ValueError unless some node reaches all others along R's links and is reached by all along C's."""
+    """A ValueError unless some node reaches all others along R's links and is reached by all along C's links."""
     n = len(pull)
     from_others, to_others = closed_parts(n, *np.nonzero(pull)), closed_parts(n, *np.nonzero(push.T))
     spreads, gathers = (part == 0 if part.max() == 0 else np.zeros(n, dtype=bool) for part in (from_others, to_others))
@@ -134,8 +135,8 @@ def _check_root(pull: Array, push: Array) -> None:
     if not (spreads & gathers).any():
         raise InputError(
             "R",
-            hint=f" spreads only from the nodes {_some(spreads)}, and C gathers at the nodes {_some(gathers)} only: "
-            "they share none, so that no node that reaches all others is reached by all gradients; link one so.",
+            hint=f"only the nodes {_some(spreads)} reach all others, and along C's links all reach only the nodes "
+            f"{_some(gathers)}. Add links so that one node does both.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Graphs of finite-time consensus: the exact mean after a few rounds, most of them in a fixed cycle."""
+"""Graphs with finite-time consensus: a few rounds, most of them in a fixed cycle, give the exact mean."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stgt.topology.structure import Gather, Lists, check_room, lists_from_sparse
 
 @register
 def one_peer_exponential(n: int) -> Topology:
-    """One neighbour a round, 1, 2, 4, … places on in turn.
+    """One neighbour per round: node i receives from i + 1, i + 2, i + 4, … in turn.
 
     W^(k) = ½(I + P^{2^(k mod t)}), P shifting by one, t = ⌈log2 n⌉. The product over t rounds is J iff n = 2^t.
 
@@ -39,9 +39,9 @@ def one_peer_exponential(n: int) -> Topology:
 
 @register
 def hypercuboid(n: int, factors: Sequence[int] | None = None) -> Topology:
-    """Nodes as digits in mixed radix; each round averages along one digit, so that a cycle gives the exact mean.
+    """Nodes as digits in mixed radix. Each round averages along one digit, so a cycle gives the exact mean.
 
-    n = Π p_l; W^(l): w_ij = 1/p_l iff the digits of i and j agree but for digit l. The product over a cycle is J.
+    n = Π p_l; W^(l): w_ij = 1/p_l iff the digits of i and j agree except in digit l. The product over a cycle is J.
 
     Args:
         n: number of nodes.
@@ -85,16 +85,17 @@ def de_bruijn(n: int, p: int = 2) -> Topology:
 
 @register
 def base_graph(n: int, k: int) -> Topology:
-    """At most k neighbours a round, and the exact mean after a cycle, for every n.
+    """At most k neighbours per round, and the exact mean after a cycle, for every n.
 
-    The product of the cycle is J; its length is at most 2 log_{k+1} n + 2. A hyper-cuboid where n splits into numbers
-    up to k + 1; otherwise n = Σ_l a_l (k+1)^{p_l} nodes average in parts V_l, part after part passes its mean to the
-    later ones, and the blocks of every part spread what they got in return. Or n = p·q with p the largest divisor
-    without prime factors above k + 1: q nodes so in p groups, then a hyper-cuboid across. The shorter is taken.
+    The product of the cycle is J; its length is at most 2 log_{k+1} n + 2. If all prime factors of n are at most k + 1,
+    it is a hypercuboid. Otherwise n = Σ_l a_l (k+1)^{p_l}: the nodes average in parts V_l, each part in turn passes its
+    mean to the later parts, and the blocks of every part spread what they received in return. There is a second way:
+    n = p·q, with p the largest divisor whose prime factors are at most k + 1. Each of p groups of q nodes averages as
+    above, then a hypercuboid averages across the groups. The shorter of both is taken.
 
     Args:
         n: number of nodes.
-        k: the most neighbours of a node in a round.
+        k: the largest number of neighbours of a node in a round.
 
     Returns:
         A symmetric topology whose period is the length of the cycle.
@@ -123,7 +124,7 @@ def prime_factors(n: int) -> list[int]:
 
 
 def cuboid_steps(factors: Sequence[int]) -> list[Lists]:
-    """(index, weight), each (n, p_l), of the rounds that average along one digit; n = Π p_l, 1 without factors."""
+    """(index, weight), each (n, p_l), of the rounds that average along one digit; n = Π p_l, or 1 without factors."""
     node, stride, steps = np.arange(math.prod(factors))[:, None], 1, []
     for p in factors or (1,):
         digit = node // stride % p
@@ -144,7 +145,7 @@ def _check_factors(n: int, factors: Sequence[int]) -> list[int]:
 
 
 def _equal_weights(senders: np.ndarray) -> Any:
-    """The sparse matrix of a round in which each node receives from its `senders` (n, d), with the weight 1/d each."""
+    """The sparse matrix of a round in which each node receives from its `senders` (n, d), each with weight 1/d."""
     from scipy import sparse
 
     n, d = senders.shape
@@ -163,14 +164,14 @@ def _grouped(p: int, q: int, k: int) -> list[Lists]:
 
 
 def _simple(n: int, k: int) -> list[Lists]:
-    """The Simple Base-(k+1) graph: a hyper-cuboid, or the parts V_1, V_2, … of the digits of n in base k + 1."""
+    """The Simple Base-(k+1) graph: a hypercuboid, or the parts V_1, V_2, … of the digits of n in base k + 1."""
     if all(p <= k + 1 for p in prime_factors(n)):
         return _smooth(n, k)
     digits = _digits(n, k + 1)
     sizes = [a * (k + 1) ** p for a, p in digits]
     starts = [sum(sizes[:part]) for part in range(len(sizes))]
 
-    # (i) every part finds its own mean; V_1 takes longest, the others start again meanwhile.
+    # (i) Every part computes its own mean. V_1 takes longest; the other parts repeat their cycle meanwhile.
     inside = [_smooth(size, k) for size in sizes]
     steps = []
     for m in range(len(inside[0])):
@@ -179,8 +180,8 @@ def _simple(n: int, k: int) -> list[Lists]:
             _place(step, start, own[m % len(own)])
         steps.append(step)
 
-    # (ii) V_m meets all later parts, whereupon each of its blocks has the mean of V_m and all later parts;
-    # (iii) the blocks of the parts before it spread theirs, until those of V_1 are done.
+    # (ii) V_m exchanges with all later parts. Each of its blocks then has the mean of V_m and all later parts.
+    # (iii) The blocks of the parts before V_m spread theirs, until those of V_1 are done.
     spread = [_smooth((k + 1) ** p, k) for _, p in digits]
     for m in range(digits[0][1] + 1):
         step = _idle(n, k)
@@ -239,7 +240,7 @@ def _smooth(n: int, k: int) -> list[Lists]:
 
 @lru_cache(maxsize=4096)
 def _fewest_factors(n: int, most: int) -> tuple[int, ...] | None:
-    """As few numbers from 2 to `most` as multiply to n; None if there are none."""
+    """The fewest numbers from 2 to `most` whose product is n; None if there are none."""
     if n <= most:
         return (n,) if n > 1 else ()
     splits = ((d, _fewest_factors(n // d, most)) for d in range(most, 1, -1) if n % d == 0)

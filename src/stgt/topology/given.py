@@ -1,4 +1,4 @@
-"""Topologies that are given: by matrices, by other topologies that take turns, or by a function of the round."""
+"""Topologies given by matrices, by other topologies in turn, or by a function of the round."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from stgt.topology.graphs import read_matrix
 from stgt.topology.moments import MeanOverRounds, Moments
 from stgt.topology.structure import NeighbourLists, Pairs, Structure, structure_from_matrices
 
-ROUNDING = 1e-10  # a matrix this close to its transpose is meant to be symmetric, a sum this close to one to be one
-WRITTEN_OUT = 10**7  # entries of the matrices of a period, up to which topologies that take turns become one schedule
+ROUNDING = 1e-10  # a matrix this close to its transpose counts as symmetric, a sum this close to one as one
+WRITTEN_OUT = 10**7  # up to this many matrix entries per period, a sequence of topologies becomes one schedule
 
 
 @dataclass(frozen=True, eq=False)
 class Cyclic(Structure):
-    """Item r mod T in round r; `seeds` (T,) are those of the items, `cycles` their `phases`.
+    """Item r mod T in round r. `seeds` (T,) are the items' seeds, `cycles` their numbers of `phases`.
 
-    In round r the item uses its own round r·c + (r div T) mod c, with c its number of phases. So it advances by one
-    phase each time, whatever T is, and never draws twice for the same round number.
+    In round r the item uses its own round r·c + (r div T) mod c, where c is its number of phases. So it advances by one
+    phase each time it is used, for any T, and never draws twice for the same round number.
     """
 
     arrays = ("items", "seeds")
@@ -76,7 +76,7 @@ class Cyclic(Structure):
 
     def neighbour_lists(self, name: str) -> NeighbourLists:
         raise ValueError(
-            f"{name} cannot be written as one cycle of neighbour lists: make its items unreliable instead, as in "
+            f"{name} cannot be written as one cycle of neighbour lists: apply unreliable to its items instead, as in "
             "sequence([unreliable(ring(8), link=0.1), random_matching(8)])."
         )
 
@@ -94,13 +94,13 @@ class Cyclic(Structure):
         return r * self.cycles[k] + r // len(self.items) % self.cycles[k]
 
     def _seed(self, xp: ModuleType, k: int, seed: Array) -> Array:
-        # As arrays: a sum of two NumPy scalars warns where it wraps at 2**32, which is intended.
+        # As arrays: the sum of two NumPy scalars would warn when it wraps at 2**32, which is intended.
         return (xp.asarray(self.seeds)[k : k + 1] + xp.asarray(seed, np.uint32))[0]
 
 
 @dataclass(frozen=True, eq=False)
 class RandomChoice(Structure):
-    """One of the first `count` rounds of `base`, which has that period, each equally likely."""
+    """One of the first `count` rounds of `base`, whose period is `count`; each is equally likely."""
 
     arrays = ("base",)
 
@@ -132,7 +132,7 @@ class RandomChoice(Structure):
 
 @dataclass(frozen=True, eq=False)
 class Computed(Structure):
-    """W_r = function(r, seed), computed by Python and NumPy whenever it is needed. It need not be periodic."""
+    """W_r = function(r, seed), computed by Python and NumPy whenever it is needed. It may have no period."""
 
     random = False
 
@@ -154,7 +154,7 @@ class Computed(Structure):
 
     def neighbour_lists(self, name: str) -> NeighbourLists:
         raise ValueError(
-            f"{name} has no period: give period=… to topology.schedule, or lose the links in its function."
+            f"{name} has no period: give period=… to topology.schedule, or let its function drop the links."
         )
 
 
@@ -165,10 +165,10 @@ def from_matrix(W: Any, row_stochastic: bool = False) -> Topology:
     Args:
         W: a square, non-negative matrix whose rows and columns sum to one; or the path of a file that holds it: .csv,
             .npy, or .npz with one array.
-        row_stochastic: leave the column sums unchecked.
+        row_stochastic: do not check the column sums.
 
     Returns:
-        A static topology; its flags are found from W.
+        A static topology; its flags are computed from W.
     """
     given = read_matrix(Path(W)) if isinstance(W, str | Path) else W
     matrix = check_matrix(given, row_stochastic=row_stochastic)
@@ -177,19 +177,19 @@ def from_matrix(W: Any, row_stochastic: bool = False) -> Topology:
 
 @register
 def sequence(matrices: Iterable[Any], row_stochastic: bool = False) -> Topology:
-    """The given matrices or topologies in turn, again and again: W_r comes from item r mod T.
+    """The given matrices or topologies in turn, repeated: W_r comes from item r mod T.
 
-    A topology with a period goes on by one each time it is its turn: it gives its own round r div T. A random one is
-    drawn by the round r, with its own seed, so that two equal ones do not repeat each other.
+    A topology with a period advances by one round each time it is used: it gives its own round r div T. A random
+    topology draws by the round r and its own seed, so that two equal ones draw differently.
 
     Args:
         matrices: T square, non-negative matrices whose rows and columns sum to one, or topologies without a server; all
             of one size.
-        row_stochastic: leave the column sums unchecked.
+        row_stochastic: do not check the column sums.
 
     Returns:
-        A topology whose flags are found from the items; its period is T times the least common multiple of theirs, and
-        it is random if one of them is.
+        A topology whose flags are computed from the items. Its period is T times the least common multiple of theirs.
+        It is random if one of them is.
     """
     try:
         given = list(matrices)
@@ -226,15 +226,15 @@ def sequence(matrices: Iterable[Any], row_stochastic: bool = False) -> Topology:
 
 @register
 def any_of(items: Any, seed: int = 0) -> Topology:
-    """Each round one of the given matrices at random, each equally likely, whatever the rounds before drew.
+    """One of the given matrices per round, each equally likely, drawn independently of other rounds.
 
     Args:
-        items: a topology with a period, whose rounds are drawn from; or a list of square, non-negative matrices whose
-            rows and columns sum to one and of static topologies without a server, all of one size.
+        items: a topology with a period, from whose rounds W_r is drawn; or a list of square, non-negative matrices
+            whose rows and columns sum to one, and of static topologies without a server, all of one size.
         seed: of the draws.
 
     Returns:
-        A random topology; static if there is but one matrix.
+        A random topology; static if there is only one matrix.
 
     Example:
         >>> import stgt
@@ -273,20 +273,20 @@ def schedule(
 ) -> Topology:
     """The matrices that a function returns: W_r = function(r).
 
-    With a period the matrices are computed at once, and run everywhere. Without one they need never repeat: each is
-    computed and checked when it is used, by `simulate(…, engine="numpy")` and by training with torch. The compiled
-    simulator and the theory need a period.
+    With a period the matrices are computed at once, and every engine can run them. Without one, each matrix is
+    computed and checked when it is used. `simulate(…, engine="numpy")` and training with torch can do that. The
+    compiled simulator and the theory need a period.
 
     Args:
         n: number of nodes.
-        function: of the round r = 0, 1, …; gives the matrix W_r, or a topology whose matrix of round r is taken. It may
-            be called several times for a round, and by every node of a training, and must then return the same.
+        function: of the round r = 0, 1, …; returns the matrix W_r, or a topology, whose matrix of round r is used. It
+            may be called several times for a round, and by every node of a training. It must return the same each time.
         period: function(r + period) = function(r).
-        row_stochastic: leave the column sums unchecked.
+        row_stochastic: do not check the column sums.
 
     Returns:
-        A topology whose flags are found from the matrices. Without a period they are not known in advance: it counts as
-        directed, with n − 1 neighbours.
+        A topology whose flags are computed from the matrices. Without a period they are not known in advance: it counts
+        as directed, with n − 1 neighbours.
 
     Example:
         >>> import stgt
@@ -321,7 +321,7 @@ def schedule(
 
 
 def _item(item: Any, t: int, row_stochastic: bool) -> Topology:
-    """What takes turns in a sequence, as a topology."""
+    """An item of a sequence, as a topology."""
     if not isinstance(item, Topology):
         return _from_stack(f"W_{t}", check_matrix(item, f"W_{t}", row_stochastic=row_stochastic)[None])
     _check_one_matrix(item, f"W_{t} is")
@@ -329,7 +329,7 @@ def _item(item: Any, t: int, row_stochastic: bool) -> Topology:
         raise ValueError(f"W_{t} is {item}, which has no period: give period=… to topology.schedule.")
     if not item.doubly_stochastic and not row_stochastic:
         raise ValueError(
-            f"W_{t} is {item}, which is row-stochastic only: give row_stochastic=True, or another topology."
+            f"W_{t} is {item}, which is only row-stochastic: give row_stochastic=True, or another topology."
         )
     return item
 
@@ -337,7 +337,7 @@ def _item(item: Any, t: int, row_stochastic: bool) -> Topology:
 def _matrix_of_round(
     n: int, function: Callable[[int], Any], row_stochastic: bool, r: int, seed: int | None
 ) -> np.ndarray:
-    """function(r), checked; `seed` is the run's, None if the matrix must not depend on it."""
+    """function(r), checked; `seed` is the run's, or None if the matrix must not depend on it."""
     try:
         found = function(r)
     except Exception as error:

@@ -26,15 +26,16 @@ def from_networkx(graph: nx.Graph, weights: str = "metropolis") -> Topology:
     """A topology on the nodes of a networkx graph, in the order of `graph.nodes`.
 
     "metropolis": w_ij = 1/(1 + max(d_i, d_j)); "uniform": w_ij = 1/(1 + d_max); "lazy": (I + W)/2 with the Metropolis
-    W, or the uniform one for a DiGraph. w_ii is the rest. Self-loops, parallel edges and edge attributes are ignored.
+    W, or with the uniform one for a DiGraph. w_ii is the rest. Self-loops, parallel edges and edge attributes are
+    ignored.
 
     Args:
-        graph: a connected Graph; or a DiGraph, u → v meaning that v receives from u, in which every node has as many
-            edges in as out, so that columns sum to one as well ("uniform" and "lazy" only).
+        graph: a connected Graph; or a DiGraph, in which u → v means that v receives from u. Every node of a DiGraph
+            must have as many edges in as out, so that the columns sum to one as well ("uniform" and "lazy" only).
         weights: one of the rules above.
 
     Returns:
-        A static topology: dense up to 64 nodes, neighbour lists beyond.
+        A static topology: dense up to 64 nodes, neighbour lists for more.
 
     Reference: Xiao & Boyd, "Fast linear iterations for distributed averaging", 2004.
     """
@@ -49,7 +50,7 @@ def from_networkx(graph: nx.Graph, weights: str = "metropolis") -> Topology:
 
 @register
 def grid(rows: int, cols: int, torus: bool = False, weights: str = "metropolis") -> Topology:
-    """A grid: every node receives from those above, below, left and right of it.
+    """A grid: every node receives from the nodes above, below, left and right of it.
 
     w_ij = 1/(1 + max(d_i, d_j)) by default, with d ≤ 4.
 
@@ -84,7 +85,7 @@ def torus(rows: int, cols: int, weights: str = "metropolis") -> Topology:
 
 @register
 def star(n: int, weights: str = "metropolis") -> Topology:
-    """Node 0 receives from all others, and these from node 0 only: w_0j = w_j0 = 1/n.
+    """Node 0 receives from all others, and they receive from node 0 only: w_0j = w_j0 = 1/n.
 
     Args:
         n: number of nodes.
@@ -102,12 +103,12 @@ def star(n: int, weights: str = "metropolis") -> Topology:
 
 @register
 def erdos_renyi(n: int, probability: float, seed: int = 0, weights: str = "metropolis") -> Topology:
-    """A random graph with every link present with the given probability, drawn once.
+    """A random graph, drawn once. Every link is present with the given probability.
 
     Args:
         n: number of nodes.
-        probability: of a link, in (0, 1]; connected with high probability above log(n)/n.
-        seed: which graph.
+        probability: of a link, in (0, 1]; above log(n)/n the graph is connected with high probability.
+        seed: of the draw.
         weights: "metropolis", "uniform" or "lazy", as in `from_networkx`.
 
     Returns:
@@ -125,12 +126,12 @@ def erdos_renyi(n: int, probability: float, seed: int = 0, weights: str = "metro
 
 @register
 def random_regular(n: int, degree: int, seed: int = 0, weights: str = "metropolis") -> Topology:
-    """A random graph in which every node has the same number of neighbours, drawn once: w_ij = 1/(1 + degree).
+    """A random graph, drawn once, in which every node has the same number of neighbours: w_ij = 1/(1 + degree).
 
     Args:
         n: number of nodes.
-        degree: neighbours of each, below n, with n·degree even.
-        seed: which graph.
+        degree: neighbours of each node, below n, with n·degree even.
+        seed: of the draw.
         weights: "metropolis", "uniform" or "lazy", as in `from_networkx`.
 
     Returns:
@@ -153,7 +154,7 @@ def _rule(weights: str) -> str:
     return "" if weights == RULES[0] else f", {weights}"
 
 
-def _of_graph(graph: nx.Graph, weights: str, name: str, advice: str = "join them with edges") -> Topology:
+def _of_graph(graph: nx.Graph, weights: str, name: str, advice: str = "connect them with edges") -> Topology:
     check_choice(weights, "weights", RULES)
     directed = graph.is_directed()
     if directed and weights == "metropolis":
@@ -165,8 +166,8 @@ def _of_graph(graph: nx.Graph, weights: str, name: str, advice: str = "join them
         raise InputError(
             "graph",
             hint=f"node {list(graph.nodes)[worst]!r} receives from {indegree[worst]} nodes but sends to "
-            f"{outdegree[worst]}; add or remove edges until both agree at every node, or give your own weights to "
-            "from_matrix(W).",
+            f"{outdegree[worst]}; add or remove edges until both numbers agree at every node, or give your own weights "
+            "to from_matrix(W).",
         )
     rows = np.repeat(np.arange(len(indegree)), indegree)
     other = indegree.max() if directed or weights == "uniform" else np.maximum(indegree[rows], indegree[links.indices])
@@ -175,14 +176,14 @@ def _of_graph(graph: nx.Graph, weights: str, name: str, advice: str = "join them
 
 
 def _of_links(W: Any, name: str, subject: str, advice: str) -> Topology:
-    """A topology by the weights of its links, a sparse matrix; nodes keep the rest. A ValueError unless connected."""
+    """A topology from the weights of its links, a sparse matrix; w_ii is the rest. A ValueError if not connected."""
     from scipy.sparse import csgraph
 
     parts, part = csgraph.connected_components(W, directed=True, connection="strong")
     if parts > 1:
         raise InputError(
             subject,
-            hint=f"the graph falls into {parts} components that do not reach each other, such as those of nodes 0 and "
+            hint=f"the graph has {parts} components that are not connected, such as those of nodes 0 and "
             f"{int((part != part[0]).argmax())}; {advice}.",
         )
     check_room(name, 1, W.shape[0], int(np.diff(W.indptr).max()) + 1)
@@ -190,7 +191,7 @@ def _of_links(W: Any, name: str, subject: str, advice: str) -> Topology:
 
 
 def senders_matrix(graph: Any) -> Any:
-    """The senders of each node, as a sparse 0/1 matrix in CSR form, without the node itself."""
+    """The senders of each node, without the node itself, as a sparse 0/1 matrix in CSR form."""
     import networkx as nx
     from scipy import sparse
 
@@ -206,15 +207,15 @@ def senders_matrix(graph: Any) -> Any:
 
 @register
 def from_edges(edges: Any, n: int | None = None, weights: str | None = None) -> Topology:
-    """An undirected graph by its edges: node u and node v receive from each other.
+    """An undirected graph from its edges: for an edge (u, v), nodes u and v receive from each other.
 
     w_ij = 1/(1 + max(d_i, d_j)) by default; or edges (u, v, w) with their own weight w_uv = w_vu = w. w_ii is the rest.
 
     Args:
         edges: a list of (u, v), or of (u, v, weight), with nodes numbered from 0; or the path of a CSV file with such
-            rows, with a header or without. An edge may be given both ways.
-        n: number of nodes; one more than the largest number if left out.
-        weights: "metropolis", if left out, "uniform" or "lazy", as in `from_networkx`; not where edges have their own.
+            rows, with a header or without. You may list an edge in both directions.
+        n: number of nodes; one more than the largest number if omitted.
+        weights: "metropolis" (the default), "uniform" or "lazy", as in `from_networkx`; not if edges have weights.
 
     Returns:
         A static, symmetric topology; a ValueError if the graph is not connected.
@@ -229,7 +230,7 @@ def from_edges(edges: Any, n: int | None = None, weights: str | None = None) -> 
     largest = max(v for _, v in found)
     n = largest + 1 if n is None else check_count(n, "n")
     if largest >= n:
-        raise InputError("edges", hint=f" has node {largest}: with n={n} they go from 0 to {n - 1}.")
+        raise InputError("edges", hint=f" has node {largest}: with n={n} the nodes are 0 to {n - 1}.")
     name = f"from_edges({n} nodes, {len(found)} edges{f', {weights}' if weights else ''})"
     check_room(name, 1, n, 2)
     if None in found.values():
@@ -267,7 +268,7 @@ def read_matrix(path: Path) -> np.ndarray:
 
 
 def _read(path: Path) -> list[tuple[Any, ...]]:
-    """The rows of a file of edges."""
+    """The rows of a CSV file of edges."""
     with readable(path, "edges"):
         lines, rows = read_rows(path, "edges")
     if rows and not any(is_number(cell) for cell in rows[0]):
@@ -300,7 +301,7 @@ def _listed(edges: Any) -> list[tuple[Any, ...]]:
 
 
 def _checked(edges: list[tuple[Any, ...]]) -> dict[tuple[int, int], float | None]:
-    """The weights, or None, by (u, v) with u < v."""
+    """The weights by (u, v) with u < v; None for an edge without a weight."""
     if not edges:
         raise InputError("edges", hint=" is empty: give at least one edge.")
     found: dict[tuple[int, int], float | None] = {}
@@ -313,7 +314,7 @@ def _checked(edges: list[tuple[Any, ...]]) -> dict[tuple[int, int], float | None
         weight = None if len(edge) == 2 else _weight(edge[2], number)
         pair = (min(u, v), max(u, v))
         if found.get(pair, weight) != weight:
-            raise InputError(("edges", number), edge, f"the edge was given before with weight {found[pair]}; give one.")
+            raise InputError(("edges", number), edge, f"the edge has weight {found[pair]} elsewhere; give one weight.")
         found[pair] = weight
     return found
 
@@ -338,6 +339,6 @@ def _weighted(found: dict[tuple[int, int], Any], n: int, name: str) -> Topology:
     if sums.max() > 1 + ROUNDING:
         worst = int(sums.argmax())
         raise InputError(
-            "edges", hint=f"the weights at node {worst} sum to {sums[worst]:.6g}; make them sum to 1 at most."
+            "edges", hint=f"the weights at node {worst} sum to {sums[worst]:.6g}; their sum must be at most 1."
         )
-    return _of_links(W, name, "edges", "join them")
+    return _of_links(W, name, "edges", "connect them")

@@ -1,4 +1,4 @@
-"""A topology as a notebook shows it: its facts in words, and its links as a small picture."""
+"""A topology as a notebook shows it: facts in words, and a small picture of its links."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from stgt.topology.base import Topology
 
 MOST_NODES = 64
-MOST_ROUNDS = 8  # of a period, drawn side by side
+MOST_ROUNDS = 8  # of a period, drawn next to each other
 MOST_LINES = 1000
-MOST_HEADS = 100  # of a picture; more would hide the nodes, and the facts have that it is directed
-LARGE, SMALL = 170, 112  # pixels of a picture alone, and of one of several
+MOST_HEADS = 100  # in a picture; more would hide the nodes, and the facts say that the topology is directed
+LARGE, SMALL = 170, 112  # pixels of a single picture, and of one of several
 MARGIN, CAPTION = 8, 16
 SERVER = 7.0  # half of the side of its square
 Point = tuple[float, float]
 
 
 def topology_html(topology: Topology) -> str:
-    """All of it, as one piece of HTML."""
+    """The HTML of a topology."""
     period, drawn, unknown = topology.period or 1, list[dict[str, Any]](), ""
     rounds = range(period if period <= MOST_ROUNDS and not topology.has_server else 1)
     try:
         drawn = pictures(topology, rounds, LARGE if len(rounds) == 1 else SMALL)
-    except Exception as error:  # there are too many, or a user's function fails: the facts are shown all the same
+    except Exception as error:  # too many nodes, or a user's function fails: still show the facts
         unknown = str(error) or repr(error)
     return render(
         "topology/topology.html.j2", topology=topology, facts=facts(topology), pictures=drawn, unknown=unknown
@@ -36,27 +36,27 @@ def topology_html(topology: Topology) -> str:
 
 
 def facts(topology: Topology) -> list[str]:
-    """What is known of it without computing anything, in a few words each."""
+    """What is known about the topology without any computation, in a few words each."""
     period, n = topology.period, topology.n
     if period is None:
-        repeats = "random, drawn anew each round" if topology.random else "never repeats"
+        repeats = "random, drawn again each round" if topology.random else "never repeats"
     else:
         repeats = "static" if period == 1 else f"period {period}"
     found = [many(n, "node"), repeats, f"degree {topology.degree:,}"]
     known = period is not None or topology.random
     found.append("symmetric" if topology.symmetric else "directed" if known else "counts as directed")
     if topology.has_push:
-        found.append("pulls by a row-stochastic, pushes by a column-stochastic matrix")
+        found.append("mixes models by a row-stochastic, trackers by a column-stochastic matrix")
     elif not topology.doubly_stochastic:
-        found.append("row-stochastic only")
+        found.append("only row-stochastic")
     if topology.has_server:
         called = "all" if topology.sampled == n else f"{topology.sampled:,} of {n:,}"
-        found.append(f"a server samples {called} workers a round")
+        found.append(f"a server samples {called} workers per round")
     return found
 
 
 def pictures(topology: Topology, rounds: Iterable[int], size: float) -> list[dict[str, Any]]:
-    """What the template draws of each of the rounds; NotCovered if there are too many nodes or links."""
+    """The data of each round's picture for the template; NotCovered if there are too many nodes or links."""
     rounds = list(rounds)
     drawn = layout(topology, rounds, most_nodes=MOST_NODES, most_lines=MOST_LINES, most_heads=MOST_HEADS)
     return [_picture(drawn, r, size) for r in rounds]
@@ -84,7 +84,7 @@ def _picture(drawn: Layout, r: int, size: float) -> dict[str, Any]:
 
 
 def _head(tail: Point, tip: Point, radius: float) -> str:
-    """The path of an arrow's head that ends at the rim of a node."""
+    """The path of an arrow head that touches the rim of a node."""
     length = math.dist(tail, tip) or 1.0
     along = (tip[0] - tail[0]) / length, (tip[1] - tail[1]) / length
     long, wide = 3.0 + 0.8 * radius, 1.2 + 0.4 * radius

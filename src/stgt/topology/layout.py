@@ -1,4 +1,4 @@
-"""Where the nodes of a topology are drawn, and which links each round has: for every picture of a graph."""
+"""The positions of a topology's nodes and the links of its rounds, for every picture of a graph."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from stgt.topology.sampled import Server
 if TYPE_CHECKING:
     from stgt.topology.base import Topology
 
-KAMADA_UP_TO = 120  # nodes; beyond, the layout would take seconds
+KAMADA_UP_TO = 120  # nodes; with more, this layout would take seconds
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """A topology as it is drawn.
+    """A topology with the positions and links to draw.
 
     Attributes:
-        topology: the one.
-        places: (n, 2) in the square from −1 to 1, y upwards; one row more for the server, if there is one.
-        by_round: (links, 2) of each round that is drawn, (sender, receiver) by their rows in `places`.
-        all_lines: (lines, 2), the pairs that are joined in some of these rounds, each once.
-        arrows: are heads drawn? Where some link goes one way only, and there are few enough.
+        topology: the topology.
+        places: (n, 2) in the square from −1 to 1, y upwards; one more row for the server, if there is one.
+        by_round: for each drawn round (links, 2): (sender, receiver) as row numbers of `places`.
+        all_lines: (lines, 2), the pairs that are linked in any drawn round, each once.
+        arrows: draw arrow heads? True if some link goes one way only, and there are few enough links.
     """
 
     topology: Topology
@@ -37,11 +37,11 @@ class Layout:
     arrows: bool
 
     def links(self, r: int) -> np.ndarray:
-        """(links, 2): (sender, receiver) in round r, or in the round of the period that is the same."""
+        """(links, 2): (sender, receiver) in round r, or in the equal round of the period."""
         return self.by_round[r % self.topology.period if self.topology.period else r]
 
     def lines(self, r: int) -> np.ndarray:
-        """(lines, 2): the pairs that are joined in round r, each once."""
+        """(lines, 2): the pairs that are linked in round r, each once."""
         return _pairs(self.links(r))
 
     def working(self, r: int) -> np.ndarray:
@@ -50,21 +50,21 @@ class Layout:
 
 
 def layout(topology: Topology, rounds: Iterable[int], *, most_nodes: int, most_lines: int, most_heads: int) -> Layout:
-    """Places the nodes; NotCovered if there are too many nodes or links.
+    """Positions and links; NotCovered if there are too many nodes or links.
 
     Args:
-        topology: any.
-        rounds: those to draw.
-        most_nodes, most_lines: more than these are not drawn; a line of several rounds counts once.
-        most_heads: of a round; with more of them, lines have no heads.
+        topology: the topology.
+        rounds: the rounds to draw.
+        most_nodes, most_lines: the largest numbers to draw; a line in several rounds counts once.
+        most_heads: arrow heads in a round; if there would be more, lines have no heads.
     """
     if topology.n > most_nodes:
-        raise NotCovered(f"{topology.n:,} nodes are more than the {most_nodes:,} that are drawn")
+        raise NotCovered(f"{topology.n:,} nodes, and at most {most_nodes:,} are drawn")
     wanted = {r % topology.period if topology.period else r for r in rounds}
     by_round = {r: _links(topology, r) for r in sorted(wanted)}
     lines = _pairs(np.concatenate(list(by_round.values())))
     if len(lines) > most_lines:
-        raise NotCovered(f"{len(lines):,} links are more than the {most_lines:,} that are drawn")
+        raise NotCovered(f"{len(lines):,} links, and at most {most_lines:,} are drawn")
     mutual = all(
         {tuple(pair) for pair in links.tolist()} == {tuple(pair) for pair in links[:, ::-1].tolist()}
         for links in by_round.values()
@@ -92,7 +92,7 @@ def _links(topology: Topology, r: int) -> np.ndarray:
 
 
 def _places(topology: Topology, lines: np.ndarray) -> np.ndarray:
-    """A circle for graphs that look alike from every node and for schedules, a server in the middle; else by links."""
+    """A circle for vertex-transitive graphs and for schedules, with a server in the middle; else by the links."""
     circle = topology.has_server or topology.period != 1 or isinstance(topology.structure, Average | Rolls)
     if not circle:
         return _by_links(topology.n, lines)

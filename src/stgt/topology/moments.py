@@ -1,7 +1,7 @@
-"""First and second moments of a round's random matrix: E[W] and E[W A Wᵀ], which is all that mean squares need.
+"""First and second moments of a round's random matrix, E[W] and E[W A Wᵀ]: all that the mean-square theory needs.
 
-`MeanOverRounds` averages over given rounds. The others are closed forms for matchings, for a server that calls some
-workers, and for links and nodes that fail. There W is symmetric and doubly stochastic, so that it does not matter which
+`MeanOverRounds` averages over given rounds. The other classes are closed forms for matchings, for a server that samples
+workers, and for links and nodes that fail. In these W is symmetric and doubly stochastic. So it does not matter which
 side is transposed, and E[(W − J)ᵀ(W − J)] = E[W²] − J.
 """
 
@@ -20,17 +20,17 @@ from stgt._internal.ops import NUMPY
 if TYPE_CHECKING:
     from stgt.topology.structure import Gather, Structure
 
-DRAWS = 400  # rounds drawn where a law is not known in closed form
-WRITTEN_OUT = 10**7  # entries of the matrices of some rounds, up to which they are kept
+DRAWS = 400  # rounds to draw if the moments have no closed form
+WRITTEN_OUT = 10**7  # up to this many entries, the matrices of the rounds are stored
 
 
 class Moments(ABC):
-    """Of the law of W in one phase of a topology; `Topology.moments` gives it.
+    """The moments of W in one phase of a topology; `Topology.moments` returns them.
 
     Attributes:
         n: number of nodes.
-        exact: are they no estimates?
-        draws: rounds drawn for an estimate, 0 if it is exact.
+        exact: are they exact, and not estimates?
+        draws: rounds drawn for an estimate, 0 if they are exact.
         circulant: is E[(W − J)ᵀ(W − J)] a circulant matrix?
     """
 
@@ -46,11 +46,11 @@ class Moments(ABC):
 
     @abstractmethod
     def remainder(self, v: np.ndarray, back: bool = False) -> np.ndarray:
-        """E[(W − J)ᵀ(W − J)] v for v (n, m), without (n, n) matrices; with Wᵀ for W if `back`."""
+        """E[(W − J)ᵀ(W − J)] v for v (n, m), without (n, n) matrices; with Wᵀ instead of W if `back`."""
 
     @abstractmethod
     def _second(self, A: np.ndarray, back: tuple[bool, bool]) -> np.ndarray:
-        """`second` for A (n, n, m)."""
+        """`second` for A of shape (n, n, m)."""
 
     def second(self, A: Any, back: tuple[bool, bool] = (False, False)) -> np.ndarray:
         """E[U A Vᵀ] with U = W, or Wᵀ if back[0], and V = W, or Wᵀ if back[1].
@@ -58,11 +58,11 @@ class Moments(ABC):
         So E[W A Wᵀ] by default, E[W A W] with (False, True), E[Wᵀ A W] with (True, True).
 
         Args:
-            A: (n, n, …); further axes are blocks that the nodes' weights multiply as a whole, as in (W ⊗ I) A (W ⊗ I)ᵀ.
+            A: (n, n, …); further axes are blocks, which the nodes' weights multiply as in (W ⊗ I) A (W ⊗ I)ᵀ.
             back: which of the two sides is transposed.
 
         Returns:
-            An array like A.
+            An array of A's shape.
         """
         A = np.asarray(A, dtype=float)
         if A.shape[:2] != (self.n, self.n):
@@ -70,12 +70,12 @@ class Moments(ABC):
         return self._second(A.reshape(self.n, self.n, -1), back).reshape(A.shape)
 
     def standard_error(self, functional: Callable[[np.ndarray], float]) -> float:
-        """Of the estimate of E[functional(W)], a number for each matrix (n, n); 0 where the moments are exact."""
+        """The standard error of the estimate of E[functional(W)], for a function of W (n, n); 0 for exact moments."""
         return 0.0
 
 
 class MeanOverRounds(Moments):
-    """The mean over rounds (r, seed) of a structure, equally likely: all that differ, or a sample of them."""
+    """The mean over equally likely rounds (r, seed) of a structure: all that differ, or a sample of them."""
 
     def __init__(self, structure: Structure, n: int, rounds: list[tuple[int, int]], exact: bool) -> None:
         self.structure, self.n, self.rounds = structure, n, rounds
@@ -89,7 +89,7 @@ class MeanOverRounds(Moments):
         return self._over_rounds(lambda k: self._deviate(k, self._deviate(k, v, back), not back))
 
     def squares(self, v: np.ndarray, back: bool = False) -> np.ndarray:
-        """‖(W_r − J) v‖² for v (n,) of each of the rounds; with W_rᵀ if `back`."""
+        """‖(W_r − J) v‖² for v (n,), for each of the rounds; with W_rᵀ if `back`."""
         return np.array([(self._deviate(k, v[:, None], back) ** 2).sum() for k in range(len(self.rounds))])
 
     def standard_error(self, functional: Callable[[np.ndarray], float]) -> float:
@@ -107,7 +107,7 @@ class MeanOverRounds(Moments):
 
     @cached_property
     def _matrices(self) -> list[np.ndarray]:
-        """Those of all rounds, or none if that would be too many numbers: then the kernel is asked."""
+        """The matrices of all rounds; an empty list if they would be too large. Then the kernel is used."""
         few = len(self.rounds) * self.n**2 <= WRITTEN_OUT
         return [self.structure.matrix(r, seed) for r, seed in self.rounds] if few else []
 
@@ -124,21 +124,21 @@ class MeanOverRounds(Moments):
         return self.structure.product(NUMPY, np.uint32(seed), r, v, back)
 
     def _deviate(self, k: int, v: np.ndarray, back: bool) -> np.ndarray:
-        """(W_r − J) v for round number k."""
+        """(W_r − J) v for the k-th round."""
         return self._product(k, v, back) - v.mean(axis=0)
 
 
 class PairMoments(Moments):
-    """Of a uniformly random matching, W = (I + P)/2 where P swaps partners; with odd n one node is its own partner.
+    """The moments of a uniformly random matching: W = (I + P)/2, where P swaps partners. With odd n one node has none.
 
-    A link works with probability `works`. No two links of a matching share a node, so that they fail independently.
+    A link works with probability `works`. No two links of a matching share a node, so they fail independently.
     """
 
     circulant = True
 
     def __init__(self, n: int, works: float = 1.0) -> None:
         self.n, self.works = n, works
-        self.paired = 0.0 if n == 1 else 1.0 / (n if n % 2 else n - 1)  # the chance that two given nodes are partners
+        self.paired = 0.0 if n == 1 else 1.0 / (n if n % 2 else n - 1)  # probability that two given nodes are partners
 
     @property
     def mean(self) -> np.ndarray:
@@ -160,7 +160,7 @@ class PairMoments(Moments):
         n, paired, apart = self.n, self.paired, _Apart(A)
         own = A[np.arange(n), np.arange(n)]
         found = paired * A.swapaxes(0, 1)
-        if n % 2 and n > 1:  # k and l other than i and j, or one of the two nodes alone
+        if n % 2 and n > 1:  # k and l differ from i and j, or one of i and j has no partner
             found = found + paired / (n - 2) * (apart.pairs + apart.of_row + apart.of_column)
         elif n > 3:
             found = found + paired / (n - 3) * apart.pairs
@@ -180,9 +180,9 @@ class PairMoments(Moments):
 
 
 class CalledMoments(Moments):
-    """Of W = (1/s) e_S e_Sᵀ + I − diag(e_S), S a uniformly random set of s of n nodes.
+    """The moments of W = (1/s) e_S e_Sᵀ + I − diag(e_S), for a uniformly random set S of s of n nodes.
 
-    π_k = s(s − 1) ⋯ (s − k + 1)/(n(n − 1) ⋯ (n − k + 1)) is the chance that k given nodes are all in S.
+    π_k = s(s − 1) ⋯ (s − k + 1)/(n(n − 1) ⋯ (n − k + 1)) is the probability that k given nodes are all in S.
     """
 
     circulant = True
@@ -211,7 +211,7 @@ class CalledMoments(Moments):
         ends = own[:, None] + own[None, :]
         others = own.sum(axis=0) - ends  # Σ A_kk over k other than i and j
         around = apart.of_row + apart.of_column + (apart.of_row + apart.of_column).swapaxes(0, 1)
-        found = (1 - 2 * one + two) * A  # neither i nor j is called
+        found = (1 - 2 * one + two) * A  # neither i nor j is sampled
         found = found + (2 * (one - two) * A + (two - three) * (apart.of_row + apart.of_column)) / s  # one is
         both = two * (ends + A + A.swapaxes(0, 1)) + three * (others + around) + four * apart.pairs
         found = found + both / s**2
@@ -223,10 +223,10 @@ class CalledMoments(Moments):
 
 
 class FailingMoments(Moments):
-    """Of W = I − Σ_e κ_e w_e b_e b_eᵀ over the links e = (i, j) of symmetric lists, b_e = e_i − e_j.
+    """The moments of W = I − Σ_e κ_e w_e b_e b_eᵀ over the links e = (i, j) of symmetric lists, with b_e = e_i − e_j.
 
-    κ_e is 1 if the link works and both ends are reachable. With a = 1 − link, u = 1 − node: E κ_e = a u², and E κ_e κ_f
-    is a² u³ for two links that share a node, a² u⁴ for others.
+    κ_e is 1 if the link works and both its nodes are reachable. Let a = 1 − link and u = 1 − node. Then E κ_e = a u²,
+    and E κ_e κ_f is a² u³ for two links that share a node, a² u⁴ for two others.
     """
 
     def __init__(self, base: Gather, phase: int, link: float, node: float) -> None:
@@ -282,7 +282,7 @@ class FailingMoments(Moments):
         return found + self.shared * (stars + self._right(self._times, dense * own[None, :]))
 
     def _one_to_a_link(self) -> None:
-        """Lists that name a neighbour twice get the whole weight at its first place: a link fails as a whole."""
+        """If a list names a neighbour twice, moves its whole weight to the first place: a link fails as a whole."""
         order = np.argsort(self.index, axis=1, kind="stable")
         index = np.take_along_axis(self.index, order, axis=1)
         weight = np.take_along_axis(self.weight, order, axis=1)
@@ -297,7 +297,7 @@ class FailingMoments(Moments):
         return self.degree.reshape(-1, *[1] * (v.ndim - 1)) * v - self._times(v)
 
     def _times(self, v: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-        """The off-diagonal part of W, or of the given weights, times v (n, …)."""
+        """The off-diagonal part of W, or the given weights, times v (n, …)."""
         weight = (self.weight if weight is None else weight).reshape(*self.weight.shape, *[1] * (v.ndim - 1))
         return NUMPY.loop(
             self.index.shape[1], lambda k, total: total + weight[:, k] * v[self.index[:, k]], np.zeros_like(v)
@@ -305,7 +305,7 @@ class FailingMoments(Moments):
 
     @staticmethod
     def _right(times: Callable[[np.ndarray], np.ndarray], A: np.ndarray) -> np.ndarray:
-        """A symmetric matrix from the right."""
+        """A times a symmetric matrix on the right; `times` multiplies from the left."""
         return times(A.swapaxes(0, 1)).swapaxes(0, 1)
 
 
@@ -317,7 +317,7 @@ def _by_link(spread: np.ndarray) -> np.ndarray:
 
 
 class _Apart:
-    """Sums of the entries of A (n, n, m) over nodes other than i and j, (n, n, m) each; not meant for i = j."""
+    """Sums of the entries of A (n, n, m) over nodes other than i and j, each (n, n, m); not valid for i = j."""
 
     def __init__(self, A: np.ndarray) -> None:
         nodes = np.arange(len(A))

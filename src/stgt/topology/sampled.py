@@ -1,4 +1,4 @@
-"""Topologies drawn anew each round: matchings, a server that calls some workers, links and nodes that fail."""
+"""Topologies drawn again each round: matchings, a server that samples workers, links and nodes that fail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from stgt.topology.structure import Gather, NeighbourLists, Pairs, Structure
 
 @dataclass(frozen=True)
 class Matching(NeighbourLists):
-    """A uniformly random perfect matching a round; the pair averages. With odd n one node stays alone."""
+    """A uniformly random perfect matching per round; each pair averages. With odd n one node has no partner."""
 
     n: int
 
@@ -48,7 +48,7 @@ class Matching(NeighbourLists):
 
 @dataclass(frozen=True, eq=False)
 class Unreliable(NeighbourLists):
-    """Symmetric lists of which links and nodes fail at random; a lost weight goes back to both ends' own."""
+    """Symmetric lists whose links and nodes fail at random. The weight of a lost link is added to both nodes' own."""
 
     arrays = ("base", "link", "node")
 
@@ -60,7 +60,7 @@ class Unreliable(NeighbourLists):
         index, weight = self.base.lists(xp, seed, r)
         n = index.shape[0]
         here = xp.arange(n)[:, None]
-        # Both ends compute the same draw, so that they agree without communication.
+        # Both nodes of a link compute the same draw, so they agree without communication.
         ticket, _ = words(xp, seed, r, xp.minimum(index, here), xp.maximum(index, here), STREAM_LINKS)
         fate, _ = words(xp, seed, r, xp.arange(n), 0, STREAM_NODES)
         reachable = unit(fate, np.float32) >= self.node
@@ -90,17 +90,17 @@ class Unreliable(NeighbourLists):
 
 @dataclass(frozen=True)
 class Server(Structure):
-    """Base of the structures with a server, which calls `size` of n workers a round and sends their mean."""
+    """Base of the structures with a server, which samples `size` of n workers per round and sends their mean."""
 
     n: int
     size: int
 
     @abstractmethod
     def receivers(self, xp: ModuleType, seed: Array, r: Array) -> Array:
-        """The nodes whose own copy becomes the mean of the workers, as indices; the others keep what they have."""
+        """The nodes whose model becomes the mean of the workers, as indices; the others keep their model."""
 
     def queue(self, xp: ModuleType, seed: Array, r: Array) -> Array:
-        """All workers in the order in which they would be called; the first `size` of them are active."""
+        """All workers in the order in which they would be sampled; the first `size` of them are active."""
         return queue(xp, seed, r, self.n, STREAM_SAMPLING)
 
     def active(self, xp: ModuleType, seed: Array, r: Array) -> Array:
@@ -126,7 +126,7 @@ class Server(Structure):
         raise ValueError(f"{name} has a server: give a topology in which nodes send to each other.")
 
     def _flags(self, xp: ModuleType, seed: Array, r: Array) -> tuple[Array, Array]:
-        """1 for the senders and 0 for the others, and the same for the receivers, (n,) each."""
+        """(n,) each: 1 for the senders and 0 for the others; the same for the receivers."""
         nodes = xp.arange(self.n)
         senders, receivers = self.active(xp, seed, r), self.receivers(xp, seed, r)
         return xp.isin(nodes, senders).astype(float), xp.isin(nodes, receivers).astype(float)
@@ -134,9 +134,9 @@ class Server(Structure):
 
 @dataclass(frozen=True)
 class Sampled(Server):
-    """A server that calls `size` of n workers a round: they average among themselves, the others keep what they have.
+    """A server samples `size` of n workers per round. They average among themselves; the others keep their model.
 
-    What the server itself holds (`held`) becomes the workers' mean, which the workers of any later round receive.
+    The server's own variables (`held`) become the workers' mean, which the sampled workers of a later round receive.
     """
 
     def receivers(self, xp: ModuleType, seed: Array, r: Array) -> Array:
@@ -159,7 +159,7 @@ class Sampled(Server):
 
 @dataclass(frozen=True)
 class Relayed(Server):
-    """Eq_Wr: the workers of this round pass their mean on to the workers of the next. Row-stochastic only."""
+    """Eq_Wr: the workers of this round send their mean to the workers of the next round. Only row-stochastic."""
 
     def receivers(self, xp: ModuleType, seed: Array, r: Array) -> Array:
         return self.active(xp, seed, r + 1)
@@ -171,15 +171,15 @@ class Relayed(Server):
         if self.size == n:
             return CalledMoments(n, n)
         raise NotCovered(
-            f"relay({n}, {self.size} sampled) draws its rounds one from the other, since the workers of a round stand "
-            f"in two of its matrices, so that one round's moments say nothing: use server({n}, sampled={self.size})."
+            f"relay({n}, {self.size} sampled) has dependent rounds, because the workers of a round are in two of its "
+            f"matrices. The moments of one round are not enough: use server({n}, sampled={self.size})."
         )
 
     def norm(self, r: int, seed: int) -> float:
-        """Exact, from the four groups of nodes that work now or not, and next or not.
+        """Exact, from four groups of nodes: those that work in this round or not, and in the next round or not.
 
-        W_r − J maps vectors constant on groups to such, a 4 × 4 matrix. Orthogonal to them it is the identity on groups
-        that do not work next, and 0 on the others.
+        W_r − J maps vectors that are constant on groups to such vectors, by a 4 × 4 matrix. On their orthogonal
+        complement it is the identity for groups that do not work in the next round, and 0 for the others.
         """
         n, size = self.n, self.size
         both = len(np.intersect1d(self.active(np, seed, r), self.active(np, seed, r + 1)))
@@ -194,9 +194,9 @@ class Relayed(Server):
 
 @register
 def random_matching(n: int, seed: int = 0) -> Topology:
-    """Nodes meet in random pairs, every pairing equally likely, and the pair averages.
+    """Random pairs average: every pairing of the nodes is equally likely.
 
-    w_ii = w_ij = 1/2 where i meets j. With odd n one node, a different one each round, stays alone.
+    w_ii = w_ij = 1/2 if i and j are a pair. With odd n one node, a different one each round, has no partner.
 
     Args:
         n: number of nodes.
@@ -213,17 +213,17 @@ def random_matching(n: int, seed: int = 0) -> Topology:
 
 @register
 def server(n: int, sampled: int | None = None, seed: int = 0) -> Topology:
-    """A server calls s of n workers each round, S_r uniformly at random: they average, the others keep what they have.
+    """A server samples s of n workers each round, S_r uniformly at random. They average, the others keep their model.
 
     W_r = (1/s) e_{S_r} e_{S_r}ᵀ + I − diag(e_{S_r}), doubly stochastic; J for s = n.
 
     Args:
         n: number of workers.
-        sampled: s, how many are called each round; all by default.
+        sampled: s, the number of workers per round; all by default.
         seed: of the draws.
 
     Returns:
-        A symmetric topology: random, or static where all are called.
+        A symmetric topology: random, or static if all workers are sampled.
     """
     n, seed = check_count(n, "n"), check_seed(seed)
     s = n if sampled is None else _check_sampled(n, sampled)
@@ -233,11 +233,11 @@ def server(n: int, sampled: int | None = None, seed: int = 0) -> Topology:
 
 @register
 def relay(n: int, sampled: int, seed: int = 0) -> Topology:
-    """The server as the paper sees it: the workers of one round pass their mean on to the workers of the next.
+    """The paper's form of the server: the workers of one round send their mean to the workers of the next round.
 
     W_r = (1/s) e_{S_{r+1}} e_{S_r}ᵀ + I − diag(e_{S_{r+1}}), applied at the end of round r; it is the paper's
-    W_{r+1}. Rows sum to one, columns do not unless s = n. E[W_r] = (s/n) J + (1 − s/n) I, whose second eigenvalue is
-    1 − s/n.
+    W_{r+1}. The rows sum to one; the columns do only if s = n. E[W_r] = (s/n) J + (1 − s/n) I, whose second eigenvalue
+    is 1 − s/n.
 
     Args:
         n: number of workers.
@@ -257,13 +257,13 @@ def relay(n: int, sampled: int, seed: int = 0) -> Topology:
 
 @register
 def unreliable(topology: Topology, link: float = 0.0, node: float = 0.0, seed: int = 0) -> Topology:
-    """A symmetric topology whose links and nodes fail at random, anew each round.
+    """A symmetric topology whose links and nodes fail at random, independently in each round.
 
-    A link works with probability (1 − link)(1 − node)²; the weight of a lost one goes to both ends' own, so W_r stays
-    symmetric and doubly stochastic. A node that cannot be reached keeps what it has.
+    A link works with probability (1 − link)(1 − node)². The weight of a lost link is added to both nodes' own weights,
+    so W_r stays symmetric and doubly stochastic. A node that cannot be reached keeps its model.
 
     Args:
-        topology: symmetric and peer to peer. If it is random itself, `seed` replaces its own.
+        topology: symmetric, without a server. If it is random itself, `seed` replaces its own.
         link: probability that a link fails, in [0, 1).
         node: probability that a node cannot be reached, in [0, 1).
         seed: of the draws.
@@ -278,7 +278,7 @@ def unreliable(topology: Topology, link: float = 0.0, node: float = 0.0, seed: i
     base = topology.structure.neighbour_lists(topology.name)
     if not topology.symmetric:
         raise ValueError(
-            f"{topology} is directed: a lost one-way link cannot be made up for without breaking the column sums; "
+            f"{topology} is directed: a lost one-way link cannot be compensated without changing the column sums; "
             "give a symmetric topology."
         )
     name = f"unreliable({topology}, link={link:g}, node={node:g})"
@@ -288,5 +288,5 @@ def unreliable(topology: Topology, link: float = 0.0, node: float = 0.0, seed: i
 def _check_sampled(n: int, sampled: Any) -> int:
     s = check_count(sampled, "sampled")
     if s > n:
-        raise InputError("sampled", s, f"at most all n={n} workers can be called in a round.")
+        raise InputError("sampled", s, f"a round can sample at most all n={n} workers.")
     return s

@@ -1,4 +1,4 @@
-"""How fast a topology mixes: ρ of a round, and what a whole period leaves."""
+"""How fast a topology mixes: ρ of a round, and the contraction of a whole period."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ DENSE_PRODUCT_UP_TO = 2000
 
 
 class Rho(float):
-    """ρ = ‖E[W_rᵀW_r] − J‖₂: a number to compute with, and how well it is known.
+    """ρ = ‖E[W_rᵀW_r] − J‖₂: a number to compute with, and its accuracy.
 
     Attributes:
-        low, high: the confidence interval; both the value itself if it is exact.
-        exact: is it no estimate?
+        low, high: the confidence interval; both are the value itself if it is exact.
+        exact: is it exact, and not an estimate?
         draws: rounds drawn for an estimate, 0 if it is exact.
-        worst: the largest ρ of any round of a schedule, at the upper end of its interval. Assumption 1 asks every round
-            to be connected, so this is the ρ of the theorems; it is the value itself where all rounds are alike and
-            exact.
+        worst: the largest ρ of any round of a schedule, at the upper end of its interval. Assumption 1 requires every
+            round to be connected, so this is the ρ of the theorems. If all rounds are alike and exact, it is the value.
     """
 
     low: float
@@ -54,22 +53,22 @@ class Rho(float):
 
 
 def contraction(topology: Topology, draws: int = DRAWS, confidence: float = 0.95) -> Rho:
-    """ρ = ‖E[W_rᵀW_r] − J‖₂, how much of the disagreement a round leaves at worst; smaller is better connected.
+    """ρ = ‖E[W_rᵀW_r] − J‖₂: the largest share of the disagreement that a round leaves. Smaller means better connected.
 
-    E‖W_r v − Jv‖² ≤ ρ‖v − Jv‖² for every v that does not depend on W_r. Of a fixed W_r it is ‖W_r − J‖₂², of a schedule
-    the mean over its rounds (`.worst` is the largest). Where W_r may be directed it is the larger of this and
-    ‖E[W_rW_rᵀ] − J‖₂, so that it holds for what is mixed by W_rᵀ too. Exact wherever `Topology.moments` is; else an
-    estimate with an interval.
+    E‖W_r v − Jv‖² ≤ ρ‖v − Jv‖² for every v that does not depend on W_r. For a fixed W_r it is ‖W_r − J‖₂², for a
+    schedule the mean over its rounds (`.worst` is the largest). If W_r may be directed, it is the larger of this and
+    ‖E[W_rW_rᵀ] − J‖₂, so that it holds for messages mixed by W_rᵀ too. It is exact wherever `Topology.moments` is;
+    otherwise it is an estimate with an interval.
 
-    A round that is always the same and in which the graph falls apart has ρ = 1: see `period_contraction`.
+    A fixed graph that is not connected has ρ = 1. For schedules of such graphs see `period_contraction`.
 
     Args:
-        topology: any that has a period or is random; not a relay, whose rounds hang together.
+        topology: any that has a period or is random; not a relay, whose rounds are dependent.
         draws: rounds to draw for an estimate.
         confidence: of its interval.
 
     Returns:
-        A number, with `.low`, `.high`, `.exact`, `.draws` and `.worst`. 0 for J, at most 1 where W_r is doubly
+        A number, with `.low`, `.high`, `.exact`, `.draws` and `.worst`. 0 for J, at most 1 if W_r is doubly
         stochastic.
 
     Reference: Assumption 1 of the ST-GT paper, 2512.01732, and erratum 6 in docs/theorems.md.
@@ -95,11 +94,11 @@ def norms(topology: Topology, rounds: int) -> np.ndarray:
 
 
 def period_contraction(topology: Topology) -> float:
-    """‖E[PᵀP] − J‖₂ for the product P = W_{T−1} ⋯ W_0, how much of the disagreement a whole period T leaves at worst.
+    """‖E[PᵀP] − J‖₂ for P = W_{T−1} ⋯ W_0: the largest share of the disagreement that a whole period T leaves.
 
-    Of a fixed schedule it is ‖P − J‖₂²: 0 for the graphs of finite-time consensus (hypercuboid, base_graph,
-    one_peer_exponential of 2^t nodes). Of a random one T is the number of rounds that differ in law
-    (`structure.phases`), and for T = 1 it is `contraction`.
+    For a fixed schedule it is ‖P − J‖₂²: 0 for the graphs with finite-time consensus (hypercuboid, base_graph,
+    one_peer_exponential of 2^t nodes). For a random schedule T is the number of rounds that differ in law
+    (`structure.phases`); for T = 1 it is `contraction`.
 
     Args:
         topology: one with a period, or random with moments in closed form; up to 2000 nodes unless T = 1.
@@ -130,7 +129,7 @@ def period_contraction(topology: Topology) -> float:
 
 
 def _of_a_round(law: Moments, topology: Topology, confidence: float) -> tuple[float, float, float]:
-    """ρ of one round and its interval; for a W_r that may be directed, the larger of W_r's and W_rᵀ's."""
+    """ρ of one round and its interval; if W_r may be directed, the larger of W_r's and W_rᵀ's."""
     if isinstance(law, MeanOverRounds) and len(law.rounds) == 1:
         square = law.structure.norm(*law.rounds[0]) ** 2
         return square, square, square
@@ -147,9 +146,10 @@ def _of_a_round(law: Moments, topology: Topology, confidence: float) -> tuple[fl
 
 
 def _estimated(law: MeanOverRounds, back: bool, confidence: float, most: float) -> tuple[float, float, float]:
-    """The largest eigenvalue of the mean over the draws lies too high on average: its upper end is safe.
+    """An estimate of the largest eigenvalue. The one of the mean over the draws is too large on average, so the upper
+    end of the interval is safe.
 
-    The lower end is that of ‖(W − J)v‖² over one half of the draws, v being worst for the other half.
+    The lower end is that of ‖(W − J)v‖² over one half of the draws, with v the worst vector of the other half.
     """
     value, worst = _largest(law, back)
     mean, _, upper = mean_interval(law.squares(worst, back), confidence)
@@ -173,12 +173,12 @@ def _largest(law: Moments, back: bool) -> tuple[float, np.ndarray]:
 
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-    operator: Any = LinearOperator  # whose stub has its subclasses' arguments only
+    operator: Any = LinearOperator  # the type stub has only the arguments of its subclasses
     remainder = operator((n, n), matvec=lambda v: law.remainder(v.reshape(n, 1), back)[:, 0], dtype=np.dtype(float))
     start, tolerance = np.random.default_rng(0).standard_normal(n), 1e-9
     options: Any = {"k": 1, "which": "LA", "v0": start, "tol": tolerance}
     try:
         values, vectors = eigsh(remainder, **options)
     except ArpackNoConvergence:
-        raise NotCovered(f"ρ of {n} nodes did not settle: give a topology with fewer nodes or more links.") from None
+        raise NotCovered(f"ρ of {n} nodes did not converge: give a topology with fewer nodes or more links.") from None
     return float(values[0]), vectors[:, 0]
