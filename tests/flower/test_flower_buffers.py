@@ -111,9 +111,7 @@ SPOILS = {
     "another inf": (0, 1, np.inf),
     "NaN where it is inf": (0, 1, np.nan),
 }
-SENTENCE = (
-    r"mask, a buffer, has inf or NaN where the server's buffer does not: check the code that writes it\.$"
-)
+SENTENCE = r"mask, a buffer, has inf or NaN where the server's buffer does not: check the code that writes it\.$"
 
 
 @pytest.mark.parametrize("spoil", SPOILS)

@@ -142,5 +142,5 @@ def test_diverged_runs_are_results_and_a_broken_off_experiment_goes_on(small, tm
     again = experiment.federated(rounds=5, folder=runs)
     assert made == ["Scaffold · lr 1e+09 · seed 0"]
     assert json.dumps(again.curves) == json.dumps(outcome.curves)
-    with pytest.raises(ValueError, match="holds the runs of another spec"):
+    with pytest.raises(ValueError, match="has the runs of another spec"):
         experiment.federated(rounds=4, folder=runs)

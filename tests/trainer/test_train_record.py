@@ -87,7 +87,7 @@ def test_without_tensorboard_all_else_is_written(monkeypatch, tmp_path):
     assert left_out() == []
     monkeypatch.setitem(sys.modules, "tensorboard", None)  # as if it were not installed
     (said,) = left_out()
-    assert said == "TensorBoard's logs are left out, as it is not installed: pip install tensorboard."
+    assert said == "TensorBoard logs are left out because TensorBoard is not installed: pip install tensorboard."
     (run,) = spec({"rounds": 2}).runs
     record = Record(run, 4, tmp_path, [])
     record.add([row(0)], lambda _: None)

@@ -146,9 +146,7 @@ class ClientState:
             return False
         for key, value in self.run.items():
             if note[key] != value:
-                raise ValueError(
-                    f"the client's state has another {key}: start a new run, and use another state_dir."
-                )
+                raise ValueError(f"the client's state has another {key}: start a new run, and use another state_dir.")
         if self.accepted not in (note["before"], note["pending"]):
             return False
         self.state = view_from_records(self.records, BEFORE)
