@@ -202,7 +202,7 @@ def test_a_model_that_says_what_is_frozen():
         ),
         (
             lambda model: torch.optim.SGD([torch.zeros(2)], lr=0.1),
-            r"the optimiser holds no parameters to train: give it model\.parameters",
+            r"the optimiser has no parameters to train: give it model\.parameters",
         ),
     ],
     ids=["lr", "another model", "nothing"],

@@ -150,7 +150,7 @@ def test_a_method_that_starts_warm_is_warmed(alone, tmp_path):
     ("tau", "words"),
     [
         (1, "^round 1: the training loss is not finite: give a smaller"),
-        (5, r"^rank 0, round 0: 1\.weight is not finite \(NaN\); nothing of it was sent: take a smaller lr"),
+        (5, r"^rank 0, round 0: 1\.weight is not finite \(NaN\); nothing of it was sent: use a smaller lr"),
     ],
 )
 def test_what_is_not_finite_ends_the_run(alone, tmp_path, tau, words):
