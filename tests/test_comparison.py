@@ -466,7 +466,7 @@ def test_a_comparison_goes_on_from_its_folder_to_the_same_bits(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"rounds": 20}, r"rounds=20: .*out has 30 already; give as many, or more\."),
+        ({"rounds": 20}, r"rounds=20: .*out has 30 already; give at least as many\."),
         ({"seeds": 3}, r"holds another comparison: seeds is \[0, 1, 2\], and was \[0, 1\]"),
         ({"target": 1e-3}, r"rule\.target is 0\.001, and was None"),
         ({"grid": {"gamma": [0.25, 0.5]}}, r"methods\.ST-GT is \['gamma=0\.25', 'gamma=0\.5'\], and was"),

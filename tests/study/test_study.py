@@ -197,7 +197,7 @@ def test_an_edited_spec_is_neither_ignored_nor_obeyed(tmp_path, old, new):
     text, before = file.read_text(), metrics.read_bytes()
     assert old in text
     file.write_text(text.replace(old, new, 1))
-    assert f"{file} was edited, and a resumed run keeps its spec" in str(cli("run", "--resume", out).exception)
+    assert f"{file} was edited, but a resumed run keeps its spec" in str(cli("run", "--resume", out).exception)
     assert metrics.read_bytes() == before
     for same in (f"# a note\n{text}", None):
         file.unlink() if same is None else file.write_text(same)
@@ -208,8 +208,8 @@ def test_an_edited_spec_is_neither_ignored_nor_obeyed(tmp_path, old, new):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--set", "rounds=5"], "the run is of 40 rounds already; give more"),
-        (["--set", "algorithm.gamma=0.2"], "only rounds=… may be given"),
+        (["--set", "rounds=5"], "the run already has 40 rounds; give more"),
+        (["--set", "algorithm.gamma=0.2"], "only rounds=… may be set"),
         (["other.toml"], "leave other.toml out"),
     ],
 )
@@ -275,7 +275,7 @@ def test_json_is_all_that_a_script_reads(tmp_path):
         (lambda folder: (folder / "run.json").write_text("{"), "run.json is damaged"),
         (lambda folder: (folder / "run.json").write_text('{"kind": "run"}'), "run.json is damaged"),
         (lambda folder: (folder / "run.json").write_text('{"format": 2}'), "run.json has format 2, not 1"),
-        (lambda folder: (folder / "run.json").unlink(), "is no run"),
+        (lambda folder: (folder / "run.json").unlink(), "is not a run"),
         (lambda folder: (folder / "01-st-gt" / "state.stgt").write_bytes(b"x"), "is cut off"),
     ],
 )
@@ -307,7 +307,7 @@ def test_a_folder_of_somebody_elses_removes_nothing_outside(tmp_path, name):
 def test_a_record_that_says_nonsense_is_a_sentence(swept, tmp_path, key, value):
     record = json.loads((swept / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps({**record, key: value}))
-    assert str(cli("show", tmp_path).exception).endswith("run it anew into another one.")
+    assert str(cli("show", tmp_path).exception).endswith("run it again into another one.")
 
 
 def test_who_does_not_get_the_folder_changes_nothing_in_it(tmp_path):
