@@ -226,7 +226,7 @@ def test_one_seed_tells_nothing_of_chance():
     assert Rule("residual").tied(runs["a"], runs["b"]) is None
     found = Comparison.of(Rule("residual"), {name: [trace] for name, trace in runs.items()})
     assert found.ranking == [("a",), ("b",)]
-    assert "One seed, so that nothing is known of chance." in found.caption
+    assert "One seed, so the variation between seeds is unknown." in found.caption
 
 
 def test_costs_to_a_target_are_compared_seed_by_seed():
@@ -408,7 +408,7 @@ def test_an_interrupt_ends_all_methods_where_they_are():
     assert sent
     assert all(trace.interrupted and trace.rounds < 20_000 for trace in found.best.values())
     assert "interrupted" in repr(found)
-    assert "No fresh seeds were run: all numbers are of seed 0, on which the best look better" in found.caption
+    assert "No fresh seeds were run: all numbers are of seed 0, which make the best look too good" in found.caption
     if len({trace.rounds for trace in found.best.values()}) > 1:
         assert "Interrupted: the methods made different numbers of rounds." in repr(found)
 

@@ -266,7 +266,7 @@ def test_the_grid_of_a_sweep():
     assert "Final errors over the grid" in shown.words
     assert "All 3 runs" in shown.words
     many = study({"D-PSGD": descents(list(np.linspace(0.1, 0.5, 21)), rounds=2)}, kind="sweep")
-    assert "Of 21 runs, more than 20, the best of each method is drawn." in read(many).words
+    assert "There are 21 runs, more than 20, so only the best of each method is drawn." in read(many).words
 
 
 def test_predictions_and_warnings():
@@ -314,7 +314,7 @@ def test_several_studies_of_one_problem_are_drawn_together():
     assert {given["href"][1:] for _, given in shown.elements if given.get("href", "").startswith("#")} <= set(names)
     assert "not drawn together" not in read(one, two).words
     mixed = study({"fast": FAST, "apart": apart})
-    assert mixed.comparison.verdict == "2 runs on 2 problems, whose errors are not to be compared."
+    assert mixed.comparison.verdict == "2 runs on 2 problems, whose errors cannot be compared."
 
 
 def test_a_method_that_did_not_measure_what_is_judged_is_last():

@@ -127,7 +127,7 @@ def test_a_comparison_without_its_fresh_runs_says_so_and_goes_on_to_the_same(tmp
     shutil.rmtree(fresh)
     (out / "summary.csv").unlink()
     found = load_comparison(Folder.open(out))
-    assert "No fresh seeds were run: all numbers are of seeds 0, 1, on which the best look better" in found.caption
+    assert "No fresh seeds were run: all numbers are of seeds 0, 1, which make the best look too good" in found.caption
     assert {trace.seeds for trace in found.best.values()} == {(0, 1)}
     assert cli("compare", "--resume", out).exit_code == 0
     assert {name: (out / name).read_bytes() for name in wanted} == wanted
@@ -219,7 +219,7 @@ def test_what_goes_on_stays_what_it_is(swept, arguments, words):
 
 def test_another_command_does_not_go_on_with_it(swept):
     found = cli("run", "--resume", swept)
-    assert f"--resume {swept} is of `stgt sweep`: use `stgt sweep --resume {swept}`" in str(found.exception)
+    assert f"--resume {swept} was written by `stgt sweep`: use `stgt sweep --resume {swept}`" in str(found.exception)
 
 
 def test_changed_data_are_noticed(tmp_path):
@@ -354,7 +354,7 @@ def test_control_c_keeps_what_was_done_and_says_how_to_go_on(tmp_path):
     os.kill(process.pid, signal.SIGINT)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.strip().endswith(f"continue with: stgt run --resume {tmp_path / 'out'}")
+    assert errors.strip().endswith(f"Continue with: stgt run --resume {tmp_path / 'out'}")
     assert "interrupted after" in " ".join(out.split())
     assert Folder.open(tmp_path / "out").state == "interrupted"
     assert "Traceback" not in errors
