@@ -98,7 +98,7 @@ class SimulatedRun:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The interval of the steady-state error: twice the exact value, or the simulated 95 % interval."""
+        """The interval of the steady-state error: both ends are the exact value, or the simulated 95 % interval."""
         if self.growing or self.exact is not None:
             return self.level, self.level
         _, low, high = error_interval(self.errors)

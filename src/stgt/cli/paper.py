@@ -101,7 +101,7 @@ def reproduce(
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Images per batch, for cifar10.", min=1)] = None,
 ) -> None:
-    """Run one of the paper's experiments: writes figures, results.csv, the spec and claims.json.
+    """Run one of the paper's experiments, and write figures, results.csv, the spec and claims.json.
 
     Examples:
         stgt reproduce convergence --reading printed --out figure-1

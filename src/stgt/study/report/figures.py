@@ -265,7 +265,7 @@ def save_pictures(canvas: Any, paths: list[Path]) -> list[Path]:
 
 
 def save_canvas(canvas: Any, path: Path) -> None:
-    """Writes a picture; a PNG with few colours, which is a third of the size."""
+    """Writes a picture. A PNG gets few colours, which makes it a third of the size."""
     canvas.savefig(path, dpi=160)
     if path.suffix == ".png":
         from PIL import Image
