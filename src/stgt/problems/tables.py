@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import InputError, check_flag, did_you_mean, first_line
+from stgt._internal.checks import InputError, check_flag, did_you_mean
 from stgt._internal.files import is_number, read_rows, readable
+from stgt.problems.datasets import check_finite, read_libsvm
 from stgt.problems.partition import held_out
 
 SPARSE = (".libsvm", ".svm", ".txt", ".bz2")
 FORMATS = (".csv", ".npz", *SPARSE)
-MOST_ENTRIES = 5 * 10**8  # the most entries of the features, 4 GB
 MISSING = ("", "na", "nan", "null", "none", "?")
 
 
@@ -218,33 +218,11 @@ def _npz(path: Path, node: Any) -> DataTable:
             raise InputError(
                 "data", path, f"{name} has shape {array.shape}; give ({len(features)},), one for each row."
             )
-        _check_finite(array, f"data {path}: {name}")
+        check_finite(array, f"data {path}: {name}")
     columns = tuple(str(column) for column in range(features.shape[1]))
     return DataTable(features.astype(np.float64), labels, columns, None if node is None else _parts(arrays[node]))
 
 
 def _libsvm(path: Path) -> DataTable:
-    from sklearn.datasets import load_svmlight_file
-
-    path.open("rb").close()  # so that a missing file is not reported as a wrong format
-    try:
-        sparse, labels = load_svmlight_file(str(path))[:2]
-    except (ValueError, OverflowError) as error:
-        raise InputError(
-            "data", path, f" is not in LIBSVM's format ({first_line(error)}): give `label index:value` lines."
-        ) from None
-    rows, p = sparse.shape
-    if rows == 0 or p == 0:
-        raise InputError("data", path, " has no entries: give `label index:value` lines.")
-    if rows * p > MOST_ENTRIES:
-        raise InputError("data", path, f"{rows} rows of {p} features are more than {MOST_ENTRIES:.0e} entries.")
-    features = np.asarray(sparse.todense())
-    _check_finite(features, f"data {path}: features")
-    _check_finite(labels, f"data {path}: labels")
-    return DataTable(features, labels, tuple(str(column + 1) for column in range(p)))
-
-
-def _check_finite(array: np.ndarray, name: str) -> None:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        at = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(f"{name} holds {array[at]} at {at}; all entries must be finite numbers.")
+    features, labels = read_libsvm(path, "data")
+    return DataTable(features, labels, tuple(str(column + 1) for column in range(features.shape[1])))
