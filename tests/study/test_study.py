@@ -166,6 +166,16 @@ def test_a_run_is_not_overwritten(swept, tmp_path):
     assert "is not empty" in str(cli("sweep", spec, "--out", tmp_path / "mine").exception)
 
 
+def test_an_unfinished_run_is_continued_by_the_command_that_is_named(tmp_path):
+    out, spec = tmp_path / "out", write_spec(tmp_path, "run")
+    assert cli("run", spec, "--out", out).exit_code == 0
+    Folder.open(out).end(finished=False)
+    advice = f"give another folder, `stgt run --resume {out}` to continue it, or --force for a new one."
+    assert str(cli("run", spec, "--out", out).exception).endswith(advice)
+    assert cli("run", "--resume", out).exit_code == 0
+    assert Folder.open(out).finished
+
+
 def test_force_begins_anew(tmp_path):
     out = tmp_path / "out"
     assert cli("run", write_spec(tmp_path, "run"), "--out", out).exit_code == 0

@@ -290,7 +290,7 @@ def _make_room(path: Path, force: bool) -> None:
     old = Folder.open(path)
     if not force:
         state = "finished" if old.finished else "unfinished"
-        go_on = "" if old.finished else f", resume={path} to continue it"
+        go_on = "" if old.finished else f", `stgt {old.kind} --resume {path}` to continue it"
         hint = f" holds a run that is {state}: give another folder{go_on}, or {{other}} for a new one."
         raise InputError("out", path, hint, other="force=True")
     with old.alone():
