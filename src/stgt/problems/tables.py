@@ -50,6 +50,7 @@ def load_table(
     intercept: bool = False,
     test: float = 0.0,
     seed: int = 0,
+    drop: Sequence[str | int] = (),
 ) -> DataTable:
     """Reads features and labels from a file. An error names the row and column of a missing, non-finite or wrong cell.
 
@@ -61,6 +62,7 @@ def load_table(
         standardise: give every column of the features mean 0 and variance 1.
         intercept: add a column of ones.
         test, seed: those of the problem that the table is for: `standardise` then ignores its test samples.
+        drop: columns of a CSV file that are not read, by their names or numbers, such as ["id", "date"].
 
     Returns:
         The rows. Nodes are in the order of their entries in `node`: numbers by size, other names alphabetically.
@@ -72,10 +74,12 @@ def load_table(
         raise InputError("data", path, f"give a file that ends in {', '.join(FORMATS)}.")
     if kind != ".csv" and label is not None:
         raise InputError("label", label, "only a CSV file has columns to choose from; leave it out.")
+    if kind != ".csv" and drop:
+        raise InputError("drop", drop, "only a CSV file has columns to choose from; leave it out.")
     if kind in SPARSE and node is not None:
         raise InputError("node", node, "a file in LIBSVM's format does not say who holds its rows; leave it out.")
     with readable(path, "data"):
-        table = _csv(path, label, node) if kind == ".csv" else _npz(path, node) if kind == ".npz" else _libsvm(path)
+        table = _csv(path, label, node, drop) if kind == ".csv" else _npz(path, node) if kind == ".npz" else _libsvm(path)
     return prepared(table, f"data {path}", standardise, intercept, test, seed)
 
 
@@ -94,7 +98,7 @@ def prepared(
         if len(constant):
             raise ValueError(
                 f"standardise=true: column {columns[constant[0]]} of {data} has one value in all rows; leave it out "
-                "of the file, and give intercept = true for a column of ones."
+                "(of a CSV file, by `drop`), and give intercept = true for a column of ones."
             )
         features = (features - train.mean(axis=0)) / spread
     if intercept:
@@ -105,7 +109,7 @@ def prepared(
 # -- CSV ----------------------------------------------------------------------------------------------------------
 
 
-def _csv(path: Path, label: str | int | None, node: str | int | None) -> DataTable:
+def _csv(path: Path, label: str | int | None, node: str | int | None, drop: Sequence[str | int]) -> DataTable:
     lines, rows = read_rows(path, "data")
     if not rows:
         raise InputError("data", path, " is empty: give a row for each sample.")
@@ -116,11 +120,17 @@ def _csv(path: Path, label: str | int | None, node: str | int | None) -> DataTab
             raise InputError("data", path, " has a header and no rows: give a row for each sample.")
     width = len(names or rows[0])
     shown = names or [str(column) for column in range(width)]
-    labels_at = _column(label, "label", names, width, path) if label is not None else width - 1
+    if isinstance(drop, str) or not isinstance(drop, Sequence):
+        raise InputError("drop", drop, "give a list of columns, such as ['id', 'date'].")
+    dropped = [_column(one, "drop", names, width, path) for one in drop]
+    last = max((column for column in range(width) if column not in dropped), default=0)
+    labels_at = _column(label, "label", names, width, path) if label is not None else last
     node_at = _column(node, "node", names, width, path) if node is not None else None
     if node_at == labels_at:
         raise InputError("node", node, f"column {shown[labels_at]} holds the labels; give another.")
-    features_at = [column for column in range(width) if column not in (labels_at, node_at)]
+    if used := {labels_at, node_at} & {*dropped}:
+        raise InputError("drop", drop, f"column {shown[used.pop()]} is the label or the node; do not drop it.")
+    features_at = [column for column in range(width) if column not in (labels_at, node_at, *dropped)]
     if not features_at:
         raise InputError("data", path, " has only a column of labels: give features.")
     columns = list(zip(*rows, strict=True))
@@ -160,8 +170,8 @@ def _numbers(cells: Sequence[str], lines: Sequence[int], column: str, path: Path
             raise InputError(
                 "data",
                 path,
-                f"column {column!r} has {cell.strip()[:40]!r} in line {line}; features are numbers: leave the column "
-                "out of the file, or write it as numbers.",
+                f"column {column!r} has {cell.strip()[:40]!r} in line {line}; features are numbers: write it as "
+                "numbers, or leave the column out by `drop`.",
             )
         found[index] = float(cell)
         if not math.isfinite(found[index]):

@@ -18,7 +18,7 @@ from stgt.problems.tables import DataTable, is_file, load_table, prepared
 from stgt.study.spec.build import find_problem
 from stgt.study.spec.load import Named
 
-OF_FILES = ("label", "node")
+OF_FILES = ("label", "node", "drop")
 OF_DATA = ("standardise", "intercept")
 
 
