@@ -8,8 +8,7 @@ import numpy as np
 
 from stgt._internal.checks import InputError, did_you_mean, first_line
 from stgt._internal.files import readable
-
-MOST_ENTRIES = 5 * 10**8  # the most entries of the features, 4 GB
+from stgt.problems.base import MOST_ENTRIES
 
 # Rows and columns as LIBSVM publishes them, to notice a file that was cut short.
 LIBSVM = {

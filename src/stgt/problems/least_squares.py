@@ -53,7 +53,7 @@ def least_squares(
     """Linear regression, f_i(x) = 1/(2 m_i) Σ_j (a_ijᵀx − y_ij)² + (l2/2)‖x‖², spread over n nodes.
 
     Args:
-        features: (samples, p).
+        features: (samples, p). One of SciPy's sparse arrays is made dense.
         labels: (samples,), the values y to predict.
         n: number of nodes (omit it if `partition` is a list).
         partition: "iid", "sorted" (node 0 holds the smallest labels, the last node the largest), or the index array of

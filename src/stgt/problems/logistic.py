@@ -66,7 +66,7 @@ def logistic(
     """Logistic regression, f_i(x) = (1/m_i) Σ_j log(1 + exp(−y_ij a_ijᵀx)) + penalty, spread over n nodes.
 
     Args:
-        features: (samples, p).
+        features: (samples, p). One of SciPy's sparse arrays is made dense.
         labels: (samples,), numbers or words of two different values; the larger, or later in the alphabet, becomes +1.
         n: number of nodes (omit it if `partition` is a list).
         partition: "iid", "label" (`classes` labels a node), "dirichlet" (`alpha`), or the index array of each node.

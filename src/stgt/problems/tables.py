@@ -79,7 +79,9 @@ def load_table(
     if kind in SPARSE and node is not None:
         raise InputError("node", node, "a file in LIBSVM's format does not say who holds its rows; leave it out.")
     with readable(path, "data"):
-        table = _csv(path, label, node, drop) if kind == ".csv" else _npz(path, node) if kind == ".npz" else _libsvm(path)
+        table = (
+            _csv(path, label, node, drop) if kind == ".csv" else _npz(path, node) if kind == ".npz" else _libsvm(path)
+        )
     return prepared(table, f"data {path}", standardise, intercept, test, seed)
 
 
