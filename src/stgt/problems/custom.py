@@ -123,7 +123,8 @@ def from_loss(
             arrays (n, m, …) for all nodes.
         params: the dimension p, if `loss` takes a flat vector. Otherwise a pytree like the parameters it takes, where
             runs also start unless you give them another `x0`. All its numbers are trained, integers too.
-        batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
+        batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients. Runs with
+            `oracle=stgt.oracles.Shuffled(batch)` draw them without replacement.
         L, mu: smoothness and strong convexity constants of the nodes' means, before `weights`, if you know them.
         optimum: x* (p,), if you know it.
         weights: "equal": each node's mean counts 1/n, for any number of samples; "samples": f_i is multiplied by

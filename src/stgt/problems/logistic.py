@@ -72,7 +72,8 @@ def logistic(
         partition: "iid", "label" (`classes` labels a node), "dirichlet" (`alpha`), or the index array of each node.
         l2: adds (l2/2)‖x‖², and makes the problem strongly convex.
         nonconvex: adds nonconvex · Σ_k x_k²/(1 + x_k²).
-        batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
+        batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients. Runs with
+            `oracle=stgt.oracles.Shuffled(batch)` draw them without replacement.
         seed: of the partition, and of the test samples.
         width: rows that each node is padded to; by default those of the largest node. Partitions of one width share a
             compiled program.
