@@ -69,6 +69,10 @@ CASES = {
         lambda: stgt.simulate(STGT, PROBLEM, RING, 1, oracle=stgt.oracles.Minibatch(2)),
         "draws samples",
     ),
+    "to stop without a target": (
+        lambda: stgt.compare([STGT], PROBLEM, RING, 1, stop=True),
+        "stop=True without a target: give target=…, a value of residual to reach",
+    ),
     "a pass over too few samples": (
         lambda: stgt.simulate(STGT, SAMPLES, RING, 1, oracle=stgt.oracles.Shuffled(4)),
         r"oracle=Shuffled\(batch=4\): a node has 3 samples; give a batch of at most 3\.",

@@ -208,12 +208,12 @@ class Folder:
         """Each method's chosen setting on fresh seeds; None if that is not all there."""
         wanted = [entry for entry in self.record["batches"] if entry["fresh"]]
         found = {entry["method"]: traces[0] for entry, traces in self.states() if entry["fresh"]}
-        whole = all(
-            entry["method"] in found
-            and found[entry["method"]].rounds == entry["rounds"]
-            and not found[entry["method"]].interrupted
-            for entry in wanted
-        )
+        rule = Rule(**self.record["rule"])
+
+        def is_whole(trace: Trace, rounds: int) -> bool:
+            return not trace.interrupted and (trace.rounds == rounds or (rule.stop and rule.settled([trace])))
+
+        whole = all(entry["method"] in found and is_whole(found[entry["method"]], entry["rounds"]) for entry in wanted)
         return found if wanted and whole else None
 
     def _write(self, **changes: Any) -> None:

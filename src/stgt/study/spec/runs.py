@@ -124,6 +124,7 @@ class Spec(Table):
         default="rounds", description="compare: what reaching the target is to cost as little of as possible."
     )
     largest: Flag = Field(default=False, description="compare: is a larger value better?")
+    stop: Flag = Field(default=False, description="compare: end the runs when the target has decided.")
     network: NetworkSpec | None = Field(default=None, description="For modelled time.")
     outputs: tuple[Annotated[str, OneOf("summary", "curves", "report")], ...] = Field(
         default=("summary", "curves"), description="What a finished study writes: summary.csv, curves.png, report.html."
