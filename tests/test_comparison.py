@@ -328,6 +328,43 @@ def test_its_figure_is_drawn(comparison, tmp_path, x):
     assert all(file.stat().st_size > 5000 for file in files)
 
 
+def test_the_size_the_ends_and_the_scales_of_the_axes_can_be_given(comparison, tmp_path, monkeypatch):
+    from PIL import Image
+
+    from stgt.study.report import figures
+
+    (file,) = comparison.curves(tmp_path / "sized.png", size=(4, 3))
+    with Image.open(file) as picture:
+        assert picture.size == (4 * 160, 3 * 160), "160 dots an inch"
+    drawn = []
+    monkeypatch.setattr(figures, "save_pictures", lambda canvas, paths: drawn.append(canvas.axes[0]) or paths)
+    comparison.curves("x", xlim=(2, 9), ylim=(None, 0.5), ylog=False)
+    comparison.curves("x", xlim=(1, None), xlog=True)
+    comparison.curves("x")
+    assert (drawn[0].get_xlim(), drawn[0].get_ylim()[1]) == ((2, 9), 0.5)
+    assert drawn[1].get_xlim()[0] == 1
+    assert drawn[1].get_xlim()[1] == pytest.approx(drawn[2].get_xlim()[1])
+    scales = [(axes.get_xscale(), axes.get_yscale()) for axes in drawn]
+    assert scales == [("linear", "linear"), ("symlog", "log"), ("linear", "log")], "round 0 has a place too"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"size": 4}, r"^size=4: give the width and the height in inches"),
+        ({"size": (4, 0)}, "^size=0: give a finite number above 0"),
+        ({"xlim": 9}, r"^xlim=9: give \(low, high\)"),
+        ({"ylim": (2, 1)}, r"^ylim=\(2, 1\): give a low end that is below the high one"),
+        ({"ylim": (0, 1)}, "^ylim=0: give a finite number above 0"),
+        ({"ylog": "yes"}, "^ylog='yes': give True or False"),
+    ],
+)
+def test_a_wrong_size_or_axis_is_refused(comparison, tmp_path, options, words):
+    with pytest.raises(ValueError, match=words):
+        comparison.curves(tmp_path / "x", **options)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_band_ends_where_its_interval_does_also_on_a_logarithmic_axis():
     """A hundredth of the mean is drawn as such; at 0 and below there is no place, and the figure says so."""
     from matplotlib.figure import Figure
