@@ -96,4 +96,3 @@ if __name__ == "__main__":
     wrong = old_names() + old_phrases()
     print("\n".join(wrong))
     sys.exit(bool(wrong))
-    sys.exit(bool(old_names()))
