@@ -34,7 +34,7 @@ class Own(stgt.FedAvg):
     [
         ("scaffold", r"algorithm='scaffold': give an instance, such as stgt\.ScaffoldPlus\(tau=10\)\."),
         (stgt.ScaffoldPlus, r"give an instance, such as stgt\.ScaffoldPlus\(tau=10\)\."),
-        (stgt.ScaffoldPlus(gamma=0.1), r"gamma=0\.1: leave it out of Scaffold⁺, it is the clients' lr\."),
+        (stgt.ScaffoldPlus(gamma=0.1), r"gamma=0\.1: leave it out of Scaffold⁺; here it is the clients' lr\."),
         (
             stgt.Scaffold(option="I"),
             r"Scaffold \(option I\) takes an additional gradient",

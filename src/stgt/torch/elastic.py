@@ -155,9 +155,8 @@ class ElasticMembership(Membership):
         self._blocked_at = (self._blocked_at or time.monotonic()) if answer.why else None
         mine = self._record
         if mine.state == "member":
-            gone = tuple(
-                sorted({*mine.gone, *(who for who, one in records.items() if one.leaving)} & set(mine.members))
-            )
+            left = {who: one.leaving for who, one in records.items() if one.leaving and who in mine.members}
+            gone = mine.gone | left
             if gone != mine.gone:
                 self._set(gone=gone)
             others = [one.run for one in records.values() if one.state == "member"]
@@ -423,7 +422,7 @@ class ElasticMembership(Membership):
                 epoch=epoch,
                 members=plan.members,
                 broken=False,
-                gone=(),
+                gone={},
             )
             cause, self._broken_by, self._broken_at = self._broken_by, "", None
         self._watched = group

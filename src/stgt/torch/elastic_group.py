@@ -74,7 +74,7 @@ class ElasticGroup:
                 time.sleep(PAUSE)
             self._store = store
 
-        waiter = Waiter(brief=True)
+        waiter = Waiter(short=True)
         waiter.run(wait, self.over)
         waiter.stop()
 
@@ -83,7 +83,7 @@ class ElasticGroup:
         from torchft.process_group import ProcessGroupGloo
 
         self._processes = ProcessGroupGloo(timeout=CONNECT_TIMEOUT)
-        place, waiter = f"{self.address}/{self.key}/group", Waiter(brief=True)
+        place, waiter = f"{self.address}/{self.key}/group", Waiter(short=True)
         self._finish(lambda: self._processes.configure(place, self.node, self.rank, self.nodes), waiter)
         waiter.stop()
 

@@ -44,7 +44,7 @@ class Record:
         members: the ids of that group's members.
         broken: does its group not work any more?
         leaving: why it leaves, or "".
-        gone: ids of members that have left in order since the epoch began.
+        gone: members that have left in order since the epoch began: their ids, and why.
         stopping: has it waited in vain for `min_nodes`, and ends after a checkpoint?
         round: that it is in.
         exchanging: has it made its local steps of that round?
@@ -64,7 +64,7 @@ class Record:
     members: tuple[str, ...] = ()
     broken: bool = False
     leaving: str = ""
-    gone: tuple[str, ...] = ()
+    gone: dict[str, str] = field(default_factory=dict)
     stopping: bool = False
     round: int = 0
     exchanging: bool = False
@@ -159,7 +159,7 @@ def agree(records: dict[str, Record], stamp: str, min_nodes: int) -> Answer:
         whole = all(who in members and members[who].epoch == latest.epoch and not members[who].broken for who in last)
         if whole and found == last:
             return Answer()
-        gone = {who for one in members.values() for who in one.gone} | set(leaving)
+        gone = {who: why for one in members.values() for who, why in one.gone.items()} | leaving
         expected = [who for who in last if who not in gone]
         if expected and not majority(staying, expected):
             return Answer(why=f"{len(staying)} of the last {len(expected)} members are there, and not more than half")
@@ -167,7 +167,7 @@ def agree(records: dict[str, Record], stamp: str, min_nodes: int) -> Answer:
             return Answer(why=f"{len(found)} nodes are there, and min_nodes is {min_nodes}", too_few=True)
         taking_part = [*members, *ready]
     else:
-        run, leaving, gone, last, whole = 0, {}, set(), (), False
+        run, leaving, gone, last, whole = 0, {}, {}, (), False
         taking_part = [who for who, one in records.items() if one.state == "joining" and not one.leaving]
         latest = Record(epoch=max((records[who].epoch for who in taking_part), default=0))
         found = tuple(sorted(taking_part))
@@ -190,7 +190,7 @@ def agree(records: dict[str, Record], stamp: str, min_nodes: int) -> Answer:
         key=f"{change}-{here}",
         round=max(one.round for one in members.values()) + AHEAD if members and whole else 0,
         lost=tuple(who for who in last if who not in records and who not in gone),
-        left=leaving,
+        left={who: why for who, why in gone.items() if who in last},
         joined=tuple(who for who in found if who not in last),
     )
     return Answer(proposal, plan)
@@ -339,8 +339,9 @@ class Keeper:
                 if not hmac.compare_digest(signature, self._signature(one.replica_id, text)):
                     raise ValueError("it does not know the run's secret")
                 given = json.loads(text)
-                lists = {name: tuple(given[name]) for name in ("members", "gone")}
-                found[one.replica_id] = Record(**given | lists)
+                found[one.replica_id] = Record(
+                    **given | {"members": tuple(given["members"]), "gone": dict(given["gone"])}
+                )
             except (KeyError, TypeError, ValueError) as error:
                 _log.warning("%s asks the lighthouse too, and is left out: %s", one.replica_id, first_line(error))
         return found

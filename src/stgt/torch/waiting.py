@@ -51,12 +51,12 @@ class Waiter:
     """A thread in which something is waited for.
 
     Args:
-        brief: does each wait end within `AT_EXIT`? Then the process waits for the thread when it ends.
+        short: does each wait end within `AT_EXIT`? Then the process waits for the thread when it ends.
     """
 
-    def __init__(self, brief: bool = False):
+    def __init__(self, short: bool = False):
         self._jobs: queue.SimpleQueue[_Job] | None = None
-        self._brief = brief
+        self._short = short
 
     def run(self, wait: Callable[[], object], over: Callable[[], bool], keep: object = None) -> None:
         """Calls `wait` and raises what it raises; a ForgottenError if it does not end though all is over.
@@ -66,7 +66,7 @@ class Waiter:
         if self._jobs is None:
             self._jobs = queue.SimpleQueue()
             work = partial(_work, self._jobs)
-            start_thread(work) if self._brief else threading.Thread(target=work, daemon=True).start()
+            start_thread(work) if self._short else threading.Thread(target=work, daemon=True).start()
         job, end = _Job(wait), None
         self._jobs.put(job)
         while not job.done.wait(LOOK):
