@@ -148,6 +148,17 @@ def test_a_longer_comparison_may_choose_another_setting(tmp_path):
         assert (tmp_path / "short" / file.relative_to(tmp_path / "long")).read_bytes() == file.read_bytes()
 
 
+def test_a_comparison_may_end_at_its_target(tmp_path):
+    spec, given = write_spec(tmp_path, "compare"), ["--set", "rounds=400", "--set", "target=0.02"]
+    for name, more in (("whole", ()), ("short", ("--set", "stop=true"))):
+        assert cli("compare", spec, "--out", tmp_path / name, *given, *more).exit_code == 0
+    whole, short = (load_comparison(Folder.open(tmp_path / name)) for name in ("whole", "short"))
+    assert short.ranking == whole.ranking
+    assert short.best["ST-GT"].rounds < whole.best["ST-GT"].rounds == 400
+    assert "finished" in cli("show", tmp_path / "short").output
+    assert "without a target" in str(cli("compare", spec, "--set", "stop=true", "--out", tmp_path / "no").exception)
+
+
 def test_what_is_compared_has_one_problem(tmp_path):
     spec = write_spec(tmp_path, "compare")
     found = cli("compare", spec, "--set", "runs.1.rounds=7", "--out", tmp_path / "out")
@@ -164,6 +175,16 @@ def test_a_run_is_not_overwritten(swept, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     assert "is not empty" in str(cli("sweep", spec, "--out", tmp_path / "mine").exception)
+
+
+def test_an_unfinished_run_is_continued_by_the_command_that_is_named(tmp_path):
+    out, spec = tmp_path / "out", write_spec(tmp_path, "run")
+    assert cli("run", spec, "--out", out).exit_code == 0
+    Folder.open(out).end(finished=False)
+    advice = f"give another folder, `stgt run --resume {out}` to continue it, or --force for a new one."
+    assert str(cli("run", spec, "--out", out).exception).endswith(advice)
+    assert cli("run", "--resume", out).exit_code == 0
+    assert Folder.open(out).finished
 
 
 def test_force_begins_anew(tmp_path):

@@ -209,8 +209,12 @@ class Comparison:
             words += f" {self.choice}"
         if seeds == 1 and len(self.best) > 1:
             words += " One seed, so the variation between seeds is unknown."
-        made = {trace.rounds for traces in self.runs.values() for trace in traces}
-        return words if len(made) == 1 else f"Interrupted: the methods made different numbers of rounds. {words}"
+        if self.rule.stop:
+            words += " Runs ended when the target had decided; errors are those of the rounds that were run."
+        traces = [trace for traces in self.runs.values() for trace in traces]
+        if len({trace.rounds for trace in traces}) == 1 or not any(trace.interrupted for trace in traces):
+            return words
+        return f"Interrupted: the methods made different numbers of rounds. {words}"
 
     @property
     def choice(self) -> str:

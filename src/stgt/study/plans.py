@@ -137,6 +137,7 @@ def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
             "engine": run.engine,
             "dtype": run.dtype,
             **initial_point(run, one),
+            **({"until": rule} if rule.stop and kind == "compare" else {}),
         }
         seeds = tuple(range(run.seeds)) if isinstance(run.seeds, int) else run.seeds
         shared = {"problem": one.problem, "topology": one.topology, "rounds": run.rounds, "seeds": seeds}
@@ -161,7 +162,7 @@ def _rule(spec: Spec, built: list[BuiltRun]) -> Rule:
         run.metrics is None or {"residual", "lyapunov"} & set(run.metrics) for run in spec.runs
     )
     measured = "residual" if is_known else "loss" if not wanted or "loss" in wanted else wanted[0]
-    return Rule(spec.by or measured, spec.runs[0].target, spec.cost, spec.largest)
+    return Rule(spec.by or measured, spec.runs[0].target, spec.cost, spec.largest, spec.stop)
 
 
 def batches_of(

@@ -42,6 +42,7 @@ def compare(
     target: float | None = None,
     cost: str = "rounds",
     largest: bool = False,
+    stop: bool = False,
     folder: Path | str | None = None,
     progress: Any = None,
     **options: Any,
@@ -62,6 +63,9 @@ def compare(
         cost: "rounds" (those with communication), "gradients", "messages", "floats" or "seconds", of the whole
             network.
         largest: is a larger value better, as for an accuracy?
+        stop: end the runs of a method as soon as its target has decided: one setting has reached it in the mean and
+            with every seed, and no other setting can do so at less cost. This is tested every 32 rounds. Costs and
+            ranking are those of complete runs; errors are those of the rounds that were run.
         folder: the folder to which the runs are saved, as by `stgt compare`. The same call continues from it, to the
             same bits, and does not repeat finished runs. More rounds extend it; any other change is an error. Your own
             functions are compared by their names. `stgt show` and `stgt report` read the folder.
@@ -87,7 +91,7 @@ def compare(
     refused = sorted({*OF_ONE_METHOD} & set(options))
     if refused:
         raise ValueError(f"{refused[0]} was given: it belongs to one method; use simulate or sweep for it.")
-    rule = Rule(by or ("loss" if problem.solve is None else "residual"), target, cost, largest)
+    rule = Rule(by or ("loss" if problem.solve is None else "residual"), target, cost, largest, stop)
     pairs = [_pair(given, topology) for given in algorithms]
     if not pairs:
         raise InputError(
@@ -96,6 +100,8 @@ def compare(
     for algorithm, where in pairs:
         check_measured(rule.metric, options.get("metrics"), algorithm, problem, where)
     logger, batches = as_logger(options.pop("logger", None)), list[Batch]()
+    if rule.stop:
+        options["until"] = rule
     shared = {"problem": problem, "rounds": check_count(rounds, "rounds", 0), "seeds": check_seeds(seeds)}
     for number, ((algorithm, where), name) in enumerate(zip(pairs, distinct(labels(pairs)), strict=True)):
         tried = combinations(algorithm, _applicable(algorithm, grid))

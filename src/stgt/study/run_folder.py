@@ -212,12 +212,12 @@ class Folder:
         """Each method's chosen setting on fresh seeds; None if some are missing."""
         wanted = [entry for entry in self.record["batches"] if entry["fresh"]]
         found = {entry["method"]: traces[0] for entry, traces in self.states() if entry["fresh"]}
-        whole = all(
-            entry["method"] in found
-            and found[entry["method"]].rounds == entry["rounds"]
-            and not found[entry["method"]].interrupted
-            for entry in wanted
-        )
+        rule = Rule(**self.record["rule"])
+
+        def is_whole(trace: Trace, rounds: int) -> bool:
+            return not trace.interrupted and (trace.rounds == rounds or (rule.stop and rule.settled([trace])))
+
+        whole = all(entry["method"] in found and is_whole(found[entry["method"]], entry["rounds"]) for entry in wanted)
         return found if wanted and whole else None
 
     def _write(self, **changes: Any) -> None:
@@ -294,7 +294,7 @@ def _make_room(path: Path, force: bool) -> None:
     old = Folder.open(path)
     if not force:
         state = "finished" if old.finished else "unfinished"
-        go_on = "" if old.finished else f", resume={path} to continue it"
+        go_on = "" if old.finished else f", `stgt {old.kind} --resume {path}` to continue it"
         hint = f" holds a run that is {state}: give another folder{go_on}, or {{other}} for a new one."
         raise InputError("out", path, hint, other="force=True")
     with old.alone():

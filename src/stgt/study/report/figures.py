@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import InputError, check_choice
+from stgt._internal.checks import InputError, check_choice, check_flag, check_number
 from stgt._internal.files import write_atomically, writing
 from stgt._internal.hyper import short_repr
 from stgt._internal.registry import METRICS
@@ -45,6 +45,9 @@ STYLE: Any = {
 }
 
 
+Limits = tuple[float | None, float | None]
+
+
 @dataclass(frozen=True, eq=False)
 class Line:
     """A curve with its band. `style` is the number of its colour, dash and mark; None takes the next one.
@@ -69,6 +72,8 @@ class Line:
 class Panel:
     """One pair of axes. `levels` are horizontal lines by name. Curves are cut off above `ymax`.
 
+    `xlim` and `ylim` are the ends of the axes; None leaves them to the curves.
+
     A logarithmic x axis also shows 0 if a curve begins there.
     """
 
@@ -80,6 +85,8 @@ class Panel:
     ylog: bool = True
     levels: dict[str, float] = field(default_factory=dict)
     ymax: float | None = None
+    xlim: Limits | None = None
+    ylim: Limits | None = None
     ticks: tuple[str, ...] = ()  # labels of the positions 0, 1, … on the x axis
 
 
@@ -143,6 +150,11 @@ def curves(
     x: str = "rounds",
     per_node: bool = False,
     title: str = "",
+    size: tuple[float, float] | None = None,
+    xlim: Limits | None = None,
+    ylim: Limits | None = None,
+    xlog: bool = False,
+    ylog: bool | None = None,
 ) -> list[Path]:
     """Draws a measurement with a curve for each trace: the mean over its seeds and its 95 % interval.
 
@@ -155,6 +167,9 @@ def curves(
         x: the x axis: "rounds" (with communication), "gradients", "messages", "floats" or "seconds".
         per_node: divide gradients, messages or floats by the number of nodes, instead of the whole network's total.
         title: the title above the axes.
+        size: width and height in inches.
+        xlim, ylim: the ends of an axis, (low, high); None for one of them leaves it to the curves.
+        xlog, ylog: is the axis logarithmic? By default the x axis is not, and the y axis is for errors.
 
     Returns:
         The files written.
@@ -162,11 +177,36 @@ def curves(
     check_choice(x, "x", ("rounds", *OVER))
     named = _named(traces)
     lines = tuple(band(label, trace, metric, over=x, per_node=per_node) for label, trace in named.items())
+    ylog = _is_logarithmic(metric, lines) if ylog is None else check_flag(ylog, "ylog")
     panel = Panel(
-        title, _over(x, per_node), meaning(metric, named.values()), lines, ylog=_is_logarithmic(metric, lines)
+        title,
+        _over(x, per_node),
+        meaning(metric, named.values()),
+        lines,
+        xlog=check_flag(xlog, "xlog"),
+        ylog=ylog,
+        xlim=_limits(xlim, "xlim", above_0=False),
+        ylim=_limits(ylim, "ylim", above_0=ylog),
     )
     notes = tuple(dict.fromkeys(note for trace in named.values() for note in trace.notes))
-    return draw(Figure(Path(path).name, (panel,), columns=1, notes=notes), path, size=(5.6, 3.6 + 0.15 * len(notes)))
+    size = (5.6, 3.6 + 0.15 * len(notes)) if size is None else size
+    if np.shape(size) != (2,):
+        raise InputError("size", size, "give the width and the height in inches, such as (6, 4).")
+    width, height = (check_number(one, "size", above=0) for one in size)
+    return draw(Figure(Path(path).name, (panel,), columns=1, notes=notes), path, size=(width, height))
+
+
+def _limits(given: Any, name: str, above_0: bool) -> Limits | None:
+    """The ends of an axis, checked."""
+    if given is None:
+        return None
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise InputError(name, given, "give (low, high), with None for an end that is left to the curves.")
+    least = {"above": 0.0} if above_0 else {}
+    low, high = (None if one is None else check_number(one, name, **least) for one in given)
+    if low is not None and high is not None and low >= high:
+        raise InputError(name, given, "give a low end that is below the high one.")
+    return low, high
 
 
 def _named(traces: Any) -> dict[str, Trace]:
@@ -309,6 +349,9 @@ def _panel(axes: Any, panel: Panel) -> None:
     axes.set_title(panel.title)
     if not any(line.marked for line in panel.lines):
         axes.margins(x=0)
+    for limits, set_limits in ((panel.xlim, axes.set_xlim), (panel.ylim, axes.set_ylim)):
+        if limits is not None:
+            set_limits(*limits)
     axes.grid(True, which="major", alpha=0.3)
 
 

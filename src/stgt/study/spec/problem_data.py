@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from stgt import problems
-from stgt._internal.checks import InputError, check_choice, check_count, check_flag, under
+from stgt._internal.checks import InputError, check_count, check_flag, under
 from stgt._internal.serialize import call, unknown_argument
 from stgt.problems.base import Problem
-from stgt.problems.datasets import LIBSVM
 from stgt.problems.tables import DataTable, is_file, load_table, prepared
 from stgt.study.spec.build import find_problem
 from stgt.study.spec.load import Named
 
-OF_FILES = ("label", "node")
+OF_FILES = ("label", "node", "drop")
 OF_DATA = ("standardise", "intercept")
 
 
@@ -97,7 +96,6 @@ def _known_set(
     **columns: Any,
 ) -> DataTable:
     """One of LIBSVM's data sets, or `rows` of its rows."""
-    check_choice(data, "data", LIBSVM)
     for key in columns:
         raise InputError((key,), hint="it is for a file of your own only; leave it out.")
     rows = None if rows is None else check_count(rows, "rows", 2)
@@ -119,6 +117,8 @@ def _data(name: str, rows: int | None, data_dir: Path | None) -> tuple[np.ndarra
         return features, labels
     half, rng = rows // 2, np.random.default_rng(0)
     members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    if len(members) != 2:
+        raise InputError("rows", rows, f"{name} has {len(members)} different labels, not two; leave rows out.")
     fewest = min(len(member) for member in members)
     if half > fewest:
         raise InputError("rows", rows, f"{name} has {fewest} rows of its rarer label; give at most {2 * fewest}.")

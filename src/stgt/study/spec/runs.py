@@ -124,6 +124,7 @@ class Spec(Table):
         default="rounds", description="compare: the cost of reaching the target, to be minimised."
     )
     largest: Flag = Field(default=False, description="compare: is a larger value better?")
+    stop: Flag = Field(default=False, description="compare: end the runs when the target has decided.")
     network: NetworkSpec | None = Field(default=None, description="The speeds for the modelled time.")
     outputs: tuple[Annotated[str, OneOf("summary", "curves", "report")], ...] = Field(
         default=("summary", "curves"),
