@@ -198,7 +198,7 @@ def drift(path: Path) -> None:
             for one in drawn:
                 one.remove()
     palette = pictures[-1].quantize(128, kmeans=2)
-    palette.putpalette([255 if value > 250 else value for value in palette.getpalette()])  # white is white
+    palette.putpalette([255 if value > 244 else value for value in palette.getpalette()])  # white is white
     first, *others = (one.quantize(palette=palette, dither=Image.Dither.NONE) for one in pictures)
     times = [frame.milliseconds for frame in frames()]
     first.save(path, save_all=True, append_images=others, duration=times, loop=0, optimize=True)
