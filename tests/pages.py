@@ -23,7 +23,7 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[1]
 PRINTS = "prints"
-LANGUAGES = ("python", "console", "sh", "toml", "csv", "diff", "text")
+LANGUAGES = ("python", "py", "console", "sh", "toml", "csv", "diff", "text")
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
