@@ -51,9 +51,9 @@ def change(path, old, new):
 def started(folder, commands):
     """Processes in that folder, with a lighthouse, which all are ended; `commands` are pairs (words, environment)."""
     lighthouse = subprocess.Popen([sys.executable, "-c", LIGHTHOUSE], stdout=subprocess.PIPE, text=True)
+    assert lighthouse.stdout is not None
     processes = [lighthouse]
     try:
-        assert lighthouse.stdout is not None
         environment = python_environment() | {"TORCHFT_LIGHTHOUSE": lighthouse.stdout.readline().strip()}
         processes += [subprocess.Popen(words, cwd=folder, env=environment | more) for words, more in commands]
         yield processes[1:]
