@@ -43,8 +43,8 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python tests/vocabulary.py
-	$(BIN)/codespell $(PROSE)
-	$(BIN)/proselint check --config tests/proselint.json $(PROSE)
+	@$(BIN)/codespell $(PROSE)
+	@$(BIN)/proselint check --config tests/proselint.json $(PROSE)
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
