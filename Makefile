@@ -5,7 +5,7 @@ DEMO := .venv/.demo
 READY := .venv/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
-.PHONY: demo test test-rest test-release test-all lint format bench soak docs notebook clean
+.PHONY: demo test test-rest test-release test-all lint format bench soak docs notebook pictures clean
 
 demo: $(DEMO)
 	$(BIN)/stgt demo --out demo --force
@@ -43,8 +43,8 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python tests/vocabulary.py
-	$(BIN)/codespell $(PROSE)
-	$(BIN)/proselint check --config tests/proselint.json $(PROSE)
+	@$(BIN)/codespell $(PROSE)
+	@$(BIN)/proselint check --config tests/proselint.json $(PROSE)
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -68,6 +68,11 @@ docs: $(READY)
 # docs/own_problem.ipynb and docs/theory.ipynb, from the pages of those names.
 notebook: $(READY)
 	$(BIN)/python docs/notebook.py
+
+# docs/images/drift.gif and docs/images/round.svg.
+pictures: $(READY)
+	$(BIN)/python docs/drift.py
+	$(BIN)/python docs/round.py
 
 $(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

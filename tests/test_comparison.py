@@ -274,7 +274,7 @@ def test_one_seed_tells_nothing_of_chance():
     assert Rule("residual").tied(runs["a"], runs["b"]) is None
     found = Comparison.of(Rule("residual"), {name: [trace] for name, trace in runs.items()})
     assert found.ranking == [("a",), ("b",)]
-    assert "One seed, so that nothing is known of chance." in found.caption
+    assert "One seed, so the variation between seeds is unknown." in found.caption
 
 
 def test_costs_to_a_target_are_compared_seed_by_seed():
@@ -493,7 +493,7 @@ def test_an_interrupt_ends_all_methods_where_they_are():
     assert sent
     assert all(trace.interrupted and trace.rounds < 20_000 for trace in found.best.values())
     assert "interrupted" in repr(found)
-    assert "No fresh seeds were run: all numbers are of seed 0, on which the best look better" in found.caption
+    assert "No fresh seeds were run: all numbers are of seed 0, which make the best look too good" in found.caption
     if len({trace.rounds for trace in found.best.values()}) > 1:
         assert "Interrupted: the methods made different numbers of rounds." in repr(found)
 
@@ -551,7 +551,7 @@ def test_a_comparison_goes_on_from_its_folder_to_the_same_bits(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"rounds": 20}, r"rounds=20: .*out has 30 already; give as many, or more\."),
+        ({"rounds": 20}, r"rounds=20: .*out has 30 already; give at least as many\."),
         ({"seeds": 3}, r"holds another comparison: seeds is \[0, 1, 2\], and was \[0, 1\]"),
         ({"target": 1e-3}, r"rule\.target is 0\.001, and was None"),
         ({"grid": {"gamma": [0.25, 0.5]}}, r"methods\.ST-GT is \['gamma=0\.25', 'gamma=0\.5'\], and was"),

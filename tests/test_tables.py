@@ -195,15 +195,15 @@ def test_a_spec_spreads_the_rows(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"node": "site", "n": 3}, r"problem\.n: node = 'site' names 2 nodes; leave n out\."),
+        ({"node": "site", "n": 3}, r"problem\.n: node = 'site' gives 2 nodes; leave n out\."),
         (
             {"node": "site", "partition": "iid"},
-            r"problem\.partition: node = 'site' is the partition already; leave it out\.",
+            r"problem\.partition: node = 'site' defines the partition; leave it out\.",
         ),
         ({"node": "sight"}, r"problem\.node='sight': the columns of .*did you mean 'site'\?"),
         ({"n": 2}, r"problem\.data .*: column 'site' has 'b' in line 2"),
         ({"node": "site", "label": "age"}, r"problem\.data .*: column 'ill' has 'no' in line 2"),
-        ({"node": "ill", "label": "site", "rows": 2}, r"problem\.rows: it is for LIBSVM's sets"),
+        ({"node": "ill", "label": "site", "rows": 2}, r"problem\.rows: it is for LIBSVM's data sets"),
         ({"node": "site", "lable": "age"}, r"problem\.lable: logistic takes data, label, .*did you mean 'label'\?"),
         ({"node": "site", "l2": -1}, r"problem\.l2=-1"),
     ],

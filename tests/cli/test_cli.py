@@ -51,7 +51,7 @@ def test_a_demo_that_diverges_is_no_success(tmp_path, monkeypatch):
     monkeypatch.setattr("stgt.study.demo.demo", lambda progress: runs)
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "new")])
     assert result.exit_code == 1
-    assert "stgt: the demo has no result: not finite are wild from round 1 on." in result.output
+    assert "stgt: the demo has no result, because these runs diverged: wild from round 1 on." in result.output
 
 
 @pytest.mark.usefixtures("short_demo")

@@ -83,7 +83,7 @@ def test_nor_does_another_win_by_its_loss(lost):
     spec = TrainingSpec(runs=tuple(_run(method, rate, 8, 32, 2, 1, 0) for method, rate in CHOSEN.items()))
     assert divergences(Outcome(spec, [], claims, [], given)) == []
     (sentence,) = divergences(Outcome(spec, [], claims, [], late))
-    assert sentence == f"{lost}, lr 0.1: 1 of 1 run left the finite numbers, from round 5 on."
+    assert sentence == f"{lost}, lr 0.1: 1 of 1 run diverged, from round 5 on."
 
 
 def test_a_claim_on_cifar10_holds_in_every_seed_or_not_at_all():

@@ -1,4 +1,4 @@
-"""`check`: what the theory predicts of a run before it runs."""
+"""`check`: predictions of the theory for a run, before it runs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def check(
     as_json: AsJson = False,
     scripts: Imports = None,
 ) -> None:
-    """Predict whether a run is stable, its error in the long run, the largest safe gamma, and the bytes it sends.
+    """Predict whether a run is stable, its steady-state error, the largest safe gamma, and the bytes it sends.
 
-    If the spec has a grid, for each of its combinations.
+    If the spec has a grid, it predicts each combination.
 
     Examples:
         stgt check spec.toml
@@ -73,7 +73,7 @@ def _predictions(group: list[Batch], target: float | None) -> dict[str, Advice]:
 
 
 def _table(title: str, predictions: dict[str, Advice], target: float | None, rounds: int) -> Table:
-    """A row for each fact, a column for each setting; what several share stands below."""
+    """A row for each number and a column for each setting. Numbers that all settings share are in the caption."""
     several = [_rows(one, target, rounds, short=len(predictions) > 1) for one in predictions.values()]
     shared = [] if len(several) == 1 else [name for name in several[0] if len({rows[name] for rows in several}) == 1]
     caption = "\n".join(f"{name}: {several[0][name]}" for name in shared)

@@ -207,7 +207,7 @@ def needs_samples(oracle: Oracle, problem: Problem) -> None:
 
 
 def default_oracle(problem: Problem) -> Oracle:
-    """The oracle that the problem was made for: noisy, minibatch or exact."""
+    """The oracle that fits the problem's own noise: noisy, minibatch or exact."""
     if problem.batch is not None:
         return Minibatch(problem.batch)
     if problem.noise is None:
