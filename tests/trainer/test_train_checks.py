@@ -62,7 +62,7 @@ def no_process(monkeypatch):
         ({"optimizer": {"name": "AdamW", "lr": 0.1}, "early": True}, "early=True needs plain SGD"),
         (
             {"algorithm": {"name": "FedAvg"}, "topology": {"name": "server"}, "message_dtype": "float16"},
-            "message_dtype='float16': what a server holds",
+            "message_dtype='float16': the server's variables",
         ),
         (
             {"data": {"name": "mnist", "partition": "label", "classes": 1}},
