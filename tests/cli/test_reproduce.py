@@ -108,7 +108,7 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_touched(tmp_path):
     assert "--reading='print': choose from" in refused(
         "reproduce", "convergence", "--reading", "print", "--out", tmp_path / "a"
     )
-    assert "--reading means nothing to table1" in refused(
+    assert "--reading is not an option of table1" in refused(
         "reproduce", "table1", "--reading", "printed", "--out", tmp_path / "a"
     )
     assert "--data-dir was left out" in refused("reproduce", "heterogeneity", "--out", mine, "--force")

@@ -200,7 +200,7 @@ def test_what_the_experiments_run_exists():
     [
         (["cifar10"], "--data-dir was left out"),
         (["mnist", "--scale", "huge"], "--scale='huge': choose from 'small', 'grid'."),
-        (["convergence", "--scale", "small"], "--scale means nothing to convergence: leave it out."),
+        (["convergence", "--scale", "small"], "--scale is not an option of convergence: leave it out."),
     ],
 )
 def test_wrong_use_is_one_sentence(tmp_path, arguments, words):
