@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from reproductions import images
+from reproductions import images, register  # noqa: F401  (the models by their names)
 from stgt.torch.train import LabelledData, TrainingSpec, create_run_folder, launcher, load_training
 from stgt.torch.train.preflight import SEEN, cautions
 
