@@ -56,8 +56,8 @@ class Map:
         Σ c_i = 0, decides one entry for each coordinate: the last one that occurs in it.
         """
         held = self.method.spec.server_fields
-        names = self.method.spec.state_fields
-        places = [(name, i, k) for name in names for i in (self.nodes[:1] if name in held else self.nodes) for k in (0, 1)]
+        rows = {name: self.nodes[:1] if name in held else self.nodes for name in self.method.spec.state_fields}
+        places = [(name, i, k) for name, nodes in rows.items() for i in nodes for k in range(P)]
         vectors = self._units(places)
         if not self.method.spec.tracks:
             return places, vectors

@@ -106,7 +106,8 @@ class Run:
     def error(self) -> float:
         """‖x̄ − x*‖², with x* of the members."""
         x, count = total(self.state["x"], len(self.members)), len(self.members)
-        return sum((x[k] / count - self.problem.optimum(self.members)[k]) ** 2 for k in range(P))
+        away = [value / count - best for value, best in zip(x, self.problem.optimum(self.members), strict=True)]
+        return sum(value * value for value in away)
 
     def sum_c(self) -> float:
         """‖Σ c_i‖, for methods with corrections of sum 0."""

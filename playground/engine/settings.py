@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,16 +127,17 @@ def _edge(edge: Any, number: int, n: int) -> tuple[int, int]:
 def _problem(given: Any, n: int) -> dict[str, Any]:
     given = _table(given, "problem", ("spread", "seed", "noise", "centres"), ("centres",))
     with under("problem"):
-        number = partial(check_number, name="centres", least=-FAR, most=FAR)
         centres = given["centres"]
-        if centres is not None:
-            centres = [[number(value) for value in _list(one, "centres", 2, 2)] for one in _list(centres, "centres", n, n)]
         return {
             "spread": check_number(given["spread"], "spread", least=0.0, most=2.0),
             "seed": check_seed(given["seed"]),
             "noise": check_number(given["noise"], "noise", least=0.0, most=1.0),
-            "centres": centres,
+            "centres": None if centres is None else [_point(one) for one in _list(centres, "centres", n, n)],
         }
+
+
+def _point(given: Any) -> list[float]:
+    return [check_number(value, "centres", least=-FAR, most=FAR) for value in _list(given, "centres", 2, 2)]
 
 
 def _method(given: Any, i: int) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def _events(given: Any, checked: dict[str, Any]) -> list[dict[str, Any]]:
         alive.remove(node)
         edges = [edge for edge in checked["graph"]["edges"] if alive.issuperset(edge)]
         if checked["graph"]["kind"] == "edges" and len(graphs.parts(edges, alive)) > 1:
-            raise InputError("events", hint=f"without node {node} the graph has separate parts: add links, or fail another.")
+            raise InputError("events", hint=f"without node {node} the graph has separate parts: add links.")
     if len(alive) < 2:
         raise InputError("events", hint="at least two nodes must stay.")
     return events

@@ -72,8 +72,8 @@ def test_where_a_crash_without_repair_ends(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_late_repair(name):
-    """At the round of the crash it is the projection, to the last bit. Later it leads from the minimiser of all, where a
-    crash without repair leaves the others, to their own."""
+    """At the round of the crash it is the projection, to the last bit. Later it leads to the members' own minimiser. A
+    crash without repair leaves them at the minimiser of all."""
     problem, here = ridge(), [0, 1, 2, 3, 4, 5, 6]
     at_once = run(METHODS[name], problem, 20, [Crash(7, 7)])
     repaired = run(METHODS[name], problem, 20, [Crash(7, 7), Repair(7)], repair="none")
