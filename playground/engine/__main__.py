@@ -1,9 +1,36 @@
-"""`python -m playground.engine` prints default.json: the settings with which the page opens, and their result."""
+"""`python -m playground.engine FOLDER` writes default.json and library.zip into the folder of the page.
+
+default.json has the settings with which the page opens and their result. "live" says whether the folder has Python for
+the browser, in pyodide/. library.zip has the engine and the part of the library that it uses.
+"""
+
+from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from playground.engine.result import simulate
 from playground.engine.settings import stories
+from playground.engine.worker import answer  # with it all that the browser needs is loaded
 
-settings = stories()[0]["settings"]
-print(json.dumps({"settings": settings, "result": simulate(settings)}, allow_nan=False, separators=(",", ":")))
+PARTS = ("stgt", "playground")
+
+
+def main(folder: Path) -> None:
+    settings = stories()[0]["settings"]
+    first = {"settings": settings, "live": (folder / "pyodide").is_dir()}
+    first |= json.loads(answer(json.dumps({"settings": settings})))
+    (folder / "default.json").write_text(json.dumps(first, separators=(",", ":")), encoding="utf-8")
+    with ZipFile(folder / "library.zip", "w", ZIP_DEFLATED) as library:
+        for name, module in sorted(sys.modules.items()):
+            if name.split(".")[0] in PARTS and module.__file__:
+                path = Path(module.__file__)
+                parent = (
+                    name.replace(".", "/") if path.name == "__init__.py" else name.rpartition(".")[0].replace(".", "/")
+                )
+                library.writestr(ZipInfo(f"{parent}/{path.name}"), path.read_bytes(), ZIP_DEFLATED)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
