@@ -17,7 +17,8 @@ export class Engine {
 
   /** Starts Python, if this site has it. @param {boolean} live */
   start(live) {
-    if (!live) return this.fail();
+    this.failed = !live;
+    if (!live) return;
     this.worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
     this.worker.addEventListener("message", (event) => this.receive(event.data));
     this.worker.addEventListener("error", (event) => {
@@ -80,6 +81,6 @@ export class Engine {
     this.failed = true;
     for (const { reject } of this.exports.values()) reject(new Error("Python has stopped: load the page again."));
     this.actions.onBusy(false);
-    if (this.waiting || this.running) this.actions.onFailure();
+    this.actions.onFailure();
   }
 }

@@ -6,6 +6,7 @@ import { onSize, set, svg } from "./svg.js";
 
 const LEAST = 1e-9; // a weight below this is none
 const RADIUS = 15;
+const SIDE = 4; // how far from its link a message is drawn
 
 export class Graph {
   /**
@@ -206,10 +207,12 @@ export class Graph {
       const back = this.server && part > 0.5;
       const way = this.server ? 2 * (back ? 1 - part : part) : part;
       const sender = key.split("-")[0];
+      const length = Math.hypot(to[0] - from[0], to[1] - from[1]) || 1;
+      const aside = (back ? -SIDE : SIDE) / length; // so that two messages do not cover each other
       set(dot, {
         class: back ? "mixed" : `node-${sender}`,
-        cx: from[0] + way * (to[0] - from[0]),
-        cy: from[1] + way * (to[1] - from[1]),
+        cx: from[0] + way * (to[0] - from[0]) - aside * (to[1] - from[1]),
+        cy: from[1] + way * (to[1] - from[1]) + aside * (to[0] - from[0]),
       });
     });
   }

@@ -133,9 +133,11 @@ function choose(node) {
 
 /** A minimiser was moved. @param {number} node @param {import("./types.js").Point} centre */
 function drag(node, centre) {
-  const centres = (state.settings.problem.centres ?? shown.result.problem.centres).map((one) => [...one]);
-  centres[node] = centre.map((value) => Number(value.toFixed(3)));
-  state.settings.problem.centres = /** @type {any} */ (centres);
+  const centres = [...(state.settings.problem.centres ?? shown.result.problem.centres)];
+  centres[node] = centre;
+  // A link carries three decimals, so that is what is computed with.
+  const rounded = centres.map((one) => one.map((value) => Number(value.toFixed(3))));
+  state.settings.problem.centres = /** @type {import("./types.js").Point[]} */ (rounded);
   stage.own(node, centre);
   changed();
 }

@@ -67,7 +67,7 @@ export function toHash(settings, drawn) {
     ...(graph.sampled && { s: graph.sampled }),
     ...(graph.lost && { l: graph.lost }),
     p: [problem.spread, problem.seed, problem.noise].join(","),
-    ...(problem.centres && { c: problem.centres.map((centre) => centre.map((v) => Number(v.toFixed(3))).join(",")).join(";") }),
+    ...(problem.centres && { c: problem.centres.map((centre) => centre.join(",")).join(";") }),
     m: methods.map((one) => [one.name, one.gamma, one.tau, one.beta, one.momentum].join(",")).join(";"),
     ...(drawn && { d: drawn }),
     r: rounds,

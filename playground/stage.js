@@ -1,5 +1,6 @@
 /** The plane: contours, models with their trails, arrows, the minimum, and minimisers that can be dragged. */
 
+import { arrow, ellipse, extent, gradient, path, star } from "./geometry.js";
 import { brief, onSize, set, svg } from "./svg.js";
 import { between, meanOf } from "./timeline.js";
 
@@ -41,7 +42,7 @@ export class Stage {
     if (!this.width) return;
     if (this.dragging === null) this.fit();
     const { centres } = result.problem;
-    if (centres.length !== this.layers.models.childElementCount) this.build(centres.length);
+    if (centres.length !== this.nodes?.length) this.build(centres.length);
     // What is dragged is ahead of the results.
     centres.forEach((centre, node) => this.own(node, node === this.dragging ? this.dragged : centre));
     this.arrowScale = this.scaleOfArrows();
@@ -150,17 +151,7 @@ export class Stage {
     set(handle, { transform: `translate(${x} ${y})` });
     const small = 0.09 * Math.min(this.width, this.height);
     // The same two levels for all nodes: a steep f_i has small contours.
-    rings.forEach((ring, index) => set(ring, this.ellipse(this.result.problem.A[node], centre, small * (index + 1))));
-  }
-
-  /** An ellipse on which ½ dᵀAd has the value that it has on a circle of this radius (pixels) for A = I. */
-  ellipse([a, b, d], centre, radius) {
-    const half = (a + d) / 2;
-    const root = Math.hypot((a - d) / 2, b);
-    const angle = (Math.atan2(b, (a - d) / 2) * 90) / Math.PI;
-    const [x, y] = this.pixel(centre);
-    const axis = (/** @type {number} */ value) => radius / Math.sqrt(Math.max(value, 1e-3));
-    return { cx: x, cy: y, rx: axis(half + root), ry: axis(half - root), transform: `rotate(${-angle} ${x} ${y})` };
+    rings.forEach((ring, index) => set(ring, ellipse(this.result.problem.A[node], [x, y], small * (index + 1))));
   }
 
   /** The contours of f, the mean over the members, and its minimum. @param {boolean[]} alive */
@@ -174,12 +165,12 @@ export class Stage {
     const taking = A.filter((_, node) => alive[node]);
     const mean = [0, 1, 2].map((entry) => taking.reduce((sum, one) => sum + one[entry], 0) / taking.length);
     const far = 0.8 * Math.hypot(this.width, this.height) * Math.sqrt((mean[0] + mean[2]) / 2);
+    const [x, y] = this.pixel(goal);
     this.layers.hills.replaceChildren();
     for (let level = LEVELS; level > 0; level -= 1) {
-      const shape = this.ellipse(/** @type {any} */ (mean), goal, far * (level / LEVELS) ** 1.6);
+      const shape = ellipse(/** @type {any} */ (mean), [x, y], far * (level / LEVELS) ** 1.6);
       svg("ellipse", { class: "hill", ...shape }, this.layers.hills);
     }
-    const [x, y] = this.pixel(goal);
     set(this.goal, { transform: `translate(${x} ${y})` });
     set(this.goalName, { x: x + 16, y: y - 12 });
     const [oldX, oldY] = this.pixel(optimum);
@@ -269,23 +260,10 @@ export class Stage {
       const now = exchange ? between(c, next, part) : c;
       const g = gradients?.[round]?.[Math.min(step, this.timeline.tau - 1)]?.[node] ?? [0, 0];
       const from = this.pixel(model);
-      set(pull, { d: exchange ? "" : this.arrow(from, g) });
-      set(fix, { d: this.arrow(from, now) });
-      set(sum, { d: exchange || plain ? "" : this.arrow(from, [g[0] + now[0], g[1] + now[1]]) });
+      set(pull, { d: exchange ? "" : arrow(from, g, this.arrowScale) });
+      set(fix, { d: arrow(from, now, this.arrowScale) });
+      set(sum, { d: exchange || plain ? "" : arrow(from, [g[0] + now[0], g[1] + now[1]], this.arrowScale) });
     });
-  }
-
-  /** The arrow of −v from a pixel. @param {Point} from @param {Point} v */
-  arrow([x, y], v) {
-    const [dx, dy] = [-this.arrowScale * v[0], this.arrowScale * v[1]];
-    const length = Math.hypot(dx, dy);
-    if (length < 3 || length > 4000) return "";
-    const head = Math.min(9, length * 0.6);
-    const [ux, uy] = [dx / length, dy / length];
-    const wing = (/** @type {number} */ side) =>
-      `${round1(x + dx - head * (ux + side * 0.5 * uy))} ${round1(y + dy - head * (uy - side * 0.5 * ux))}`;
-    const tip = `${round1(x + dx)} ${round1(y + dy)}`;
-    return `M${round1(x)} ${round1(y)}L${tip}M${wing(1)}L${tip}L${wing(-1)}`;
   }
 
   /** Makes one node's parts stand out. @param {number | null} node */
@@ -296,36 +274,4 @@ export class Stage {
       for (const one of marked) one.classList.toggle("chosen", index === node);
     });
   }
-}
-
-/** A(x − m). @param {[number, number, number]} A @param {Point} centre @param {Point} x @returns {Point} */
-function gradient([a, b, d], centre, x) {
-  const [u, v] = [x[0] - centre[0], x[1] - centre[1]];
-  return [a * u + b * v, b * u + d * v];
-}
-
-/** @param {number[]} values */
-function extent(values) {
-  const [least, most] = [Math.min(...values), Math.max(...values)];
-  return [Math.floor(2 * least - 0.2) / 2, Math.ceil(2 * most + 0.2) / 2];
-}
-
-/** @param {number} value */
-function round1(value) {
-  return Math.round(value * 10) / 10;
-}
-
-/** @param {Point[]} points */
-function path(points) {
-  return points.map(([x, y], index) => `${index ? "L" : "M"}${round1(x)} ${round1(y)}`).join("");
-}
-
-/** A five-pointed star. @param {number} outer @param {number} inner */
-function star(outer, inner) {
-  const corners = [...Array(10).keys()].map((index) => {
-    const angle = (index * Math.PI) / 5;
-    const radius = index % 2 ? inner : outer;
-    return `${round1(radius * Math.sin(angle))} ${round1(-radius * Math.cos(angle))}`;
-  });
-  return `M${corners.join("L")}Z`;
 }
