@@ -12,24 +12,21 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from playground.engine.settings import stories
-from playground.engine.worker import answer  # with it all that the browser needs is loaded
+from playground.engine.worker import simulate  # with the worker all that the browser needs is loaded
 
 PARTS = ("stgt", "playground")
 
 
 def main(folder: Path) -> None:
     settings = stories()[0]["settings"]
-    first = {"settings": settings, "live": (folder / "pyodide").is_dir()}
-    first |= json.loads(answer(json.dumps({"settings": settings})))
-    (folder / "default.json").write_text(json.dumps(first, separators=(",", ":")), encoding="utf-8")
+    first = {"settings": settings, "live": (folder / "pyodide").is_dir(), "result": simulate(settings)}
+    (folder / "default.json").write_text(json.dumps(first, allow_nan=False, separators=(",", ":")), encoding="utf-8")
     with ZipFile(folder / "library.zip", "w", ZIP_DEFLATED) as library:
         for name, module in sorted(sys.modules.items()):
             if name.split(".")[0] in PARTS and module.__file__:
-                path = Path(module.__file__)
-                parent = (
-                    name.replace(".", "/") if path.name == "__init__.py" else name.rpartition(".")[0].replace(".", "/")
-                )
-                library.writestr(ZipInfo(f"{parent}/{path.name}"), path.read_bytes(), ZIP_DEFLATED)
+                path, place = Path(module.__file__), name.replace(".", "/")
+                place = f"{place}/__init__.py" if path.name == "__init__.py" else f"{place}.py"
+                library.writestr(ZipInfo(place), path.read_bytes(), ZIP_DEFLATED)
 
 
 if __name__ == "__main__":
