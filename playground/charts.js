@@ -19,16 +19,16 @@ export class Chart {
     onSize(picture, (width, height) => {
       Object.assign(this, { width, height });
       set(picture, { viewBox: `0 0 ${width} ${height}` });
-      if (this.runs) this.show(this.runs, this.slots, this.rounds, this.events);
+      if (this.runs) this.show(this.runs, this.rounds, this.events);
     });
   }
 
   /**
-   * @param {Run[]} runs @param {number[]} slots the place of each run in the reader's list: its colour and dash
+   * @param {Run[]} runs in the reader's order, which gives each its colour and dash
    * @param {number} rounds @param {number[]} events the rounds in which something happens
    */
-  show(runs, slots, rounds, events) {
-    Object.assign(this, { runs, slots, rounds, events });
+  show(runs, rounds, events) {
+    Object.assign(this, { runs, rounds, events });
     if (!this.width) return;
     const errors = runs.flatMap((run) => run.error).filter((value) => value > 0);
     this.top = Math.min(Math.ceil(Math.log10(Math.max(...errors, 1))), Math.log10(MOST));
@@ -39,11 +39,11 @@ export class Chart {
     this.layers.curves.replaceChildren();
     runs.forEach((run, index) => {
       const points = run.error.map((error, round) => `${this.x(run, round)} ${this.y(error)}`);
-      svg("path", { class: `curve slot-${slots[index]}`, d: `M${points.join("L")}` }, this.layers.curves);
+      svg("path", { class: `curve slot-${index}`, d: `M${points.join("L")}` }, this.layers.curves);
     });
     this.layers.marks.replaceChildren();
     this.line = svg("path", { class: "playhead" }, this.layers.marks);
-    this.dots = runs.map((_, index) => svg("circle", { r: 4.5, class: `dot slot-${slots[index]}` }, this.layers.marks));
+    this.dots = runs.map((_, index) => svg("circle", { r: 4.5, class: `dot slot-${index}` }, this.layers.marks));
     const ends = runs.map((run) => `${run.label} ends at ${brief(run.error.at(-1) ?? 0)}`).join("; ");
     set(this.description, { text: `Squared distance of the mean model from x*, logarithmic. ${ends}.` });
     this.draw(this.measured ?? 0);
@@ -70,8 +70,9 @@ export class Chart {
     for (const round of this.axis === "round" ? this.events : []) {
       svg("path", { class: "event", d: `M${this.across(round)} ${MARGIN.top}V${low}` }, grid);
     }
-    const name = this.axis === "round" ? "rounds" : "bytes that a node has sent";
-    svg("text", { class: "axis", x: (MARGIN.left + right) / 2, y: this.height - 3, "text-anchor": "middle", text: name }, grid);
+    const text = this.axis === "round" ? "rounds" : "bytes that a node has sent";
+    const place = { x: (MARGIN.left + right) / 2, y: this.height - 3, "text-anchor": "middle" };
+    svg("text", { class: "axis", ...place, text }, grid);
   }
 
   /** @param {Run} run @param {number} round */

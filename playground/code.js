@@ -2,7 +2,8 @@
 
 import { byId, html, set } from "./svg.js";
 
-const TOKEN = /(#.*$)|("(?:[^"\\]|\\.)*")|\b(def|return|if|else|for|in|and|or|not|None|True|False|self)\b|(\b\d+(?:\.\d+)?\b)/gm;
+const WORDS = "def return if else for in and or not None True False self".replaceAll(" ", "|");
+const TOKEN = new RegExp(`(#.*$)|("(?:[^"\\\\]|\\\\.)*")|\\b(${WORDS})\\b|(\\b\\d+(?:\\.\\d+)?\\b)`, "gm");
 const CLASSES = ["comment", "string", "keyword", "number"];
 const WHEN = {
   correction: "in every local step: x ← x − γ (g + correction)",

@@ -15,8 +15,8 @@ import { brief, byId, html, set } from "./svg.js";
  */
 
 const drawn = (/** @type {State} */ state) => state.settings.methods[state.drawn];
-const ofAll = (/** @type {"gamma" | "tau"} */ name) => (/** @type {State} */ { settings }, /** @type {number} */ value) =>
-  settings.methods.forEach((one) => (one[name] = value));
+/** γ and τ are of all methods. @param {"gamma" | "tau"} name @returns {(state: State, value: number) => void} */
+const ofAll = (name) => ({ settings }, value) => settings.methods.forEach((one) => (one[name] = value));
 
 /** @type {Slider[]} */
 const METHOD_SLIDERS = [
@@ -139,7 +139,8 @@ export class Controls {
       set(button, { "aria-pressed": on });
     }
     for (const id of ["link-from", "link-to", "victim"]) this.nodes(byId(id), settings.n);
-    if (byId("link-from").value === byId("link-to").value) byId("link-to").value = byId("link-from").value === "1" ? "0" : "1";
+    const [from, to] = [byId("link-from"), byId("link-to")];
+    if (from.value === to.value) to.value = from.value === "1" ? "0" : "1";
     this.methods();
     byId("events").replaceChildren(...settings.events.map((event, index) => this.event(event, index)));
   }
@@ -159,20 +160,22 @@ export class Controls {
     const focused = rows.contains(document.activeElement) ? document.activeElement?.id : null;
     rows.replaceChildren(
       ...settings.methods.map((method, index) => {
+        const { label } = METHODS[method.name];
         const radio = html("input", { type: "radio", name: "drawn", id: `draw-${index}`, checked: index === place });
-        set(radio, { "aria-label": `Draw ${METHODS[method.name].label}`, title: "Draw this one" });
+        set(radio, { "aria-label": `Draw ${label}`, title: "Draw this one" });
         radio.addEventListener("change", () => {
           this.state().drawn = index;
           this.change();
         });
-        const choice = /** @type {HTMLSelectElement} */ (html("select", { id: `method-${index}`, "aria-label": `Method ${index + 1}` },
-          ...Object.entries(METHODS).map(([name, { label }]) => html("option", { value: name }, label))));
+        const options = Object.entries(METHODS).map(([name, { label }]) => html("option", { value: name }, label));
+        const made = html("select", { id: `method-${index}`, "aria-label": `Method ${index + 1}` }, ...options);
+        const choice = /** @type {HTMLSelectElement} */ (made);
         choice.value = method.name;
         choice.addEventListener("change", () => {
           settings.methods[index] = methodOf(choice.value, method);
           this.change();
         });
-        const remove = html("button", { id: `remove-${index}`, "aria-label": `Remove ${METHODS[method.name].label}`, title: "Remove" }, "×");
+        const remove = html("button", { id: `remove-${index}`, "aria-label": `Remove ${label}`, title: "Remove" }, "×");
         set(remove, { disabled: settings.methods.length === 1 });
         remove.addEventListener("click", () => {
           settings.methods.splice(index, 1);

@@ -148,9 +148,10 @@ export class Graph {
       const [stroke, heads] = line.children;
       set(stroke, { d: `M${from}L${to}` });
       const [i, j] = key.split("-").map(Number);
-      const ways = this.server ? [] : [[i, j, from, to], [j, i, to, from]].filter(([a, b]) => this.known.includes(`${a}-${b}`));
+      const [forth, back] = [`${i}-${j}`, `${j}-${i}`].map((way) => this.known.includes(way));
       // A head shows the direction of a link that has only one.
-      set(heads, { d: ways.length === 1 ? head(ways[0][2], ways[0][3], RADIUS + 3) : "" });
+      const one = forth ? head(from, to, RADIUS + 3) : head(to, from, RADIUS + 3);
+      set(heads, { d: this.server || forth === back ? "" : one });
     }
     this.draw(this.moment ?? { round: 0, step: 0, exchange: false, part: 0 });
   }

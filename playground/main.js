@@ -75,7 +75,7 @@ function show(result, settings, drawn) {
   const runs = order.map((index) => result.runs[index]);
   stage.show(result, timeline);
   graph.show(settings.n, result.graph, run, server);
-  for (const chart of charts) chart.show(runs, order.map((_, slot) => slot), settings.rounds, settings.events.map((one) => one.round));
+  for (const chart of charts) chart.show(runs, settings.rounds, settings.events.map((event) => event.round));
   byId("curves").replaceChildren(
     ...order.map((_, slot) => html("li", {}, html("i", { class: `sample slot-${slot}` }), html("span", {}))),
   );
@@ -85,7 +85,7 @@ function show(result, settings, drawn) {
   set(byId("graph-name"), { text: run.on });
   const elsewhere = server && settings.graph.kind !== "server";
   const used = `${run.label} runs on a server. The graph is for the other methods.`;
-  const hint = Object.values(PRESETS).find(({ graph: { kind, lost } }) => kind === settings.graph.kind && !lost === !settings.graph.lost)?.hint;
+  const hint = Object.values(PRESETS).find(({ graph: { kind } }) => kind === settings.graph.kind)?.hint;
   set(byId("graph-note"), { text: elsewhere ? used : result.graph.note || hint || "Your own graph." });
   player.show(timeline, settings.events);
   if (run.diverged_at !== null) {
@@ -165,8 +165,9 @@ function happens(event) {
   changed();
 }
 
-byId("link").addEventListener("click", () => toggleLink(Number(byId("link-from").value), Number(byId("link-to").value)));
-byId("kill").addEventListener("click", () => happens({ kind: "kill", node: Number(byId("victim").value) }));
+const nodeOf = (/** @type {string} */ id) => Number(byId(id).value);
+byId("link").addEventListener("click", () => toggleLink(nodeOf("link-from"), nodeOf("link-to")));
+byId("kill").addEventListener("click", () => happens({ kind: "kill", node: nodeOf("victim") }));
 byId("repair").addEventListener("click", () => happens({ kind: "repair" }));
 listenToTheme();
 listenToSharing(
@@ -184,7 +185,8 @@ function takeLink() {
     changed();
     return true;
   } catch (error) {
-    notice(`This link cannot be read (${/** @type {Error} */ (error).message}): you see the first story instead.`, true);
+    const why = /** @type {Error} */ (error).message;
+    notice(`This link cannot be read (${why}): you see the first story instead.`, true);
     return false;
   }
 }
@@ -192,7 +194,8 @@ function takeLink() {
 /** @param {{title: string, text: string, settings: Settings}[]} stories */
 function tell(stories) {
   stories.forEach(({ title, text, settings }, index) => {
-    const button = html("button", { "aria-pressed": false }, html("b", { "aria-hidden": "true" }, String(index + 1)), ` ${title}`);
+    const badge = html("b", { "aria-hidden": true }, String(index + 1));
+    const button = html("button", { "aria-pressed": false }, badge, title);
     button.addEventListener("click", () => {
       for (const other of byId("stories").children) set(other, { "aria-pressed": other === button });
       set(byId("story-text"), { text });

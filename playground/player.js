@@ -67,7 +67,8 @@ export class Player {
       // Without motion: a round at a time.
       if ((now - this.last) * Number(byId("speed").value) >= 700) {
         this.last = now;
-        this.position = Math.min((Math.floor(this.position / this.timeline.ticks) + 1) * this.timeline.ticks, this.timeline.end);
+        const { ticks, end } = this.timeline;
+        this.position = Math.min((Math.floor(this.position / ticks) + 1) * ticks, end);
       }
       seconds = 0;
     } else this.last = now;

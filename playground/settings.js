@@ -72,14 +72,15 @@ export function toHash(settings, drawn) {
     ...(drawn && { d: drawn }),
     r: rounds,
     ...(seed && { q: seed }),
-    ...(events.length && { k: events.map((one) => `${one.round}${one.kind === "kill" ? `k${one.node}` : "r"}`).join(".") }),
+    ...(events.length && { k: events.map(writeChange).join(".") }),
   };
   return `#${Object.entries(parts).map(([name, value]) => `${name}=${value}`).join("&")}`;
 }
 
 /** What a link's fragment holds; throws an Error that says what is wrong. @param {string} hash */
 export function fromHash(hash) {
-  const parts = new Map(hash.replace(/^#/, "").split("&").map((part) => /** @type {[string, string]} */ (part.split("="))));
+  const pairs = hash.replace(/^#/, "").split("&").map((part) => part.split("="));
+  const parts = new Map(/** @type {[string, string][]} */ (pairs));
   if (parts.get("v") !== "1") throw new Error("it is not of this version");
   for (const name of parts.keys()) if (!"v n g e s l p c m d r q k".split(" ").includes(name)) fail(name);
   const list = (name, between) => (parts.get(name) ?? "").split(between).filter(Boolean);
@@ -156,6 +157,11 @@ function readPoint(text) {
 /** @param {number[]} nodes @returns {[number, number]} */
 function readEdge(nodes) {
   return nodes.length === 2 && nodes[0] !== nodes[1] ? [nodes[0], nodes[1]] : fail("an edge");
+}
+
+/** @param {import("./types.js").Change} change */
+function writeChange({ round, kind, node }) {
+  return kind === "kill" ? `${round}k${node}` : `${round}r`;
 }
 
 /** @param {string} text @param {number} rounds @param {(text: string) => number} node */

@@ -33,8 +33,7 @@ export function listenToSharing(settings, link, engine, notice) {
     const anchor = html("a", { href: URL.createObjectURL(file), download: "spec.toml" });
     anchor.click();
     URL.revokeObjectURL(/** @type {HTMLAnchorElement} */ (anchor).href);
-    const lost = settings().events.length ? " It has no failures and repairs: copy as Python for these." : "";
-    return `spec.toml is saved. Run it with: stgt run spec.toml.${lost}`;
+    return "spec.toml is saved. Run it with: stgt run spec.toml";
   });
   document.addEventListener("click", (event) => {
     if (menu.open && !menu.contains(/** @type {Node} */ (event.target))) menu.open = false;

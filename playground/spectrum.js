@@ -23,7 +23,8 @@ export class Spectrum {
     const words = inWords(run);
     set(this.words, { text: words });
     this.words.classList.toggle("bad", (run.radius ?? 0) > 1);
-    set(this.description, { text: `${words} ${run.eigenvalues?.length ?? 0} eigenvalues of ${run.map?.what ?? "the map"}.` });
+    const count = run.eigenvalues?.length ?? 0;
+    set(this.description, { text: `${words} ${count} eigenvalues of ${run.map?.what ?? "the map"}.` });
     if (!this.width) return;
     this.layer.replaceChildren();
     const values = run.eigenvalues ?? [];
@@ -31,12 +32,14 @@ export class Spectrum {
     const unit = (Math.min(this.width, this.height) / 2 - 14) / Math.min(far, 3);
     const [x, y] = [this.width / 2, this.height / 2];
     svg("circle", { class: "unit", cx: x, cy: y, r: unit }, this.layer);
-    svg("path", { class: "axes", d: `M${x - unit * 1.08} ${y}H${x + unit * 1.08}M${x} ${y - unit * 1.08}V${y + unit * 1.08}` }, this.layer);
+    const arm = 1.08 * unit;
+    svg("path", { class: "axes", d: `M${x - arm} ${y}h${2 * arm}M${x} ${y - arm}v${2 * arm}` }, this.layer);
     svg("text", { class: "label", x: x + unit - 3, y: y - 5, "text-anchor": "end", text: "1" }, this.layer);
     for (const [re, im] of values) {
       const outside = Math.hypot(re, im) > 1 + 1e-9;
       const [at, up] = [x + unit * re, y - unit * im];
-      if (outside) svg("path", { class: "value outside", d: `M${at} ${up - 6}L${at + 6} ${up + 5}H${at - 6}Z` }, this.layer);
+      const triangle = `M${at} ${up - 6}l6 11h-12Z`;
+      if (outside) svg("path", { class: "value outside", d: triangle }, this.layer);
       else svg("circle", { class: "value", cx: at, cy: up, r: 4 }, this.layer);
     }
   }
@@ -46,7 +49,9 @@ export class Spectrum {
 export function inWords(run) {
   const { radius, label } = run;
   if (radius === null || radius === undefined) return run.why ?? "This run has no single map.";
-  if (radius > 1 + 1e-9) return `${label} leaves the circle: each round multiplies the error by ${digits(radius)}, so it diverges.`;
+  if (radius > 1 + 1e-9) {
+    return `${label} leaves the circle: each round multiplies the error by ${digits(radius)}, so it diverges.`;
+  }
   if (radius > 1 - 1e-9) return `${label} touches the circle: some error does not shrink.`;
   return `${label} stays inside: each round multiplies the distance to its end point by ${digits(radius)}.`;
 }

@@ -23,15 +23,18 @@ export class Stage {
     Object.assign(this, { picture, onDrag, onFocus });
     this.width = this.height = 0;
     this.dragging = /** @type {number | null} */ (null);
+    // What stands still has a picture of its own below, so that it is not painted for every frame.
+    const ground = svg("svg", { class: "ground", "aria-hidden": true });
+    picture.before(ground);
     this.layers = Object.fromEntries(
-      ["hills", "own", "paths", "centres", "goals", "arrows", "models", "gap"].map((name) => [
+      ["hills", "own", "paths", "centres", "goals", "arrows", "models", "gap"].map((name, index) => [
         name,
-        svg("g", { class: name }, picture),
+        svg("g", { class: name }, index < 2 ? ground : picture),
       ]),
     );
     onSize(picture, (width, height) => {
       Object.assign(this, { width, height });
-      set(picture, { viewBox: `0 0 ${width} ${height}` });
+      for (const one of [ground, picture]) set(one, { viewBox: `0 0 ${width} ${height}` });
       if (this.result) this.show(this.result, this.timeline);
     });
   }
@@ -213,8 +216,9 @@ export class Stage {
     const passed = rounds.map((round) => this.pixel(meanOf(run.frames[round][0], run.alive?.[round] ?? [])));
     set(this.meanPath, { d: path([...passed, mean]) });
     this.gap(moment.round, alive);
-    const out = models.map((model) => this.pixel(model)).filter(([x, y]) => x < 0 || y < 0 || x > this.width || y > this.height);
-    set(this.outside, { text: out.length ? `outside the picture: ${out.length} of ${models.length} models` : "" });
+    const outside = ([x, y]) => x < 0 || y < 0 || x > this.width || y > this.height;
+    const out = models.filter((model) => outside(this.pixel(model))).length;
+    set(this.outside, { text: out ? `outside the picture: ${out} of ${models.length} models` : "" });
     this.arrows(moment, models, alive);
   }
 
@@ -232,7 +236,8 @@ export class Stage {
     if (!stopped) return;
     const [from, to] = [this.pixel(mean), this.pixel(goal)];
     set(this.gapLine, { x1: from[0], y1: from[1], x2: to[0], y2: to[1] });
-    set(this.gapWords, { x: (from[0] + to[0]) / 2 + 12, y: (from[1] + to[1]) / 2 + 5, text: `stops ${brief(off)} from x*` });
+    const [x, y] = between(from, to, 0.5);
+    set(this.gapWords, { x: x + 12, y: y + 5, text: `stops ${brief(off)} from x*` });
   }
 
   /** The last ticks of a node's path, up to where it is. */

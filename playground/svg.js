@@ -15,7 +15,8 @@ export function svg(name, attributes = {}, parent = null) {
 }
 
 /**
- * An HTML element. @param {string} name @param {Record<string, unknown>} attributes @param {...(Node | string)} children
+ * An HTML element.
+ * @param {string} name @param {Record<string, unknown>} attributes @param {...(Node | string)} children
  * @returns {HTMLElement}
  */
 export function html(name, attributes = {}, ...children) {
@@ -25,7 +26,10 @@ export function html(name, attributes = {}, ...children) {
   return made;
 }
 
-/** Sets attributes; `text` is the content, null removes; true and false are words in aria- and data-. @param {Element} node @param {Record<string, unknown>} values */
+/**
+ * Sets attributes; `text` is the content, null removes. In aria- and data- true and false are words.
+ * @param {Element} node @param {Record<string, unknown>} values
+ */
 export function set(node, values) {
   for (const [name, value] of Object.entries(values)) {
     if (name === "text") node.textContent = String(value);
@@ -69,5 +73,6 @@ export function brief(value) {
 
 /** A number of bytes. @param {number} value */
 export function inBytes(value) {
-  return value < 1000 ? `${Math.round(value)} B` : value < 1e6 ? `${brief(value / 1e3)} kB` : `${brief(value / 1e6)} MB`;
+  if (value < 1000) return `${Math.round(value)} B`;
+  return value < 1e6 ? `${brief(value / 1e3)} kB` : `${brief(value / 1e6)} MB`;
 }

@@ -12,8 +12,8 @@ import { brief } from "./svg.js";
 export function phaseWords({ round, step, exchange }, timeline, run, tracks) {
   const when = `Round ${round + 1}`;
   if (exchange) {
-    const how = run.on.startsWith("server") ? "the server returns the mean of the models" : "neighbours mix what they receive";
-    return `${when}, exchange: ${how}.`;
+    if (run.on.startsWith("server")) return `${when}, exchange: the server returns the mean of the models.`;
+    return `${when}, exchange: neighbours mix what they receive.`;
   }
   const where = tracks ? "along −(g + c)" : "along −g, towards its own minimum";
   return `${when}, local step ${step + 1} of ${timeline.tau}: each node moves ${where}.`;
@@ -30,5 +30,6 @@ export function curveWords(run, measured) {
 export function summaryWords(runs, measured) {
   const errors = runs.map((run) => curveWords(run, measured)).join(", ");
   const sum = runs[0].sum_c[Math.min(measured, runs[0].sum_c.length - 1)] ?? 0;
-  return `After ${measured} rounds the errors are: ${errors}. The sum of the corrections is ${brief(sum < 1e-9 ? 0 : sum)}.`;
+  const cancel = brief(sum < 1e-9 ? 0 : sum);
+  return `After ${measured} rounds the errors are: ${errors}. The sum of the corrections is ${cancel}.`;
 }

@@ -77,7 +77,7 @@ def position(page):
 
 
 def curves(page):
-    """What the page has beside the names of the methods."""
+    """The numbers of the methods, in the reader's order."""
     return [text.split()[-1] for text in page.locator("#curves li").all_inner_texts()]
 
 
