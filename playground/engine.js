@@ -11,7 +11,7 @@ export class Engine {
     Object.assign(this, { actions, ready: false, failed: false });
     this.count = 0;
     this.waiting = /** @type {Settings | null} */ (null);
-    this.running = /** @type {{id: number, settings: Settings} | null} */ (null);
+    this.running = /** @type {{id: number, settings: Settings, stale?: boolean} | null} */ (null);
     this.exports = new Map();
   }
 
@@ -31,6 +31,12 @@ export class Engine {
   compute(settings) {
     this.waiting = settings;
     this.next();
+  }
+
+  /** Leaves out what was asked for and has no answer yet. */
+  forget() {
+    this.waiting = null;
+    if (this.running) this.running.stale = true;
   }
 
   /** @param {"toml" | "python"} format @param {Settings} settings @returns {Promise<string>} */
@@ -68,9 +74,10 @@ export class Engine {
     }
     if (message.error && message.id === undefined) return this.fail();
     if (message.id !== this.running?.id) return;
-    const { settings } = this.running;
+    const { settings, stale } = this.running;
     this.running = null;
     this.actions.onBusy(this.waiting !== null);
+    if (stale) return this.next();
     if (message.error) this.actions.onError(message.error);
     else this.actions.onResult(message.result, settings);
     this.next();

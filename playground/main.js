@@ -22,7 +22,8 @@ import { curveWords, phaseWords, summaryWords } from "./words.js";
 let state;
 /** What is shown: a result, with the settings it is of. @type {{result: Result, settings: Settings, drawn: number}} */
 let shown;
-const wanted = { drawn: 0, play: false }; // for the result that comes next
+let asked = 0; // which method is drawn in the result that comes next
+let changes = 0; // how often the settings have changed
 let writing = 0; // the timer that writes the link
 
 const player = new Player({ draw, summarise });
@@ -35,13 +36,11 @@ const engine = new Engine({
   onReady: () => byId("notice").dataset.loading && notice(""),
   onResult: (result, settings) => {
     notice("");
-    show(result, settings, wanted.drawn);
-    if (wanted.play && mayMove()) player.play();
-    wanted.play = false;
+    show(result, settings, asked);
   },
   onError: (sentence) => notice(sentence, true),
   onFailure: () =>
-    notice("Python could not be loaded: the recorded run still plays, but settings have no effect.", true),
+    notice("Python could not be loaded: the stories still play, but settings have no effect.", true),
   onBusy: (busy) => document.body.classList.toggle("busy", busy),
 });
 
@@ -50,13 +49,19 @@ function notice(text, bad = false) {
   set(byId("notice"), { text, hidden: !text, class: bad ? "bad" : "", "data-loading": null });
 }
 
-/** The reader changed a setting. @param {boolean} [own] is it the reader's own, not a story's? */
-function changed(own = true) {
-  if (own) for (const button of byId("stories").children) set(button, { "aria-pressed": false });
+/** The settings are others: the controls and the link follow. */
+function follow() {
+  changes += 1;
   controls.show();
   clearTimeout(writing); // browsers refuse to write it many times a second
   writing = setTimeout(() => history.replaceState(null, "", toHash(state.settings, state.drawn)), 300);
-  wanted.drawn = state.drawn;
+}
+
+/** The reader changed a setting. */
+function changed() {
+  for (const button of byId("stories").children) set(button, { "aria-pressed": false });
+  follow();
+  asked = state.drawn;
   if (engine.failed) return engine.actions.onFailure();
   if (!engine.ready) {
     notice("Python is loading. The recorded run plays; your settings follow in a few seconds.");
@@ -88,6 +93,8 @@ function show(result, settings, drawn) {
   const hint = Object.values(PRESETS).find(({ graph: { kind } }) => kind === settings.graph.kind)?.hint;
   set(byId("graph-note"), { text: elsewhere ? used : result.graph.note || hint || "Your own graph." });
   player.show(timeline, settings.events);
+  document.body.dataset.shown = String(changes);
+  performance.mark("shown");
   if (run.diverged_at !== null) {
     notice(`${run.label} diverges: in round ${run.diverged_at} its numbers are too large. Try a smaller γ or τ.`, true);
   }
@@ -191,27 +198,42 @@ function takeLink() {
   }
 }
 
+/** Plays a story, whose result was computed when the site was built. @param {number} index */
+async function recorded(index) {
+  const before = changes;
+  const { settings, result } = await load(index ? `story-${index}.json` : "default.json");
+  if (before !== changes) return; // the reader was faster
+  engine.forget();
+  notice("");
+  player.jump(0, false);
+  show(result, settings, 0);
+  if (mayMove()) player.play();
+}
+
+/** @param {string} name */
+async function load(name) {
+  const reply = await fetch(new URL(name, import.meta.url));
+  return reply.json();
+}
+
 /** @param {{title: string, text: string, settings: Settings}[]} stories */
 function tell(stories) {
   stories.forEach(({ title, text, settings }, index) => {
     const badge = html("b", { "aria-hidden": true }, String(index + 1));
     const button = html("button", { "aria-pressed": false }, badge, title);
     button.addEventListener("click", () => {
+      state = { settings: structuredClone(settings), drawn: 0 };
+      follow();
       for (const other of byId("stories").children) set(other, { "aria-pressed": other === button });
       set(byId("story-text"), { text });
-      state = { settings: structuredClone(settings), drawn: 0 };
-      player.jump(0, false);
-      wanted.play = true;
-      changed(false);
+      recorded(index).catch(() => notice("This story could not be loaded: try again.", true));
     });
     byId("stories").append(button);
   });
 }
 
 async function open() {
-  const [first, stories] = await Promise.all(
-    ["default.json", "stories.json"].map((name) => fetch(new URL(name, import.meta.url)).then((reply) => reply.json())),
-  );
+  const [first, stories] = await Promise.all(["default.json", "stories.json"].map(load));
   state = { settings: structuredClone(first.settings), drawn: 0 };
   tell(stories);
   show(first.result, first.settings, 0);
@@ -223,7 +245,6 @@ async function open() {
     if (mayMove()) player.play();
   }
   addEventListener("hashchange", takeLink);
-  document.body.dataset.shown = "true";
 }
 
 open().catch(() => notice("The recorded run could not be loaded: try to load the page again.", true));

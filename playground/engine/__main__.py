@@ -1,7 +1,8 @@
-"""`python -m playground.engine FOLDER` writes default.json and library.zip into the folder of the page.
+"""`python -m playground.engine FOLDER` writes default.json, story-N.json and library.zip into the folder of the page.
 
 default.json has the settings with which the page opens and their result. "live" says whether the folder has Python for
-the browser, in pyodide/. library.zip has the engine and the part of the library that it uses.
+the browser, in pyodide/. Each other story has a file too, so that it plays before Python has loaded. library.zip has
+the engine and the part of the library that it uses.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ PARTS = ("stgt", "playground")
 
 
 def main(folder: Path) -> None:
-    settings = stories()[0]["settings"]
-    first = {"settings": settings, "live": (folder / "pyodide").is_dir(), "result": simulate(settings)}
-    (folder / "default.json").write_text(json.dumps(first, allow_nan=False, separators=(",", ":")), encoding="utf-8")
+    for k, story in enumerate(stories()):
+        settings = story["settings"]
+        recorded = {"settings": settings, "live": (folder / "pyodide").is_dir(), "result": simulate(settings)}
+        path = folder / (f"story-{k}.json" if k else "default.json")
+        path.write_text(json.dumps(recorded, allow_nan=False, separators=(",", ":")), encoding="utf-8")
     with ZipFile(folder / "library.zip", "w", ZIP_DEFLATED) as library:
         for name, module in sorted(sys.modules.items()):
             if name.split(".")[0] in PARTS and module.__file__:

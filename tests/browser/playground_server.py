@@ -35,6 +35,9 @@ class Handler(SimpleHTTPRequestHandler):
         name = self.path.strip("/")
         if name == "default.json":
             self.reply(json.dumps(self.server.default).encode(), "application/json")
+        elif name.startswith("story-"):
+            settings = stories()[int(name[6:-5])]["settings"]
+            self.reply(json.dumps({"settings": settings, "result": simulate(settings)}).encode(), "application/json")
         elif name == "worker.js":
             self.reply(WORKERS[self.server.worker].encode(), "text/javascript")
         else:
@@ -85,6 +88,13 @@ def number(text):
     """A number as the page writes it: 0.131, 1.2·10⁻⁵, or 10⁻¹⁶ for all below."""
     digits, _, power = text.replace("10⁻", "·10⁻").replace("··", "·").partition("·10")
     return float(digits or 1) * 10 ** int(power.translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")) or 0)
+
+
+def tell(page, number):
+    """Chooses a story, and waits until it is shown."""
+    before = int(page.get_attribute("body", "data-shown"))
+    page.click(f"#stories button:nth-child({number})")
+    page.wait_for_function("before => Number(document.body.dataset.shown) > before", arg=before)
 
 
 def to_end(page):

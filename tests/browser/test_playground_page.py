@@ -4,7 +4,7 @@ The engine runs in this process, behind a worker that asks for it over HTTP: Pyt
 """
 
 import pytest
-from playground_server import curves, number, position, to_end
+from playground_server import curves, number, position, tell, to_end
 
 from playground.engine.result import simulate
 from playground.engine.settings import check, stories
@@ -63,7 +63,7 @@ def test_a_preset_draws_its_graph(playground, after, name):
 
 def test_links_are_added_and_removed(playground, after):
     page = playground()
-    after(page, lambda: page.click("#stories button:nth-child(2)"))
+    tell(page, 2)
     asked = after(page, lambda: page.locator("[data-pair='0-2']").dispatch_event("click"))
     assert asked["graph"]["kind"] == "edges"
     assert sorted(map(sorted, asked["graph"]["edges"])) == [[0, 1], [0, 2], [0, 4], [1, 2], [2, 3], [3, 4]]
@@ -138,7 +138,7 @@ def test_nodes_of_the_graph_are_arranged_and_chosen(playground):
 
 def test_a_node_fails_at_the_playhead_and_is_undone(playground, after):
     page = playground()
-    after(page, lambda: page.click("#stories button:nth-child(2)"))
+    tell(page, 2)
     page.locator("#scrubber").fill(str(11 * 20 + 5))
     page.select_option("#victim", "3")
     assert after(page, lambda: page.click("#kill"))["events"] == [{"round": 21, "kind": "kill", "node": 3}]

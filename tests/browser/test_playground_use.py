@@ -4,7 +4,7 @@ from math import cos, pi, sin
 from pathlib import Path
 
 import pytest
-from playground_server import clock, curves, number, position, to_end
+from playground_server import clock, curves, number, position, tell, to_end
 
 from playground.engine.settings import stories
 
@@ -87,8 +87,9 @@ def test_motion(playground):
 @pytest.mark.parametrize("number_of_story", range(1, 5))
 def test_what_the_stories_say(playground, after, number_of_story):
     page = playground()
-    asked = after(page, lambda: page.click(f"#stories button:nth-child({number_of_story})"))
-    assert page.inner_text("#story-text") == stories()[number_of_story - 1]["text"]
+    tell(page, number_of_story)
+    told = stories()[number_of_story - 1]
+    assert page.inner_text("#story-text") == told["text"]
     to_end(page)
     words = page.inner_text("#spectrum-words")
     if number_of_story == 1:  # off by the norm of (mean over τ steps of the local fixed points) − x*
@@ -102,8 +103,12 @@ def test_what_the_stories_say(playground, after, number_of_story):
         after(page, lambda: page.locator("#draw-1").check())
         assert "stays inside" in page.inner_text("#spectrum-words")
     else:
-        kill, repair = (event["round"] for event in asked["events"])
-        for round_, sums, wrong in [(kill, False, False), (repair - 1, True, True), (asked["rounds"], False, False)]:
+        kill, repair = (event["round"] for event in told["settings"]["events"])
+        for round_, sums, wrong in [
+            (kill, False, False),
+            (repair - 1, True, True),
+            (told["settings"]["rounds"], False, False),
+        ]:
             page.locator("#scrubber").fill(str(11 * round_ + (0 if round_ != kill else -1)))
             assert (page.inner_text("#gauge-value") != "0") == sums
             assert (page.locator("#stage .gap").get_attribute("visibility") == "visible") == wrong
@@ -112,7 +117,7 @@ def test_what_the_stories_say(playground, after, number_of_story):
 
 def test_a_link_carries_the_settings(playground, after, server):
     page = playground()
-    after(page, lambda: page.click("#stories button:nth-child(4)"))
+    tell(page, 4)
     after(page, lambda: page.locator("#stage .centre[data-node='0']").press("ArrowLeft"))
     after(page, lambda: page.locator("[data-pair='0-2']").dispatch_event("click"))
     asked = after(page, lambda: page.locator("#draw-1").check())
@@ -170,6 +175,8 @@ def test_python_that_cannot_start(playground, worker):
 
 def test_a_site_without_python(playground):
     page = playground(live=False, worker="fails")
+    tell(page, 2)
+    assert page.inner_text("#code-name") == "STGT"
     page.click("#new-data")
     assert "have no effect" in page.inner_text("#notice.bad")
 
