@@ -236,8 +236,8 @@ export class Stage {
     if (!stopped) return;
     const [from, to] = [this.pixel(mean), this.pixel(goal)];
     set(this.gapLine, { x1: from[0], y1: from[1], x2: to[0], y2: to[1] });
-    const [x, y] = between(from, to, 0.5);
-    set(this.gapWords, { x: x + 12, y: y + 5, text: `stops ${brief(off)} from x*` });
+    const x = Math.min(Math.max((from[0] + to[0]) / 2, 80), this.width - 80);
+    set(this.gapWords, { x, y: Math.max(from[1], to[1]) + 28, text: `stops ${brief(off)} from x*` });
   }
 
   /** The last ticks of a node's path, up to where it is. */
