@@ -78,25 +78,40 @@ def _last(H: list[list[float]], first: int, last: int) -> list[complex]:
 
 def _francis(H: list[list[float]], first: int, last: int, unusual: bool) -> None:
     """A double-shifted QR step on rows first … last, with shifts from the last two rows; `unusual` ones end cycles."""
-    a, b, c, d = H[last - 1][last - 1], H[last - 1][last], H[last][last - 1], H[last][last]
-    trace, det = a + d, a * d - b * c
+    a, d, corner = H[last - 1][last - 1], H[last][last], H[last - 1][last] * H[last][last - 1]
     if unusual:
-        size = abs(c) + abs(H[last - 1][last - 2])
-        trace, det = 1.5 * size, size * size
-    top, under = H[first], H[first + 1]
-    x = top[first] * top[first] + top[first + 1] * under[first] - trace * top[first] + det
-    y = under[first] * (top[first] + under[first + 1] - trace)
-    z = under[first] * H[first + 2][first + 1]
-    for k in range(first, last):
+        size = abs(H[last][last - 1]) + abs(H[last - 1][last - 2])
+        a, d, corner = d + 0.75 * size, d + 0.75 * size, -0.4375 * size * size
+    start, v = _bulge(H, first, last, a, d, corner)
+    for k in range(start, last):
         rows = range(k, min(k + 3, last + 1))
-        v = [x, y, z][: len(rows)]
+        if k > start:
+            v = [H[i][k - 1] for i in rows]
         norm = sum(value * value for value in v) ** 0.5
         if norm:
             v[0] += norm if v[0] >= 0 else -norm
             _reflect(H, rows, v, max(k - 1, first), first, last)
-        if k < last - 1:
-            x, y = H[k + 1][k], H[k + 2][k]
-            z = H[k + 3][k] if k + 3 <= last else 0.0
+            for i in rows[1:] if k > first else ():
+                H[i][k - 1] = 0.0
+
+
+def _bulge(H: list[list[float]], first: int, last: int, a: float, d: float, corner: float) -> tuple[int, list[float]]:
+    """Where a step begins, and the first column there of (H − σ₁)(H − σ₂), up to a factor.
+
+    σ₁ and σ₂ are the eigenvalues of a block with diagonal a, d, and `corner` the product of its other entries. The step
+    begins below two small subdiagonal entries, if there are such: above them the shifts would be lost in rounding.
+    """
+    m = last - 2
+    while True:
+        h, under = H[m][m], H[m + 1][m]
+        x = ((a - h) * (d - h) - corner) / under + H[m][m + 1]
+        y, z = H[m + 1][m + 1] + h - a - d, H[m + 2][m + 1]
+        size = abs(x) + abs(y) + abs(z)
+        x, y, z = (x / size, y / size, z / size) if size else (1.0, 0.0, 0.0)
+        around = abs(H[m - 1][m - 1]) + abs(h) + abs(H[m + 1][m + 1])
+        if m == first or abs(H[m][m - 1]) * (abs(y) + abs(z)) <= EPSILON * abs(x) * around:
+            return m, [x, y, z]
+        m -= 1
 
 
 def _reflect(H: list[list[float]], rows: range, v: list[float], left: int, first: int, last: int) -> None:
