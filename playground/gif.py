@@ -85,8 +85,8 @@ def main() -> None:
     pictures = []
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        size = {"width": SIZE[0], "height": SIZE[1]}
-        page = browser.new_context(viewport=size, color_scheme="light", reduced_motion="reduce").new_page()
+        page = browser.new_context(color_scheme="light", reduced_motion="reduce").new_page()
+        page.set_viewport_size({"width": SIZE[0], "height": SIZE[1]})
         for story, (title, plan) in ACTS.items():
             settings = stories()[story]["settings"]
             default = {"settings": settings, "result": simulate(settings), "live": False}
