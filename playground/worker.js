@@ -12,8 +12,17 @@ python.then(
 
 self.onmessage = async ({ data }) => {
   const { answer } = await python;
-  self.postMessage({ id: data.id, ...JSON.parse(answer(JSON.stringify(data))) });
+  self.postMessage({ id: data.id, ...reply(answer, data) });
 };
+
+/** The answer to a message; wrong settings, and faults of the engine, are an `error`. */
+function reply(answer, message) {
+  try {
+    return JSON.parse(answer(JSON.stringify(message)));
+  } catch (error) {
+    return { error: `Python failed: ${String(error).trim().split("\n").at(-1)}` };
+  }
+}
 
 /** The engine's answer to a message, both as JSON, and how long it took to load. */
 async function start() {
