@@ -20,6 +20,7 @@ LANGUAGES = {".py": "python", ".sh": "sh", ".toml": "toml"}
 LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")  # the path of a Markdown link
 NAMED = re.compile(r"\[([\w/]+\.md)\](?=\(([^)#\s]+))")  # a link whose words are a file's name
 NOTEBOOKS = ("own_problem", "theory")
+ADDED = "playground/"  # playground/build/hook.py adds it as it is
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -69,11 +70,14 @@ def links_out(text: str, origin: str) -> set[str]:
     if not origin.endswith(".md"):
         return set()
     targets = {posixpath.normpath(posixpath.join(posixpath.dirname(origin), path)) for path in LINK.findall(text)}
-    return {target for target in targets if not target.startswith(("docs/", ".")) and (ROOT / target).exists()}
+    kept = {target for target in targets if not target.startswith(("docs/", ".", ADDED))}
+    return {target for target in kept if (ROOT / target).exists()}
 
 
 def page_of(name: str) -> str:
     """The page of a file or folder outside docs/."""
+    if name.startswith(ADDED):
+        return name
     return f"repository/{name}" if name.endswith(".md") else f"repository/{name}.md"
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "stgt"
 PROSE = (
     "*.md", "docs/**/*.md", "docs/*.py", "src/**/*.py", "src/**/*.j2", "reproductions/**/*.py", "examples/**/*.py",
-    "examples/**/*.toml", "benchmarks/*.py", "Makefile",
+    "examples/**/*.toml", "benchmarks/*.py", "playground/**/*.py", "playground/*.html", "playground/*.js*", "Makefile",
 )  # fmt: skip
 LINE = re.compile(r"(?P<old>\w+(?:\.py)?): (?P<new>[^()]+?)(?: \((?P<folders>[\w/ ]+)\))?")
 
