@@ -92,7 +92,7 @@ function floorOf(values) {
 }
 
 const belowNote = () => ({
-  text: "0 and below have no place on this axis: bands end at its bottom",
+  text: "this axis cannot show values ≤ 0: bands end at its bottom",
   xref: "paper", yref: "paper", x: 0.01, y: 0.01, xanchor: "left", yanchor: "bottom", showarrow: false,
   font: { color: colour("--faint"), size: 11 },
 });
