@@ -153,8 +153,8 @@ def check_divided(algorithm: Algorithm, optimizer: torch.optim.Optimizer) -> Non
         )
     if "gamma" in reads and type(optimizer) is not torch.optim.SGD:
         raise ValueError(
-            f"{algorithm.label} computes the mean gradient as (start − end)/(lr·tau), which is wrong with "
-            f"{type(optimizer).__name__}: use SGD, with or without momentum, or STGT, which sums the gradients."
+            f"{algorithm.label} takes (start − end)/(lr·tau) for a mean of gradients, which it is not behind "
+            f"{type(optimizer).__name__}: use SGD, with momentum or without, or STGT, which sums the gradients up."
         )
     for group in optimizer.param_groups if "gamma" in reads else ():
         if not (group["momentum"] < 1 and group["dampening"] < 1):
