@@ -25,6 +25,7 @@ class Oracle(Frozen, ShortRepr):
 
     Your own oracle is a frozen dataclass that overrides `gradient`, and `draw` if it is random. `@stgt.register` gives
     it a name.
+
     Example:
         >>> from dataclasses import dataclass
         >>> import stgt

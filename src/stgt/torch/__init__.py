@@ -1,6 +1,6 @@
 """Training over processes with torch.distributed: any torch optimiser, with an exchange after every tau-th step.
 
-from stgt.torch import DistributedOptimizer, init, node_split
+Most scripts need `from stgt.torch import DistributedOptimizer, init, node_split`.
 """
 
 try:
