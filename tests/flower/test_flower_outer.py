@@ -183,7 +183,7 @@ def test_a_method_that_divides_by_the_stepsize_refuses_adamw_at_the_client():
     app = quadratics.app_of(
         lambda partition: quadratics.task(partition, lambda model: torch.optim.AdamW(model.parameters(), lr=0.01))
     )
-    sentence = r"no round counted; .*; clients \d, \d, \d refused: LED takes .* which it is not behind AdamW: use SGD"
+    sentence = r"no round counted; .*; clients \d, \d, \d refused: LED uses .* which it is not with AdamW: use SGD"
     with pytest.raises(ValueError, match=sentence):
         quadratics.start(Strategy(stgt.LED(tau=2), TOPOLOGY), FatefulGrid(app), 1)
 

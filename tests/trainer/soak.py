@@ -32,6 +32,7 @@ LAST_ROUNDS = 250  # without faults
 IDLE = 60.0  # seconds without the end of a round anywhere
 TIMEOUT = 15.0
 SAMPLE_INTERVAL = 2.0
+BETWEEN_OUTAGES = 6.0  # seconds: a node tries again every three seconds at least
 
 ONE_HOST = {
     "kill": 6, "two killed": 1, "stop": 5, "SIGTERM": 3, "leave": 2, "join": 2, "slow": 3, "disk": 2, "NaN, skip": 2,
@@ -73,7 +74,7 @@ class Soak:
         self.port = free_port()
         self.faults: list[Fault] = []
         self.due: list[tuple[float, object]] = []  # what to do later
-        self.cut_until = 0.0
+        self.out_of_reach_until = 0.0  # some node has no lighthouse until then
         self.began, self.sampled = time.time(), 0.0
         self.problems: list[str] = []
         self.start_lighthouse()
@@ -155,21 +156,10 @@ class Soak:
                 self.give_up(f"{one.name} has ended no round for {IDLE:g} s, and others have")
 
     def _ended(self, one: Process) -> None:
-        if one.exit_code not in one.ends_with and not self._had_no_lighthouse(one):
+        if one.exit_code not in one.ends_with:
             words = "\n".join(line for line in one.lines[-40:] if not line.startswith("@"))
             self.problem(f"{one.log.name} ended with exit code {one.exit_code} by itself:\n{words}")
-        if one.exit_code not in one.ends_with:
             self.later(2.0, lambda: self.start_again(one))
-
-    def _had_no_lighthouse(self, one: Process) -> bool:
-        """Could a newcomer not reach any for most of the time-out, after which it is promised to end?"""
-        spans = [
-            (max(fault.time, one.born), min(fault.time + fault.seconds, one.born + TIMEOUT))
-            for fault in self.faults
-            if fault.kind.startswith("cut") or fault.kind == "lighthouse"
-        ]
-        missed = sum(max(0.0, end - begin) for begin, end in spans)
-        return not one.id and missed > TIMEOUT / 2
 
     def problem(self, words: str) -> None:
         print(f"PROBLEM at {time.time():.3f}: {words}", flush=True)
@@ -318,13 +308,18 @@ class Soak:
         return one is not None
 
     def do_lighthouse(self) -> bool:
-        if self.lighthouses[-1].poll() is not None:
+        if not self._in_reach():
             return False
         seconds = self.random.uniform(0.2, 8.0)
+        self.out_of_reach_until = time.time() + seconds
         self.fault("lighthouse", seconds=seconds)
         self.lighthouses[-1].kill()
         self.later(seconds, self.start_lighthouse)
         return True
+
+    def _in_reach(self) -> bool:
+        """Has every node reached the lighthouse lately? Outages that add up to the time-out end nodes, as promised."""
+        return time.time() > self.out_of_reach_until + BETWEEN_OUTAGES
 
     def do_cut(self) -> bool:
         return self._cut(self.random.choice((1, 2)), "cut")
@@ -334,13 +329,13 @@ class Soak:
 
     def _cut(self, host: int, kind: str) -> bool:
         there = [one for one in self.running if self.host_of(int(one.name[1:])) == host]
-        if time.time() < self.cut_until:
+        if not self._in_reach():
             return False
         if not self.candidates(0 if kind != "cut" else sum(one.well for one in there)):
             return False
         seconds = self.random.uniform(1.0, 9.0)
         self.fault(kind if kind != "cut" else f"cut {'<' if seconds < 5 else '>'} 5 s", *there, seconds=seconds)
-        self.cut_until = time.time() + seconds + 3.0
+        self.out_of_reach_until = time.time() + seconds
         self.net.unplug(host)
         self.later(seconds, lambda: self.net.plug(host))
         return True
@@ -442,8 +437,7 @@ def soak(forker: Forker, folder: Path, seconds: float, seed: int, parts=("one ho
     """All parts; a report of what was injected, promised and seen, and of what is not as promised."""
     plain = undisturbed(forker, folder / "undisturbed")
     reports = []
-    share = 0.75 if "three hosts" in parts else 1.0
-    run = Soak(forker, folder / "one-host", seed)
+    share = 0.0 if "one host" not in parts else 0.75 if "three hosts" in parts else 1.0
 
     def one_host() -> dict:
         run.begin()
@@ -453,7 +447,9 @@ def soak(forker: Forker, folder: Path, seconds: float, seed: int, parts=("one ho
         run.fire(seconds * share / 2, ONE_HOST)
         return run.finish()
 
-    reports.append(made(run, one_host, plain))
+    if "one host" in parts:
+        run = Soak(forker, folder / "one-host", seed)
+        reports.append(made(run, one_host, plain))
     if "three hosts" in parts:
         try:
             with hosts(3) as net:

@@ -170,11 +170,11 @@ def look_up(run, fault) -> dict:
     elif fault.kind == "disk":
         lines = [line for one in run.processes for line in one.said.get("unsaved", ()) if within(line, fault)]
         seen["nodes"] = len(lines)
-        # The next save of that node fails at all, if it lives until then.
+        # The next save of that node fails at all, if it lives until then, and the others do not make it without it.
         saved = [line["time"] for one in run.processes if one.id in fault.victims for line in one.said.get("saved", ())]
         later = [when for when in saved if when > fault.time]
         failed = [line["time"] for one in run.processes for line in one.said.get("unsaved", ())]
-        if later and not any(fault.time < when <= min(later) for when in failed):
+        if alone and later and not any(fault.time < when <= min(later) for when in failed):
             problems.append(f"no node has said that it could not save: disk at {fault.time:.3f}")
     elif fault.kind == "NaN, skip":
         words = [words for one in run.processes for when, words in one.logged if 0 <= when - fault.time < NOTICED

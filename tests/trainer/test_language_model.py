@@ -63,7 +63,7 @@ def test_a_node_alone_trains_alike_by_all_methods(example, alone, inner):
     asked = {"steps": 4, "every": 2, "lr": {"adamw": 3e-3, "sgd": 0.3}[inner]}
     methods = example.methods(2)
     if inner == "adamw":
-        with pytest.raises(ValueError, match=r"which it is not behind AdamW"):
+        with pytest.raises(ValueError, match=r"which it is not with AdamW"):
             list(example.train(methods.pop("LED-0.25"), inner, rows, rows[:8], seed=7, **asked))
     found = {
         name: list(example.train(given, inner, rows, rows[:8], seed=7, **asked)) for name, given in methods.items()

@@ -101,6 +101,7 @@ class ElasticMembership(Membership):
         self.on_change = lambda: None
         self.on_request = lambda: None
         self.newcomer = False
+        self._unreported: list[tuple[Plan, str, float]] = []  # changes that are not repaired yet: why, and since when
         self.seconds_lost, self.events = 0.0, deque[dict[str, Any]](maxlen=EVENTS)
         self.wanted: set[tuple[str, int]] = set()  # newcomers that wait for this node's model, with their attempt
         self._given: set[tuple[str, int]] = set()
@@ -179,6 +180,9 @@ class ElasticMembership(Membership):
                 if asks and members and members[(number + one.attempt) % len(members)] == self.node.id:
                     self.wanted.add((who, one.attempt))
         self._look_for_deadlock(records)
+        if self._waits_in and mine.state == "member" and self._blocked_for(self._moved) > self.timeout:
+            # It waits in a group whose other members are out of reach, and too few are left for another group.
+            self.break_group(f"{self._waits_in}: {answer.why}")
         plan = answer.plan
         if plan is None:
             if mine.state == "member" and not (answer.proposal or answer.why):
@@ -206,10 +210,17 @@ class ElasticMembership(Membership):
         waits = {who: one.waiting for who, one in members.items()}
         if len(members) < 2 or not all(waits.values()) or any(one.broken or one.proposal for one in members.values()):
             return
+        if not set(max(members.values(), key=lambda one: one.epoch).members) <= set(members):
+            return  # they wait for members that the lighthouse does not reach
         differ = len(set(waits.values())) > 1
         if now - self._still[1] > (min(5.0, self.timeout) if differ else self.timeout):
             words = ", ".join(f"{self.names([who])} waits in {call}" for who, call in sorted(waits.items()))
-            self._stop_with(DeadlockError(f"{words}: the nodes wait for one another; all must make the same calls."))
+            why = (
+                "the nodes wait for one another; all must make the same calls"
+                if differ
+                else f"no message has arrived for {self.timeout:g} s; check the network between the nodes"
+            )
+            self._stop_with(DeadlockError(f"{words}: {why}."))
 
     def _stop_with(self, error: BaseException) -> None:
         self._fatal = self._fatal or error
@@ -428,19 +439,26 @@ class ElasticMembership(Membership):
             )
             cause, self._broken_by, self._broken_at = self._broken_by, "", None
         self._watched = group
+        self._unreported.append((plan, cause, began))
         self.on_change()
         self.newcomer = False
-        self._report(plan, cause, time.monotonic() - began)
+        self._report()
         if any(stops for _, _, stops, _ in all_of_them):
             self.end = TooFewNodesError(
                 f"{self.nodes} nodes are left, and min_nodes is {self.min_nodes}; waited {self.timeout:g} s for others."
             )
         return not over
 
-    def _report(self, plan: Plan, cause: str, seconds: float) -> None:
-        """Adds a line to the log, and an entry to `events`."""
-        changes = {"lost": list(plan.lost), "left": [f"{who} ({why})" for who, why in plan.left.items()]}
-        changes["joined"] = list(plan.joined)
+    def _report(self) -> None:
+        """Adds a line to the log, and an entry to `events`: also of changes during whose repair the next one came."""
+        plans, causes, begins = zip(*self._unreported, strict=True)
+        self._unreported.clear()
+        cause, seconds = "; ".join(filter(None, causes)), time.monotonic() - min(begins)
+        changes = {
+            "lost": [who for plan in plans for who in plan.lost],
+            "left": [f"{who} ({why})" for plan in plans for who, why in plan.left.items()],
+            "joined": [who for plan in plans for who in plan.joined],
+        }
         words = "; ".join(f"{what} {self.names(who)}" for what, who in changes.items() if who)
         self.seconds_lost += seconds
         self.events.append(
