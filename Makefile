@@ -35,11 +35,16 @@ test-release: $(READY)
 
 test-all: test test-rest
 
+# What people read: pages, and the docstrings, comments and messages of the code.
+PROSE = $(shell find *.md docs src reproductions examples benchmarks -name '*.md' -o -name '*.py' -o -name '*.j2')
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python tests/vocabulary.py
+	@$(BIN)/codespell $(PROSE)
+	@$(BIN)/proselint check --config tests/proselint.json $(PROSE)
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -1,4 +1,4 @@
-"""How often the printed 95 % intervals hold the true number, in percent.
+"""How often the printed 95 % intervals contain the true value, in percent.
 
     python benchmarks/coverage.py
 
@@ -17,12 +17,12 @@ def share(low, high, true: float) -> float:
 
 
 def errors(rng, k: int, *shape: int) -> np.ndarray:
-    """χ² of k degrees of freedom over k: an error with the mean 1."""
+    """χ² with k degrees of freedom divided by k: an error with mean 1."""
     return rng.chisquare(k, shape) / k
 
 
 def chosen(rng, seeds: int) -> tuple[float, float]:
-    """Of the lowest of six settings with one mean and independent noise: on the seeds that chose it, and on others."""
+    """For the lowest of six settings with one mean and independent noise: on the seeds that chose it, and on others."""
     values = errors(rng, 5, 2, seeds, TIMES, SETTINGS)
     best = values[0].mean(axis=0).argmin(axis=1)
     samples = (np.take_along_axis(one, best[None, :, None], axis=2)[..., 0] for one in values)
@@ -31,7 +31,7 @@ def chosen(rng, seeds: int) -> tuple[float, float]:
 
 
 def difference(rng, k: int, m: int, seeds: int, shared: float = 0.99) -> float:
-    """Of the logarithms of two means, whose errors have k and m degrees of freedom and share most of their noise."""
+    """For the difference of the logarithms of two means: errors of k and m degrees of freedom, mostly shared noise."""
     z = rng.standard_normal((TIMES // 4, seeds, max(k, m)))
     y = shared * z + np.sqrt(1 - shared**2) * rng.standard_normal(z.shape)
     pairs = zip((z[..., :k] ** 2).mean(axis=-1), (y[..., :m] ** 2).mean(axis=-1), strict=True)

@@ -1,11 +1,11 @@
-"""Training that outlives its nodes, in numbers: `python benchmarks/elastic.py`, or with the names of some sections.
+"""Measurements of elastic training: `python benchmarks/elastic.py`, or with the names of some sections.
 
-throughput  rounds a second with `init(elastic=True)` and with a fixed membership, without faults, in turns
+throughput  rounds per second with `init(elastic=True)` and with a fixed membership, without faults, in alternation
 recovery    from a kill −9, a stop or a hang to the end of the survivors' first exchange without that node
-torchft     the same model, data and kills under torchft's own LocalSGD and DiLoCo
-stragglers  time to a loss with one of four nodes ten times slower, by policy
+torchft     the same model, data and kills under torchft's LocalSGD and DiLoCo
+stragglers  time to reach a loss with one of four nodes ten times slower, by policy
 
-Every node is a process of one thread, forked from this one. Compare within one run: machines are noisy.
+Every node is a process with one thread, forked from this one. Compare only within one run: machines are noisy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from reproductions.training.forked import Forked, free_port, lighthouse, prepare
 NODES = 8
 OURS = {"heartbeat_timeout_ms": 600, "join_timeout_ms": 5000, "quorum_tick_ms": 50}  # those of `stgt lighthouse`
 THEIRS = {"heartbeat_timeout_ms": 5000, "join_timeout_ms": 60000, "quorum_tick_ms": 100}  # `torchft_lighthouse`
-MOST = {"min_replicas": NODES // 2 + 1}  # for torchft: with fewer, two halves may go on by themselves (its issue 70)
+MOST = {"min_replicas": NODES // 2 + 1}  # for torchft: with fewer, two halves may continue separately (its issue 70)
 HUNG = nodes.TIME_OUT + 1.0
 RECOVERY = 1.0
 SLOWER = 10
@@ -98,7 +98,7 @@ class Cluster:
         wait_until(checked, seconds, what)
 
     def whole(self, seconds: float = 90.0) -> None:
-        """Waits until all take part, and have for two rounds since now."""
+        """Waits until all nodes take part, and have done so for two more rounds."""
         now = time.time()
 
         def done() -> bool:
@@ -124,7 +124,7 @@ def most(values: list[float]) -> str:
 
 
 def throughput(console: Console, options: argparse.Namespace) -> None:
-    """Rounds a second of LeNet's size, fixed and elastic in turns."""
+    """Rounds per second with a model of LeNet's size, fixed and elastic in alternation."""
     rates: dict[bool, list[float]] = {False: [], True: []}
     cpu: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(options.turns):
@@ -138,8 +138,10 @@ def throughput(console: Console, options: argparse.Namespace) -> None:
                 found = [one.said("measured")[0] for one in every]
             rates[elastic].append(statistics.median(one["rounds"] / one["seconds"] for one in found))
             cpu[elastic].append(sum(one["cpu"] for one in found) / sum(one["rounds"] for one in found))
-    table = Table(title=f"Without faults: LeNet, {NODES} processes, 10 steps of 32 a round; {options.turns} turns each")
-    for heading in ("membership", "rounds a second", "range", "CPU ms a round and process"):
+    table = Table(
+        title=f"Without faults: LeNet, {NODES} processes, 10 steps of 32 per round; {options.turns} turns each"
+    )
+    for heading in ("membership", "rounds per second", "range", "CPU ms per round and process"):
         table.add_column(heading, justify="left" if heading == "membership" else "right")
     for elastic, name in ((False, "fixed"), (True, "elastic")):
         values = rates[elastic]
@@ -158,7 +160,7 @@ def throughput(console: Console, options: argparse.Namespace) -> None:
 
 
 def fault(cluster: Cluster, victim: int, sign: int, settle: float, limit: float = 90.0) -> dict[str, float]:
-    """Hits one node and lets it come back; how long the others needed, and how long that took."""
+    """Injects a fault at one node and restarts it; returns the times until the others continued and it returned."""
     cluster.whole()
     time.sleep(random.uniform(0.3, 1.0))
     struck = cluster.nodes.pop(victim)
@@ -202,7 +204,7 @@ def fault(cluster: Cluster, victim: int, sign: int, settle: float, limit: float 
 
 
 def recovery(console: Console, options: argparse.Namespace) -> None:
-    """Seconds until the others have exchanged without the one that was hit."""
+    """Seconds until the others have exchanged without the faulty node."""
     table = Table(
         title=f"Seconds from a fault at one of {NODES} to the end of the survivors' first exchange without it"
     )
@@ -234,10 +236,10 @@ def recovery(console: Console, options: argparse.Namespace) -> None:
 
 
 def torchft(console: Console, options: argparse.Namespace) -> None:
-    """Ours and torchft's own, side by side."""
-    title = f"{NODES} processes, a small model, 5 steps of 16 a round, {options.peer_kills} kills −9 each; seconds"
+    """stgt's methods next to those of torchft."""
+    title = f"{NODES} processes, a small model, 5 steps of 16 per round, {options.peer_kills} kills −9 each; seconds"
     table = Table(title=title)
-    headings = ("what", "lighthouse's limits", "steps a second", "pause, median", "max", "back after, median", "max")
+    headings = ("what", "lighthouse's limits", "steps per second", "pause, median", "max", "back after, median", "max")
     for heading in headings:
         table.add_column(heading, justify="left" if heading in headings[:2] else "right")
     rows: list[tuple[str, Callable[..., None], dict[str, Any], str, dict[str, int]]] = [
@@ -260,7 +262,7 @@ def torchft(console: Console, options: argparse.Namespace) -> None:
 def row(
     function: Callable[..., None], told: dict[str, Any], limits: dict[str, int], options: argparse.Namespace
 ) -> list[str]:
-    """Steps a second of a node without faults, and what kills cost: the cells of a row."""
+    """The cells of a row: steps per second of a node without faults, and the times after kills."""
     with Cluster(function, told, NODES, limits) as cluster:
         cluster.whole(120)
         first, began = cluster.nodes[0].said("round")[-1], time.time()
@@ -276,12 +278,12 @@ def row(
 
 
 def stragglers(console: Console, options: argparse.Namespace) -> None:
-    """Four nodes with a quadratic each, one of them slower: until the loss of all their models is near the least."""
+    """Four nodes with a quadratic each, one of them slower: time until the loss of all models is near the minimum."""
     count, tau, step = 4, 10, options.step
     told = {"nodes": count, "tau": tau, "lr": 0.02, "target": 1e-6, "seconds": step}
     title = (
-        f"{count} nodes, quadratics, tau = {tau}, {1e3 * step:g} ms a step, one node {SLOWER} times slower: "
-        f"until f(x_i) − f* ≤ {told['target']:g} at the other nodes, and at all"
+        f"{count} nodes, quadratics, tau = {tau}, {1e3 * step:g} ms per step, one node {SLOWER} times slower: "
+        f"until f(x_i) − f* ≤ {told['target']:g} at the other nodes, and at all nodes"
     )
     table = Table(title=title)
     for heading in ("method", "policy", "seconds, others", "rounds", "seconds, all", "rounds"):
@@ -314,16 +316,18 @@ SECTIONS = {one.__name__: one for one in (throughput, recovery, torchft, straggl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}; all if left out")
-    parser.add_argument("--turns", type=int, default=5, help="of throughput (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=20, help="of a turn (%(default)s)")
-    parser.add_argument("--kills", type=int, default=10, help="of recovery (%(default)s)")
-    parser.add_argument("--others", type=int, default=3, help="stops and hangs, each (%(default)s)")
-    parser.add_argument("--peer-kills", type=int, default=3, help="of each row of torchft (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=4.0, help="without faults, of torchft (%(default)s)")
-    parser.add_argument("--step", type=float, default=0.002, help="seconds of a step, of stragglers (%(default)s)")
-    parser.add_argument("--limit", type=float, default=30.0, help="seconds of a straggler's run (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of whom and when (%(default)s)")
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"some of {', '.join(SECTIONS)}; default: all")
+    parser.add_argument("--turns", type=int, default=5, help="turns of throughput (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=20, help="rounds per turn (%(default)s)")
+    parser.add_argument("--kills", type=int, default=10, help="kills of recovery (%(default)s)")
+    parser.add_argument("--others", type=int, default=3, help="stops, and as many hangs (%(default)s)")
+    parser.add_argument("--peer-kills", type=int, default=3, help="kills per row of torchft (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="seconds without faults, of torchft (%(default)s)")
+    parser.add_argument("--step", type=float, default=0.002, help="seconds per step, of stragglers (%(default)s)")
+    parser.add_argument(
+        "--limit", type=float, default=30.0, help="the longest run of stragglers, in seconds (%(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="for the nodes and times of faults (%(default)s)")
     options = parser.parse_args()
     if wrong := [name for name in options.sections if name not in SECTIONS]:
         parser.error(f"{wrong[0]!r}: choose from {', '.join(SECTIONS)}")

@@ -1,4 +1,4 @@
-"""The nodes of benchmarks/elastic.py: what each forked process does, until it is killed."""
+"""The nodes of benchmarks/elastic.py: the code of each forked process, which runs until it is killed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from reproductions.training.forked import say
 from reproductions.training.models import lenet
 
 SMALL = (20, 64, 10)  # inputs, hidden units and classes of the small model: 1,994 parameters
-SAMPLES = 512  # of each node
-SIZE = 20  # of the quadratic problem
-TIME_OUT = 5.0  # of a node without progress
+SAMPLES = 512  # per node
+SIZE = 20  # the dimension of the quadratic problem
+TIME_OUT = 5.0  # seconds until a node without progress counts as lost
 
 
 def model_and_data(name: str, k: int) -> tuple[nn.Module, Tensor, Tensor]:
@@ -38,7 +38,7 @@ def model_and_data(name: str, k: int) -> tuple[nn.Module, Tensor, Tensor]:
 
 
 class Steps:
-    """Local steps on minibatches, without their optimiser's step. SIGUSR1 makes the next one hang."""
+    """Local steps on minibatches, without the optimiser's step. SIGUSR1 makes the next step hang."""
 
     def __init__(self, name: str, k: int, batch: int):
         self.model, self.x, self.y = model_and_data(name, k)
@@ -61,7 +61,7 @@ class Steps:
 
 
 def ours(told: dict[str, Any]) -> None:
-    """A node with `init(elastic=True)`, or of fixed membership in torchrun's environment."""
+    """A node with `init(elastic=True)`, or with a fixed membership in torchrun's environment."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stdout)
     torch.set_num_threads(1)
     if told["elastic"]:
@@ -97,7 +97,7 @@ def ours(told: dict[str, Any]) -> None:
 
 
 def torchft(told: dict[str, Any]) -> None:
-    """A replica under torchft's own LocalSGD or DiLoCo, as its tests on the CPU make them."""
+    """A replica under torchft's LocalSGD or DiLoCo, set up as in its tests on the CPU."""
     from torch.distributed import TCPStore
     from torchft.local_sgd import DiLoCo, LocalSGD
     from torchft.manager import Manager
@@ -140,7 +140,7 @@ def torchft(told: dict[str, Any]) -> None:
             for _ in range(tau):
                 steps.gradient(inner)
                 inner.step()
-            if manager.current_step() != done:  # it is not where the synchronisation has failed
+            if manager.current_step() != done:  # equal if the synchronisation failed
                 done = manager.current_step()
                 say("round", round=done, nodes=manager.num_participants(), cost=None)
 
@@ -149,7 +149,7 @@ def torchft(told: dict[str, Any]) -> None:
 
 
 def quadratic(k: int) -> tuple[Tensor, Tensor]:
-    """A and b of f_k(x) = xᵀAx/2 − bᵀx, each node's its own, with curvatures from ½ to 2."""
+    """A and b of f_k(x) = xᵀAx/2 − bᵀx, different at each node, with curvatures from ½ to 2."""
     generator = torch.Generator().manual_seed(k)
     basis, _ = torch.linalg.qr(torch.randn(SIZE, SIZE, dtype=torch.float64, generator=generator))
     curvature = torch.linspace(0.5, 2.0, SIZE, dtype=torch.float64)
@@ -157,7 +157,7 @@ def quadratic(k: int) -> tuple[Tensor, Tensor]:
 
 
 def straggler(told: dict[str, Any]) -> None:
-    """A node on a quadratic; says when its model's loss over all nodes first came within `target` of the least."""
+    """A node on a quadratic. It logs when its model's loss over all nodes is first within `target` of the minimum."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stdout)
     torch.set_num_threads(1)
     parts = [quadratic(k) for k in range(told["nodes"])]

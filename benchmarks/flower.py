@@ -1,4 +1,4 @@
-"""What a client of ScaffoldPlus really sends and gets each round: bytes of its connections, over the model's.
+"""The bytes that a client of ScaffoldPlus sends and receives per round on its connections, relative to the model's.
 
 python benchmarks/flower.py [parameters]
 """
@@ -41,11 +41,11 @@ def measure(parameters: int, folder: Path) -> None:
     print(f"{parameters:,} parameters, {model / 1e6:.1f} MB; before round 1: {counts[0]}")
     for number, (before, after) in enumerate(pairwise(counts), start=1):
         ratios = {way: (after[way] - before[way]) / model for way in AIMS}
-        note = " (no c yet, and the app itself comes down)" if number == 1 else ""
+        note = " (no c yet; the app itself is downloaded)" if number == 1 else ""
         print(f"round {number}: uplink {ratios['up']:.4f} models, downlink {ratios['down']:.4f} models{note}")
     later = {way: (counts[-1][way] - counts[1][way]) / (ROUNDS - 1) / model for way in AIMS}
     for way, aim in AIMS.items():
-        print(f"{way}link per client and round: {later[way]:.4f} models (aim: at most {aim})")
+        print(f"{way}link per client and round: {later[way]:.4f} models (target: at most {aim})")
 
 
 if __name__ == "__main__":

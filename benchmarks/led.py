@@ -1,10 +1,10 @@
-"""Looks for quadratics on which LED is unstable although docs/led.md has no proof either way.
+"""Searches for quadratics on which LED is unstable, where docs/led.md has no proof of stability or instability.
 
     python benchmarks/led.py
 
-Fixed symmetric graphs, β just below min(2, 2(1 + λ)/(1 − λ)); and schedules of matchings, graphs and silent rounds that
-are stable at small stepsizes for β and smaller ones, on which curvatures and stepsizes are varied towards a larger
-radius. A line for each: how many were looked at, and on how many an unstable one was found.
+Two searches. Fixed symmetric graphs, with β just below min(2, 2(1 + λ)/(1 − λ)). And schedules of matchings, graphs and
+silent rounds that are stable at small stepsizes for β and smaller ones; there it varies curvatures and stepsizes
+towards a larger radius. It prints a line for each: how many were searched, and how many were unstable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def graph(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def radius(matrices: list[np.ndarray], curvatures: np.ndarray, gamma: float, tau: int, beta: float) -> float:
-    """Of a round of LED with one-dimensional f_i, with Σ_i c_i = 0."""
+    """The matrix of a round of LED with one-dimensional f_i and Σ_i c_i = 0."""
     n = len(curvatures)
     A = np.diag((1 - gamma * curvatures) ** tau)
     K = np.diag((1 - np.diag(A)) / (gamma * tau * curvatures))
@@ -59,7 +59,7 @@ def apart(matrices: list[np.ndarray], beta: float) -> float:
 
 
 def drawn(rng: np.random.Generator, n: int) -> tuple[np.ndarray, float, int]:
-    """Curvatures whose largest is 1, γ and τ."""
+    """Curvatures with maximum 1, γ and τ."""
     curvatures = 10.0 ** -(rng.uniform(0, 4) * rng.random(n))
     return curvatures / curvatures.max(), 10.0 ** rng.uniform(-3, 0), int(rng.choice([1, 2, 5, 20]))
 
@@ -99,7 +99,7 @@ def schedules(rng: np.random.Generator, beta: float) -> int:
 
 
 if __name__ == "__main__":
-    print(f"fixed graphs: {GRAPHS} looked at, unstable: {fixed(np.random.default_rng(0))}")
+    print(f"fixed graphs: {GRAPHS} searched, unstable: {fixed(np.random.default_rng(0))}")
     for beta in (0.25, 0.5, 0.75, 1.0):
         found = schedules(np.random.default_rng(1), beta)
-        print(f"schedules, beta={beta:g}: {SCHEDULES} looked at, unstable: {found}", flush=True)
+        print(f"schedules, beta={beta:g}: {SCHEDULES} searched, unstable: {found}", flush=True)

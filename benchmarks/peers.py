@@ -1,7 +1,7 @@
 """Rounds per second of several libraries, on one core: `python benchmarks/peers.py`; docs/peers.md has the results.
 
-Every library runs in a virtual environment of its own, which is made on the first run, by a driver in benchmarks/peers.
-What is measured is repeated in turns, A B C … A B C …, as machines are noisy: compare within one run.
+Each library runs in its own virtual environment, which the first run creates, with a driver in benchmarks/peers. The
+measurements alternate, A B C … A B C …, because machines are noisy: compare only within one run.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ N, P, MU, NOISE, SAMPLED, ROUNDS = 32, 10, 0.5, 0.1, 16, 20
 TIME_OUT = 900
 TITLES = {
     "K-GT": f"K-GT, ring of {N}, tau = 50, with noise",
-    "Scaffold": f"Scaffold, {SAMPLED} of {N} workers a round, tau = 50, with noise",
-    "DIGing": f"Gradient tracking (DIGing), ring of {N}, one step a round, without noise",
+    "Scaffold": f"Scaffold, {SAMPLED} of {N} workers per round, tau = 50, with noise",
+    "DIGing": f"Gradient tracking (DIGing), ring of {N}, one step per round, without noise",
 }
 HEADINGS = ("library", "rounds/s", "range", "stgt is", "first round", "models differ by")
 
 
 @dataclass
 class Row:
-    """What was measured of one library with one method."""
+    """The measurements of one library with one method."""
 
     peer: Peer
     method: str
@@ -53,7 +53,7 @@ class Row:
 
 
 def setting(method: str, compared: bool, seconds: float) -> dict[str, Any]:
-    """The setting as a driver reads it: to compare the models it has no noise, and all workers take part."""
+    """The setting for a driver. To compare the models, it has no noise and all workers take part."""
     problem = stgt.problems.ridge(n=N, p=P, mu=MU, noise=NOISE)
     one_step = method == "DIGing"
     return {
@@ -72,7 +72,7 @@ def setting(method: str, compared: bool, seconds: float) -> dict[str, Any]:
 
 
 def driven(peer: Peer, python: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """What the driver found, with `start`: the seconds from its start to the end of its first round."""
+    """The driver's answer, with `start`: the seconds from its start to the end of its first round."""
     with tempfile.TemporaryDirectory() as folder:
         asked, answer = Path(folder) / "setting.json", Path(folder) / "answer.json"
         asked.write_text(json.dumps(given))
@@ -97,7 +97,7 @@ def driven(peer: Peer, python: Path, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def compared(rows: list[Row], pythons: dict[str, Path], console: Console) -> None:
-    """Fills in how far each library's models are from stgt's in float64, after ROUNDS rounds."""
+    """Fills in the difference of each library's models from stgt's in float64, after ROUNDS rounds."""
     exact = {}
     for row in rows:
         with console.status(f"{row.peer.name}: the models of {row.method}"):
@@ -173,8 +173,8 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", default=[], choices=[peer.name for peer in PEERS], help="in addition to stgt"
     )
-    parser.add_argument("--turns", type=int, default=3, help="how often each is measured (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="that each measurement should take (%(default)s)")
+    parser.add_argument("--turns", type=int, default=3, help="measurements of each library (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="the duration of each measurement (%(default)s)")
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
     options = parser.parse_args()
     console = Console(stderr=options.markdown)
@@ -183,13 +183,13 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     pythons, wanted = {}, [p for p in PEERS if not options.only or p.name in (*options.only, "stgt")]
     for peer in wanted:
-        with console.status(f"{peer.name}: its environment"):
+        with console.status(f"{peer.name}: create its environment"):
             try:
                 pythons[peer.name] = made(peer, options.envs)
             except PeerError as error:
                 console.print(f"{peer.name} is skipped: {error}")
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # which the drivers inherit
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # the drivers inherit it
 
     rows = [Row(peer, method) for method in TITLES for peer in wanted if peer.name in pythons and method in peer.runs]
     compared(rows, pythons, console)

@@ -1,6 +1,6 @@
 """Speed and memory of the simulator, on one core: `make bench`.
 
-Compare ratios within one run: machines are noisy.
+Compare only ratios within one run: machines are noisy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIZES = (12_500, 25_000, 50_000, 100_000)
 
 
 def best(run, repeats: int = 5) -> float:
-    """The shortest of a few times, in seconds: what the machine's noise leaves untouched."""
+    """The shortest of a few times in seconds, which the machine's noise affects least."""
     run()
     times = []
     for _ in range(repeats):
@@ -39,7 +39,7 @@ def best(run, repeats: int = 5) -> float:
 
 
 def numpy_loop(problem: stgt.problems.Problem, W: np.ndarray, rounds: int) -> np.ndarray:
-    """What one would write by hand: ST-GT on (n, p) arrays, float32, noise drawn a round at a time."""
+    """What you would write by hand: ST-GT on (n, p) arrays, float32, noise drawn one round at a time."""
     rng = np.random.default_rng(0)
     theta, d = (problem.data[name].astype(np.float32) for name in ("theta", "d"))
     W = W.astype(np.float32)
@@ -94,7 +94,7 @@ def own_metric(console: Console) -> None:
     images, labels = (images / 16).astype(np.float32), labels.astype(np.int32)
     rng = np.random.default_rng(0)
     start = {"w": rng.normal(size=(64, 32)) / 8, "v": rng.normal(size=(32, 10)) / 6}
-    # The 517 images of the test set ten times over, so that what is measured stands out of the machine's noise.
+    # Ten copies of the 517 test images, so that the measured time is large compared with the machine's noise.
     test_images, test_labels = np.tile(images[1280:], (10, 1)), np.tile(labels[1280:], 10)
 
     def logits(params, image):
@@ -130,7 +130,7 @@ def own_metric(console: Console) -> None:
 
 def scaling(console: Console) -> None:
     table = Table(title="ST-GT on ridge, p=10, tau=10, exponential graph, 100 rounds (without compiling)")
-    for heading in ("nodes", "seconds", "µs a node and round", "peak memory"):
+    for heading in ("nodes", "seconds", "µs per node and round", "peak memory"):
         table.add_column(heading, justify="right")
     for n in SIZES:
         command = [sys.executable, __file__, "--one", str(n)]

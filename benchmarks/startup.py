@@ -1,4 +1,4 @@
-"""How long a newcomer waits: imports, and the first round of a ridge simulation in a new process.
+"""The startup time: imports, and the first round of a ridge simulation in a new process.
 
 python benchmarks/startup.py
 """
@@ -28,7 +28,7 @@ def seconds(code: str, repeats: int = 5, **environment: str) -> float:
 
 
 def main() -> None:
-    seconds("import stgt, numpy", 1)  # the machine's own cache of files
+    seconds("import stgt, numpy", 1)  # fills the machine's cache of files
     empty = seconds("pass")
     numpy = seconds("import numpy") - empty
     print(f"import numpy                               {numpy:.3f} s")

@@ -1,4 +1,4 @@
-"""What `check` costs: CPU seconds after imports, for states of hundreds to tens of thousands of entries."""
+"""The cost of `check`: CPU seconds after imports, for states of hundreds to tens of thousands of entries."""
 
 import time
 

@@ -1,8 +1,8 @@
-"""What trackers know on the language model: torchrun --nproc-per-node 4 benchmarks/tracking_noise.py
+"""How exact trackers are on the language model: torchrun --nproc-per-node 4 benchmarks/tracking_noise.py
 
-At four points of a training it measures, at the mean model, how noisy and how different the nodes' gradients are, how
-near a tracker's c is to its goal, and how AdamW's states differ. In addition to the methods it has variants that are
-not in the library: AdamW's state averaged at the ends of rounds, and corrections of the updates.
+At four points of a training it measures at the mean model: how noisy and how different the nodes' gradients are, how
+close a tracker's c is to its target, and how AdamW's states differ. In addition to the methods it has variants that
+are not in the library: AdamW's state averaged at the ends of rounds, and corrections of the updates.
 """
 
 import argparse
@@ -22,14 +22,14 @@ from stgt.torch import ClockSampler, DistributedOptimizer, init
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from language_model import BATCH, INNER, RATES, LanguageModel, share, warm_up_and_cosine
 
-BATCHES = 24  # that a gradient and its variance are estimated from
+BATCHES = 24  # for the estimates of a gradient and its variance
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OfUpdates(stgt.Algorithm):
-    """LED's one-vector tracker in units of a round's way: C ← C + β(h − W h). The loop takes C/tau from x every step,
-    added to AdamW's update, so that the updates are corrected and not the gradients."""
+    """LED's one-vector tracker in units of a round's change: C ← C + β(h − W h). Every step, the loop subtracts C/tau
+    from x in addition to AdamW's update. So it corrects the updates and not the gradients."""
 
     beta: float = 0.25
 
@@ -41,7 +41,7 @@ class OfUpdates(stgt.Algorithm):
 
 
 def variants(tau: int) -> dict[str, tuple[stgt.Algorithm, str, tuple[str, ...]]]:
-    """A method, its graph, and what of AdamW's state is averaged at the ends of rounds."""
+    """A method, its graph, and the parts of AdamW's state that are averaged at the ends of rounds."""
     fedavg, diloco, relaxed = stgt.FedAvg(tau=tau), stgt.DiLoCo(tau=tau, momentum=0.6), stgt.STGT(tau=tau, beta=0.25)
     return {
         "FedAvg": (fedavg, "complete", ()),
@@ -64,14 +64,14 @@ def variants(tau: int) -> dict[str, tuple[stgt.Algorithm, str, tuple[str, ...]]]
 
 
 def everybody(vector: Tensor) -> Tensor:
-    """Each node's vector, a row for each."""
+    """The vectors of all nodes, one row each."""
     rows = [torch.empty_like(vector) for _ in range(dist.get_world_size())]
     dist.all_gather(rows, vector.contiguous())
     return torch.stack(rows)
 
 
 def average_state(base: torch.optim.Optimizer, names: tuple[str, ...]) -> float:
-    """Puts the nodes' mean instead of these parts of AdamW's state; returns the bytes that a ring sends."""
+    """Replaces these parts of AdamW's state by their means over nodes; returns the bytes of a ring all-reduce."""
     nodes, sent = dist.get_world_size(), 0.0
     for name in names:
         parts = [state[name] for state in base.state.values()]
@@ -84,7 +84,7 @@ def average_state(base: torch.optim.Optimizer, names: tuple[str, ...]) -> float:
 
 
 def gradients_at_mean(opt: DistributedOptimizer, model: LanguageModel, batches: list[Tensor]) -> Tensor:
-    """This node's gradients at the mean model, clipped as in training, a row for each batch."""
+    """This node's gradients at the mean model, clipped as in training, one row per batch."""
     (bucket,), found = opt.buckets, []
     with opt.averaged():
         for batch in batches:
@@ -97,23 +97,23 @@ def gradients_at_mean(opt: DistributedOptimizer, model: LanguageModel, batches: 
 
 
 def look_at_gradients(opt: DistributedOptimizer, model: LanguageModel, batches: list[Tensor]) -> dict[str, float]:
-    """Means over nodes, at the mean model, of gradients as they are trained on, that is clipped.
+    """Means over nodes, at the mean model, of the gradients that training uses, which are clipped.
 
-    What the noise of the estimates adds to squared norms is taken out; c has not seen these batches.
+    The squared norms are corrected for the noise of the estimates. c does not depend on these batches.
     """
     bucket, nodes = opt.buckets[0], dist.get_world_size()
     gradients = gradients_at_mean(opt, model, batches)
     own = gradients.mean(dim=0)
     variance = (gradients - own).square().sum() / (len(batches) - 1)
     variances, others = everybody(variance), everybody(own)
-    lacking = others.mean(dim=0) - own  # ∇f − ∇f_i, what c_i stands for
+    lacking = others.mean(dim=0) - own  # ∇f − ∇f_i, the target of c_i
     rank = dist.get_rank()
     weights = torch.full((nodes,), 1 / nodes)
     weights[rank] -= 1
     apart = lacking.square().sum() - (weights.square() * variances).sum() / len(batches)
     c = bucket.state.get("c", torch.zeros(bucket.size))
     if isinstance(opt.algorithm, OfUpdates):
-        c = torch.zeros(bucket.size)  # of another kind
+        c = torch.zeros(bucket.size)  # it has another meaning here
     together, size = torch.dot(c, lacking), c.square().sum()
     mean = everybody(torch.stack([variance, apart, size, together])).mean(dim=0)
     variance, apart, size, together = mean.tolist()
@@ -129,7 +129,7 @@ def look_at_gradients(opt: DistributedOptimizer, model: LanguageModel, batches: 
 
 
 def look_at_states(base: torch.optim.Optimizer, way: Tensor) -> dict[str, float]:
-    """How much shorter the mean of the nodes' ways is than each of them, and how AdamW's √v differ between nodes."""
+    """The norm of the nodes' mean change relative to their own changes, and the differences of AdamW's √v."""
     ways = everybody(way)
     found = {"way": (ways.mean(dim=0).square().sum() / ways.square().sum(dim=1).mean()).sqrt().item()}
     states = list(base.state.values())
@@ -160,7 +160,9 @@ def train(name: str, asked: argparse.Namespace, lr: float, seed: int, mine: Tens
         opt.zero_grad()
         model.loss(mine[sampler.at(step)]).backward()
         clip_grad_norm_(model.parameters(), 1.0)
-        if isinstance(algorithm, OfUpdates) and before:  # c is of the round before, whose stepsizes may be others
+        if (
+            isinstance(algorithm, OfUpdates) and before
+        ):  # c is from the previous round, which may have had other stepsizes
             bucket.x.sub_(bucket.state["c"], alpha=opt.param_groups[0]["lr"] / before)
         if opt.taken == asked.tau - 1:  # all but the last step, after which the models are mixed
             way, before = start - bucket.x, asked.tau * opt.param_groups[0]["lr"]

@@ -1,7 +1,7 @@
 """Speed and memory of the trainer over gloo, one thread a process: `.venv/bin/python benchmarks/trainer.py`.
 
-Compare ratios within one run: machines are noisy. What is compared takes turns. "CPU" is the processor time of all
-processes, which a busy machine lengthens least; eight processes on two cores have no other cost.
+Compare only ratios within one run: machines are noisy. The compared parts alternate. "CPU" is the processor time of all
+processes, on which other load has the least effect. Eight processes on two cores have no other meaningful time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def equal(size: int) -> nn.ParameterList:
 
 
 def wrapped(model: nn.Module, topology: stgt.topology.Topology | str) -> stgt.torch.DistributedOptimizer:
-    """ST-GT with plain SGD that exchanges only when it is told to; gradients that stay."""
+    """ST-GT with plain SGD that exchanges only on request; the gradients do not change."""
     fill(model)
     sgd = torch.optim.SGD(model.parameters(), lr=1e-6)
     return stgt.torch.DistributedOptimizer(sgd, stgt.STGT(tau=1 << 40), topology, model=model, buffers="none")
@@ -80,7 +80,7 @@ def steps(console: Console) -> None:
 
 
 def exchange_node(topology: str, repeats: int) -> dict:
-    """Wall and CPU times of an exchange and of the bare transfer of its bytes, in turns."""
+    """Wall and CPU times of an exchange and of the bare transfer of its bytes, in alternation."""
     opt = wrapped(equal(MODEL), topology)
     length = sum(bucket.size for bucket in opt.buckets)
     mine = {sent.name: torch.zeros(length) for sent in opt.spec.messages}
@@ -123,7 +123,7 @@ def exchanges(console: Console) -> None:
         if names:
             table.add_row(f"2 hosts, {RATE}", *compared(spawn(2, "exchange_node", "ring", 5, namespaces=names)))
         else:
-            console.print("network namespaces cannot be made here (ip, tc): two hosts are left out")
+            console.print("network namespaces cannot be created here (ip, tc): the test with two hosts is skipped")
     console.print(table)
 
 
@@ -139,7 +139,7 @@ def compared(found: list[dict]) -> list[str]:
 
 @contextmanager
 def hosts() -> Iterator[list[str]]:
-    """Two network namespaces joined by a cable of RATE; none where they cannot be made."""
+    """Two network namespaces joined by a cable of RATE; none if they cannot be created."""
     names, ends = ["stgt-bench-0", "stgt-bench-1"], ["stgtbench0", "stgtbench1"]
     commands = [f"ip netns add {name}" for name in names]
     commands.append(f"ip link add {ends[0]} type veth peer name {ends[1]}")
@@ -162,11 +162,11 @@ def _quietly(command: str) -> bool:
         return False
 
 
-# -- looking for what is not finite ----------------------------------------------------------------------------------
+# -- checks for values that are not finite -----------------------------------------------------------------------------
 
 
 def guard_node(topology: str, repeats: int) -> list[tuple[float, float]]:
-    """CPU times of the look at what is about to be sent, and of a round of one step with its exchange."""
+    """CPU times of the check of a message for finite values, and of a round of one step with its exchange."""
     opt = wrapped(equal(MODEL), topology)
     times = []
     for repeat in range(repeats + 1):
@@ -183,8 +183,10 @@ def guard_node(topology: str, repeats: int) -> list[tuple[float, float]]:
 
 
 def guards(console: Console) -> None:
-    table = Table(title=f"Looking for what is not finite, {MODEL / 1e6:.0f} M float32: CPU, target ≤ 3 % of a round")
-    for heading in ("nodes", "look, ms", "a round of one step, ms", "share"):
+    table = Table(
+        title=f"Checks for values that are not finite, {MODEL / 1e6:.0f} M float32: CPU, target ≤ 3 % of a round"
+    )
+    for heading in ("nodes", "check, ms", "a round of one step, ms", "share"):
         table.add_column(heading, justify="left" if heading == "nodes" else "right")
     for nodes, topology, repeats in ((2, "ring", 12), (4, "exponential", 8)):
         found = [pair for node in spawn(nodes, "guard_node", topology, repeats) for pair in node]
@@ -203,7 +205,7 @@ def memory(field: str) -> float:
 
 
 def peak_node() -> float:
-    """The most memory in models, over what there was before there was one."""
+    """The peak memory in models, minus the memory before the first model."""
     before = memory("VmRSS")
     opt = wrapped(equal(LARGE), "ring")
     for _ in range(3):
@@ -213,7 +215,7 @@ def peak_node() -> float:
 
 
 def growth_node() -> float:
-    """What the process grows by from round 100 on, in bytes."""
+    """The growth of the process from round 100 on, in bytes."""
     opt = wrapped(equal(SMALL), "ring")
     before = 0.0
     for r in range(ROUNDS):
@@ -238,7 +240,7 @@ def memories(console: Console) -> None:
 
 
 def spawn(nodes: int, what: str, *arguments, namespaces: list[str] | None = None) -> list:
-    """The answers of `nodes` processes that call the function `what`, each in its network namespace if given."""
+    """The answers of `nodes` processes that call the function `what`, each in its network namespace if there is one."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -260,7 +262,7 @@ def spawn(nodes: int, what: str, *arguments, namespaces: list[str] | None = None
     ]
     answers = [one.communicate()[0] for one in started]
     if any(one.returncode for one in started):
-        raise RuntimeError(f"a node of {what} failed; its words are above.")
+        raise RuntimeError(f"a node of {what} failed; its output is above.")
     return [json.loads(answer) for answer in answers]
 
 

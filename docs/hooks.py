@@ -24,6 +24,7 @@ CELL = re.compile(r"<td.*?</td>", flags=re.S)
 CODE = re.compile(r"(<code>.*?</code>)", flags=re.S)
 DASH = re.compile(r"(?<=\de)-(?=\d)|(?<=\d)–(?=\d)")  # of 1e-7 and 0.9–1.1
 PICTURE = re.compile(r'<img [^>]*src="(?!data:)([^"]+)"[^>]*>')
+ADDED = "playground/"  # playground/build/hook.py adds it as it is
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -84,11 +85,14 @@ def links_out(text: str, origin: str) -> set[str]:
     if not origin.endswith(".md"):
         return set()
     targets = {posixpath.normpath(posixpath.join(posixpath.dirname(origin), path)) for path in LINK.findall(text)}
-    return {target for target in targets if not target.startswith(("docs/", ".")) and (ROOT / target).exists()}
+    kept = {target for target in targets if not target.startswith(("docs/", ".", ADDED))}
+    return {target for target in kept if (ROOT / target).exists()}
 
 
 def page_of(name: str) -> str:
     """The page of a file or folder outside docs/."""
+    if name.startswith(ADDED):
+        return name
     return f"repository/{name}" if name.endswith(".md") else f"repository/{name}.md"
 
 

@@ -1,4 +1,4 @@
-"""The paper's experiments and ours: figures, readings, claims. `stgt reproduce NAME` runs them."""
+"""The paper's experiments and ours: figures, readings and claims. `stgt reproduce NAME` runs one."""
 
 from reproductions.catalogue import EXPERIMENTS, prepared, works_in
 from reproductions.outcome import Claim, Outcome, divergences, write_outcome

@@ -26,7 +26,7 @@ from reproductions.topology_study import topology
 from stgt import InputError
 from stgt.problems import find_libsvm
 
-# Those that train networks need PyTorch, so they are loaded when they are run: by module, function and first argument.
+# Experiments that train networks need PyTorch, so they are loaded only to run: by module, function and first argument.
 EXPERIMENTS: dict[str, Callable[..., Outcome] | tuple[str, ...]] = {
     "convergence": convergence,
     "local-updates": local_updates,
@@ -45,21 +45,21 @@ EXPERIMENTS: dict[str, Callable[..., Outcome] | tuple[str, ...]] = {
     "relaxed-cifar10": ("relaxed_training", "run_study", "CIFAR10"),
 }
 
-# LIBSVM's data sets that an experiment needs.
+# The data sets of LIBSVM that an experiment needs.
 NEEDS = {"heterogeneity": HETEROGENEITY_DATA, "relaxed": (RELAXED_DATA,)}
 
 
 def prepared(
     name: str, readings: Iterable[str] | None = None, data_dir: Path | str | None = None, **options: Any
 ) -> Callable[..., Outcome]:
-    """The experiment with its options, checked, still to be called with `progress`.
+    """The experiment with its checked options, as a function of `progress`.
 
     Args:
         name: one of `EXPERIMENTS`.
-        readings: names of `readings.READINGS`, for the experiments that the paper leaves open; all if left out.
+        readings: names of `readings.READINGS`, for the experiments that have readings; all by default.
         data_dir: a folder with LIBSVM's files for `heterogeneity` and `relaxed`, CIFAR-10's for `cifar10`, MNIST's
             for the other trainings.
-        options: others of the experiment's own, such as `scale` of `cifar10`; None stands for the default.
+        options: other options of the experiment, such as `scale` of `cifar10`; None is the default.
     """
     experiment = _loaded(check_choice(name, "name", EXPERIMENTS))
     taken = inspect.signature(experiment).parameters
@@ -70,7 +70,7 @@ def prepared(
         given["data_dir"] = Path(data_dir)
     for option in given:
         if option not in taken:
-            raise InputError(option, hint=f" means nothing to {name}: leave it out.")
+            raise InputError(option, hint=f" is not an option of {name}: leave it out.")
     if "scale" in given:
         check_choice(given["scale"], "scale", _scales(name))
     for data in NEEDS.get(name, ()):
@@ -81,7 +81,7 @@ def prepared(
 
 
 def works_in(name: str, folder: Path) -> dict[str, Path]:
-    """The folder as an argument, for the experiments that can go on where they were broken off."""
+    """The folder as an argument, for experiments that can continue after an interruption."""
     return {"folder": folder} if "folder" in inspect.signature(_loaded(name)).parameters else {}
 
 

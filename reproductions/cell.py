@@ -1,4 +1,4 @@
-"""A method on a partition of a data set: where its runs end, over draws of the partition and seeds."""
+"""A method on a partition of a data set: the final errors of its runs, over draws of the partition and seeds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Cell:
 
     @cached_property
     def losses(self) -> np.ndarray:
-        """f(x̄) − f* at the end, for each draw and seed; infinite if it diverged, NaN if f* is not known."""
+        """f(x̄) − f* at the end, for each draw and seed; infinite if it diverged, NaN if f* is unknown."""
         return self._ends("loss", lambda trace, x: trace.problem.value(x) - _minimum(trace))
 
     @cached_property
@@ -34,7 +34,7 @@ class Cell:
         return self._ends("squared_gradient_norm", lambda trace, x: float((trace.problem.gradient(x) ** 2).sum()))
 
     def _ends(self, metric: str, value: Callable[[Trace, np.ndarray], float]) -> np.ndarray:
-        """After the last round; with minibatches the mean over the last quarter of the rounds."""
+        """The value after the last round; with minibatches, the mean over the last quarter of the rounds."""
         found = []
         for trace in self.traces:
             if trace.problem.batch is None:
@@ -82,7 +82,7 @@ class Cell:
         return error_interval(np.concatenate([trace["squared_gradient_norm"] for trace in self.traces]))
 
     def curve_rows(self, **names: Any) -> list[dict[str, Any]]:
-        """A row for every tenth round."""
+        """One row for every tenth round."""
         columns = [[finite(value) for value in values] for values in self.curve()]
         return [
             {**names, "method": self.runs[0].label, "round": r, "mean": mean, "low": low, "high": high}
@@ -96,7 +96,7 @@ def _minimum(trace: Trace) -> float:
 
 
 def _spread(trace: Trace) -> float | None:
-    """How different the nodes are: the mean of ‖∇f_i(x*)‖², 0 if all have one minimiser."""
+    """The heterogeneity of the nodes: the mean of ‖∇f_i(x*)‖², 0 if all have the same minimiser."""
     if trace.problem.optimum is None:
         return None
     return float((trace.problem.gradients(trace.problem.optimum) ** 2).sum(axis=1).mean())

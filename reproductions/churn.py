@@ -1,4 +1,4 @@
-"""Nodes that come and go: the error of the members, with and without a repair after crashes. `churn`."""
+"""Members that change: the error of the members, with and without a repair after crashes. `churn`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stgt.study.report import Figure, Line, Panel
 
 NODES, DIMENSION, TAU, GAMMA, NOISE = 16, 5, 5, 0.1, 1e-3
 RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
-PER, AWAY = 100, 10  # rounds in which that share of the members drops out; rounds until another takes the place
+PER, AWAY = 100, 10  # the share of lost members is per PER rounds; a replacement joins after AWAY rounds
 ROUNDS, QUIET = 200, 60  # rounds with changes, and rounds without at the end
 EVERY = 5  # rounds between two measurements
-AT_ONCE = 2  # runs side by side
-CLOSE = 2.0  # how many times the error without churn is still about that
+AT_ONCE = 2  # runs in parallel
+CLOSE = 2.0  # up to this factor, an error counts as about that without churn
 GRAPHS = {"exponential": topology.exponential, "complete": topology.complete}
 METHODS: dict[str, tuple[dict[str, Any], str]] = {
     "ST-GT": ({"name": "STGT"}, "exponential"),
@@ -32,24 +32,24 @@ TRACKERS, OTHERS = ("ST-GT", "LED"), ("D-PSGD", "DiLoCo")
 REPAIRED, LOST = "repaired", "not repaired"
 KINDS = {REPAIRED: "projection", LOST: "none"}
 AFTER, DURING = "after", "during"
-Key = tuple[str, str]  # the method, and what is done after a crash
+Key = tuple[str, str]  # the method, and the repair after a crash
 
 
 @dataclass(frozen=True, eq=False)
 class Churned:
-    """A method at a rate: its errors over the seeds, each with changes of its own.
+    """A method at a rate: its errors over the seeds, each of which has other changes.
 
     Attributes:
         traces: one for each seed.
-        quiet: the round from which on nothing changes.
+        quiet: the round from which on the members do not change.
     """
 
     traces: list[ChurnTrace]
     quiet: int
 
     def errors(self, when: str) -> np.ndarray:
-        """‖x̄ − x*‖² over the members, for each seed: the mean over the second half of the rounds during the churn, or
-        of those after it; infinite where it diverged."""
+        """‖x̄ − x*‖² over the members, for each seed: the mean over the second half of the rounds with churn, or of the
+        rounds after it; infinite if it diverged."""
         found = []
         for trace in self.traces:
             first, last = (self.quiet, trace.rounds[-1]) if when == AFTER else (0, self.quiet - 1)
@@ -59,7 +59,7 @@ class Churned:
 
 
 Found = dict[Key, dict[float, Churned]]  # by rate
-Errors = dict[Key, dict[float, np.ndarray]]  # of each seed
+Errors = dict[Key, dict[float, np.ndarray]]  # one for each seed
 
 
 def churn(
@@ -72,10 +72,10 @@ def churn(
     p: int = DIMENSION,
     engine: str = "jax",
 ) -> Outcome:
-    """ST-GT, LED, D-PSGD and DiLoCo while `rate` of the members drop out in every 100 rounds; claims N1 to N5.
+    """ST-GT, LED, D-PSGD and DiLoCo while a share `rate` of the members is lost in every 100 rounds; claims N1 to N5.
 
-    Half of those that drop out crash, half leave in good order; after ten rounds another node takes the place, with
-    the same data. After `rounds` rounds of that come `quiet` ones without. A seed decides the changes and the noise.
+    Half of the lost members crash, half leave cleanly. After ten rounds another node with the same data joins. `rounds`
+    such rounds are followed by `quiet` rounds without changes. A seed decides the changes and the noise.
     """
     rates = tuple(sorted({0.0, *rates}))
     specs = {method: _run(method, rounds + quiet, seeds, n, p) for method in METHODS}
@@ -157,31 +157,31 @@ def _claims(found: Found) -> list[Claim]:
     judged = (
         (
             "N1",
-            "Repaired, ST-GT's and LED's error once nodes stay is at most twice that without churn, at every rate.",
+            "With repair, ST-GT's and LED's error after the churn is at most twice that without churn, at every rate.",
             all(after[method, REPAIRED][rate].mean() <= twice[method] for method in TRACKERS for rate in rates),
             after,
         ),
         (
             "N2",
-            "Not repaired, it is more than twice that without churn, at every rate above 0.",
+            "Without repair, it is more than twice that without churn, at every rate above 0.",
             all(after[method, LOST][rate].mean() > twice[method] for method in TRACKERS for rate in rates[1:]),
             after,
         ),
         (
             "N3",
-            "Once nodes stay, repaired ST-GT and LED lie below D-PSGD and DiLoCo at every rate.",
+            "After the churn, ST-GT and LED with repair are below D-PSGD and DiLoCo at every rate.",
             _below(after, REPAIRED, rates),
             after,
         ),
         (
             "N4",
-            "While nodes come and go, repaired ST-GT and LED lie below D-PSGD and DiLoCo at every rate.",
+            "During the churn, ST-GT and LED with repair are below D-PSGD and DiLoCo at every rate.",
             _below(during, REPAIRED, rates),
             during,
         ),
         (
             "N5",
-            "Even if not repaired, once nodes stay, ST-GT and LED lie below D-PSGD and DiLoCo at every rate.",
+            "Even without repair, ST-GT and LED are below D-PSGD and DiLoCo at every rate after the churn.",
             _below(after, LOST, rates),
             after,
         ),
@@ -193,7 +193,7 @@ def _claims(found: Found) -> list[Claim]:
 
 
 def _below(errors: Errors, kind: str, rates: list[float]) -> bool:
-    """Beyond the 95 % interval of the difference, seed by seed: the same nodes come and go for all methods."""
+    """By more than the 95 % interval of the difference, seed by seed: all methods have the same changes."""
     return all(
         mean_interval(errors[other, REPAIRED][rate] - errors[method, kind][rate])[1] > 0
         for method in TRACKERS
@@ -214,7 +214,7 @@ def _name(key: Key) -> str:
 def _figure(found: Found, rounds: int, quiet: int) -> Figure:
     titles = {
         AFTER: f"after {quiet // 2} to {quiet} rounds without changes",
-        DURING: f"while nodes come and go, rounds {rounds // 2} to {rounds}",
+        DURING: f"during the churn, rounds {rounds // 2} to {rounds}",
     }
     panels = []
     for when, title in titles.items():
@@ -222,6 +222,6 @@ def _figure(found: Found, rounds: int, quiet: int) -> Figure:
         for style, (key, by) in enumerate(found.items()):
             ends = np.array([error_interval(one.errors(when)) for one in by.values()]).T
             lines.append(Line(_name(key), 100 * np.array(list(by)), *ends, style=style, marked=True))
-        panels.append(Panel(title, "members lost in 100 rounds, %", "‖x̄ − x*‖², over the members", tuple(lines)))
-    title = "Ridge regression; of the nodes that drop out half crash, half leave in good order"
+        panels.append(Panel(title, "members lost per 100 rounds, %", "‖x̄ − x*‖², over the members", tuple(lines)))
+    title = "Ridge regression; half of the lost nodes crash, half leave cleanly"
     return Figure("churn", tuple(panels), title=title, notes=("ST-GT's and LED's curves nearly coincide.",))

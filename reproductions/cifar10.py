@@ -1,9 +1,9 @@
-"""The paper's third experiment: ResNet-18 on CIFAR-10, eight nodes that hold eight of the ten classes each.
+"""The paper's third experiment: ResNet-18 on CIFAR-10, eight nodes with eight of the ten classes each.
 
-The paper leaves open: the graph and Scaffold's s (taken here as in its first experiment: three neighbours, so the
-exponential graph, and s = 4), what "learning rate 1" is (each method gets its best of a grid, and all get one that
-the grid chooses for them together), momentum, norm layers and augmentation (none, BatchNorm, crop and flip), and
-FlexGT's snapshot (the first, as its equation prints).
+The paper leaves several choices open. The graph and Scaffold's s are taken from its first experiment: the exponential
+graph with three neighbours, and s = 4. The meaning of "learning rate 1" is unknown: each method gets its best stepsize
+of a grid, and in a second reading all get one stepsize that the grid chooses for them together. There is no momentum,
+the norm layers are BatchNorm, the augmentation is crop and flip. FlexGT has the first snapshot, as its equation prints.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from stgt.study import Progress
 from stgt.torch.train import Training, TrainingSpec
 
 NODES, TAU = 8, 25
-METHODS = {  # in the order in which the paper's figure has them, the best first
+METHODS = {  # in the order of the paper's figure, best first
     "ST-GT": ("STGT", {"name": "exponential"}),
     "Scaffold": ("Scaffold", {"name": "server", "sampled": 4}),
     "FlexGT": ("FlexGT", {"name": "exponential"}),
 }
-# Stepsizes tried: downwards or upwards by factors of two until the best is not at an end.
+# The tried stepsizes, by factors of two in both directions, as far as needed for a best one inside the grid.
 GRID = {
     "ST-GT": (0.025, 0.05, 0.1, 0.2, 0.4),
     "Scaffold": (0.025, 0.05, 0.1, 0.2, 0.4),
@@ -48,7 +48,7 @@ GRID = {
 CHOSEN = {"ST-GT": 0.2, "Scaffold": 0.1, "FlexGT": 0.025}  # the lowest training loss after the grid's rounds
 SHARED = 0.025  # the lowest training loss of the worst of the three after the grid's rounds
 READINGS = {"best stepsizes": CHOSEN, f"one stepsize, {SHARED:g}": dict.fromkeys(CHOSEN, SHARED)}
-# width of the network, images a batch, rounds, rounds between two measurements, seeds
+# width of the network, images per batch, rounds, rounds between two measurements, seeds
 SCALES = {"paper": (64, 200, 200, 5, 1), "small": (8, 32, 40, 5, 2), "grid": (8, 32, 12, 4, 1)}
 
 
@@ -64,11 +64,11 @@ def cifar10(
     """ST-GT, Scaffold and FlexGT, each at its best stepsize and all at one, trained in eight processes over gloo.
 
     Args:
-        scale: "small" for two cores, "paper" for its setting, "grid" for the stepsizes to choose from.
-        rounds, batch: instead of the scale's own.
-        data_dir: a folder with cifar-10-batches-py.
-        folder: where a training that was broken off goes on.
-        progress: called with the rounds done and in all.
+        scale: "small" for two cores, "paper" for the paper's setting, "grid" for the choice of the stepsizes.
+        rounds, batch: instead of those of the scale.
+        data_dir: the folder with cifar-10-batches-py.
+        folder: the folder of the runs; an interrupted training continues from it.
+        progress: called with the finished and the total rounds.
     """
     width, images, length, every, seeds = SCALES[check_choice(scale, "scale", SCALES)]
     runs = [
@@ -98,7 +98,7 @@ def _judged(runs: Sequence[Training], rows: list[TableRow], title: str, *, grid:
 
 
 def _rates(scale: str) -> list[tuple[str, float]]:
-    """The methods with their stepsizes, each once, though several readings may ask for it."""
+    """The methods with their stepsizes, each once, although several readings may use it."""
     if scale == "grid":
         return [(method, rate) for method, rates in GRID.items() for rate in rates]
     return list(dict.fromkeys(pair for rates in READINGS.values() for pair in rates.items()))
@@ -122,26 +122,26 @@ def _run(method: str, rate: float, width: int, batch: int, rounds: int, every: i
 
 
 def _claims(curves: dict[str, Curves], reading: str) -> list[Claim]:
-    """Judged in each seed by itself: a 95 % interval from two reaches 6.4 times their distance either way."""
-    loss = {method: at_end(one, "train_loss") for method, one in curves.items()}  # NaN decides against a claim
+    """The claims, tested in each seed separately: a 95 % interval from two is 6.4 times their distance each way."""
+    loss = {method: at_end(one, "train_loss") for method, one in curves.items()}  # a NaN makes a claim false
     accuracy = {method: at_end(one, "test_accuracy") for method, one in curves.items()}
     others = ("Scaffold", "FlexGT")
     judged = [
         (
             "K1",
-            "ST-GT ends with the lowest training loss.",
+            "ST-GT has the lowest final training loss.",
             [loss["ST-GT"] < loss[other] for other in others],
             {"train_loss": by_seed(loss), **_at_equal_bytes(curves, "train_loss")},
         ),
         (
             "K2",
-            "ST-GT ends with the highest test accuracy.",
+            "ST-GT has the highest final test accuracy.",
             [accuracy["ST-GT"] > accuracy[other] for other in others],
             {"test_accuracy": by_seed(accuracy), **_at_equal_bytes(curves, "test_accuracy")},
         ),
         (
             "K3",
-            "Scaffold comes second and FlexGT last, in training loss and in test accuracy.",
+            "Scaffold is second and FlexGT last, in training loss and in test accuracy.",
             [
                 *(loss[first] < loss[second] for first, second in pairwise(METHODS)),
                 *(accuracy[first] > accuracy[second] for first, second in pairwise(METHODS)),
@@ -154,7 +154,7 @@ def _claims(curves: dict[str, Curves], reading: str) -> list[Claim]:
 
 
 def _at_equal_bytes(curves: dict[str, Curves], name: str) -> dict[str, Any]:
-    """The column where each method has sent what the one that sends least has sent at its end."""
+    """The column at equal bytes: the total of the method that sends least."""
     sent = equal_bytes(curves)
     values = {method: at_bytes(one, name, sent) for method, one in curves.items()}
     return {"megabytes": finite(sent / 1e6), f"{name}_at_these": by_seed(values)}

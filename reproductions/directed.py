@@ -1,4 +1,4 @@
-"""Where ST-GT is stable on directed graphs: plain, and with the tracker mixed by the transpose."""
+"""The stability of ST-GT on directed graphs: plain, and with the tracker mixed by the transpose."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stgt.topology import Topology, one_peer_exponential, sequence
 
 TAU, MU = 50, 0.1
 GRID = tuple(float(value) for value in np.geomspace(0.03, 90.0, 12))  # γτL; γL stays below 2
-SIMULATED = (5, 9)  # places of the grid that are also run, γτL = 1.1 and 21
+SIMULATED = (5, 9)  # indices in the grid that are also simulated, γτL = 1.1 and 21
 SPARSE: dict[str, dict[str, Any]] = {
     "directed ring": {"name": "ring", "directed": True},
     "hops {1, 2}": {"name": "circulant", "hops": [1, 2]},
@@ -33,15 +33,15 @@ GRAPHS: dict[str, dict[str, Any]] = {
     "ring": {"name": "ring"},
 }
 FORMS = {"plain": False, "adjoint": True}
-GROWN = 10.0  # an error that has grown so many times has grown
-LARGER = 1.01  # an error up to so many times another is not called larger
-UNSTABLE_AT = (0.88, 0.91)  # where a panel of errors marks what is unstable
-SLOWER = 0.95  # nor is a rate down to so many times another called slower
+GROWN = 10.0  # an error counts as grown from this factor on
+LARGER = 1.01  # an error counts as larger only above this factor
+UNSTABLE_AT = (0.88, 0.91)  # the heights of the marks for unstable forms in a panel of errors
+SLOWER = 0.95  # a rate counts as slower only below this factor
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """ST-GT on one graph with one stepsize: what is exact, and the run where there was one."""
+    """ST-GT on one graph with one stepsize: the exact values, and the simulation if there was one."""
 
     run: RunSpec
     reach: float  # γτL
@@ -50,7 +50,7 @@ class Point:
 
     @property
     def growth(self) -> float:
-        """The error of the last quarter of the rounds over that of the second, infinite if a run was lost."""
+        """The error of the last quarter of the rounds divided by that of the second; infinite if a run diverged."""
         if self.simulated is None:
             return np.nan
         values, quarter = self.simulated.trace.residual.astype(np.float64), self.simulated.trace.rounds // 4
@@ -60,7 +60,7 @@ class Point:
 
 
 Found = dict[str, dict[str, list[Point]]]  # by graph and form, over the grid
-Limits = dict[tuple[str, str], float | None]  # the γτL from which on it is unstable, by graph and form
+Limits = dict[tuple[str, str], float | None]  # the γτL above which it is unstable, by graph and form
 Judged = tuple[str, bool, dict[str, Any]]
 
 
@@ -76,7 +76,7 @@ def directed(
 ) -> Outcome:
     """The spectral radius and the error of ST-GT, plain and adjoint, on directed graphs as γτL grows; claims D1 to D8.
 
-    Exact at every γτL of the grid; the places `simulated` of it are also run, from x*.
+    It is exact at every γτL of the grid. The indices `simulated` are also simulated, from x*.
     """
     names = [check_choice(name, "graphs", GRAPHS) for name in graphs or GRAPHS]
     reaches, places = list(grid), set(simulated)
@@ -115,13 +115,13 @@ def directed(
 
 
 def widest_angle(topology: Topology) -> float:
-    """The largest |arg(1 − λ)| in degrees, over the eigenvalues λ ≠ 1 of W: above 45 plain ST-GT ends up unstable."""
+    """The largest |arg(1 − λ)| in degrees over the eigenvalues λ ≠ 1: above 45 plain ST-GT is unstable at large γτL."""
     away = 1.0 - np.linalg.eigvals(topology.matrix(0))
     return float(np.degrees(np.abs(np.angle(away[np.abs(away) > 1e-9])).max()))
 
 
 def _run(topology: dict[str, Any], form: str, gamma: float, problem: dict[str, Any], **size: int) -> RunSpec:
-    """A run; without rounds it is only predicted."""
+    """A run; with 0 rounds it is only predicted."""
     algorithm = {"name": "STGT", "gamma": gamma, "tau": TAU, "adjoint": FORMS[form]}
     parts = {"algorithm": algorithm, "problem": problem, "topology": topology}
     return RunSpec.model_validate({"label": form, **parts, "x0": "optimum", "rounds": 0, **size})
@@ -135,7 +135,7 @@ def _point(run: RunSpec, reach: float) -> Point:
 
 
 def _limit(points: list[Point]) -> float | None:
-    """The γτL at which a form becomes unstable; None if it never does on the grid."""
+    """The γτL at which a form becomes unstable; None if it does not on the grid."""
     above = next((point for point in points if not point.exact.stable), None)
     if above is None:
         return None
@@ -146,7 +146,7 @@ def _limit(points: list[Point]) -> float | None:
 
 
 def _held_twice(runs: list[RunSpec]) -> list[float]:
-    """The spectral radii on the one-peer schedule in which every matrix is used for two rounds."""
+    """The spectral radii on the one-peer schedule with every matrix used for two rounds."""
     problem = build_run(runs[0]).problem
     peers = one_peer_exponential(problem.n)
     schedule = sequence([peers.matrix(r // 2) for r in range(2 * (peers.period or 1))])
@@ -158,8 +158,8 @@ def _claims(found: Found, limits: Limits, held: list[float]) -> list[Claim]:
     moving = {graph: by for graph, by in found.items() if graph not in static}
     judged = [
         ("D1", *_plain_unstable(found, limits)),
-        ("D2", "With adjoint tracking ST-GT is stable on every graph that does not change.", *_stable(static, limits)),
-        ("D3", "With adjoint tracking ST-GT is stable on the one-peer schedule as well.", *_stable(moving, limits)),
+        ("D2", "With adjoint tracking, ST-GT is stable on every static graph.", *_stable(static, limits)),
+        ("D3", "With adjoint tracking, ST-GT is also stable on the one-peer schedule.", *_stable(moving, limits)),
         ("D4", *_error(found)),
         ("D5", *_rate(found)),
         ("D6", *_angle(static)),
@@ -191,7 +191,7 @@ def _stability(points: list[Point], limit: float | None) -> dict[str, Any]:
 
 
 def _error(found: Found) -> Judged:
-    """The adjoint form's error and disagreement over the plain form's, over the grid."""
+    """The ratio of the adjoint form's error and disagreement to the plain form's, over the grid."""
     figures = {}
     for graph, by in found.items():
         both = [(a.exact, b.exact) for a, b in zip(*by.values(), strict=True) if a.exact.stable and b.exact.stable]
@@ -199,12 +199,12 @@ def _error(found: Found) -> Judged:
             error, apart = ([b[k] / a[k] for a, b in both] for k in (1, 2))
             figures[graph] = {"error": [min(error), max(error)], "disagreement": [min(apart), max(apart)]}
     holds = all(one["error"][1] <= LARGER for one in figures.values())
-    words = "Where both are stable, the adjoint form's error is nowhere more than 1 % above the plain form's."
+    words = "If both are stable, the adjoint form's error is nowhere more than 1 % above the plain form's."
     return words, holds, {"adjoint/plain, least and most": figures}
 
 
 def _rate(found: Found) -> Judged:
-    """1 − radius of the adjoint form over the plain form's, the smallest over the grid; negative if it is unstable."""
+    """The smallest ratio over the grid of 1 − radius of the adjoint form to the plain form's; negative if unstable."""
     figures = {}
     for graph, by in found.items():
         both = [(a, b) for a, b in zip(*by.values(), strict=True) if a.exact.stable]
@@ -212,7 +212,7 @@ def _rate(found: Found) -> Judged:
             ratio, reach = min(((1 - b.exact.radius) / (1 - a.exact.radius), a.reach) for a, b in both)
             figures[graph] = {"adjoint/plain rate, least": ratio, "at γτL": reach}
     holds = all(one["adjoint/plain rate, least"] >= SLOWER for one in figures.values())
-    return "Where the plain form is stable, the adjoint form is too, and nowhere slower.", holds, figures
+    return "If the plain form is stable, the adjoint form is also stable, and nowhere slower.", holds, figures
 
 
 def _angle(static: Found) -> Judged:
@@ -222,12 +222,12 @@ def _angle(static: Found) -> Judged:
         angle = widest_angle(build_run(last.run).topology)
         figures[graph] = {"|arg(1 − λ)|": angle, "radius": last.exact.radius, "stable": last.exact.stable}
     holds = all((one["|arg(1 − λ)|"] > 45) != one["stable"] for one in figures.values())
-    words = "At the largest γτL plain ST-GT is unstable where some |arg(1 − λ)| > 45°, and only there."
+    words = "At the largest γτL, plain ST-GT is unstable exactly if some |arg(1 − λ)| > 45°."
     return words, holds, figures
 
 
 def _simulated(found: Found) -> Judged:
-    """Runs must grow where their radius says so clearly; elsewhere their 99.9 % interval must hold the exact error."""
+    """Runs must grow if their radius is clearly above 1; else their 99.9 % interval must contain the exact error."""
     figures, right = {}, []
     runs = [(graph, form, point) for graph, by in found.items() for form, of in by.items() for point in of]
     for graph, form, point in runs:
@@ -241,7 +241,7 @@ def _simulated(found: Found) -> Judged:
         elif point.exact.radius**point.run.rounds > GROWN**2:
             right.append(point.growth > GROWN)
         figures[f"{graph}, {form}, γτL = {point.reach:.3g}"] = numbers
-    words = "Simulated runs grow where the radius says so, and show the exact error where it is below 1."
+    words = "Simulated runs grow if the radius is above 1, and have the exact error if it is below 1."
     return words, bool(right) and all(right), figures
 
 
@@ -288,7 +288,7 @@ def _figures(found: Found, best: np.ndarray, held: list[float]) -> list[Figure]:
         )
         lines = [line for form, points in by.items() for line in _error_lines(form, points, best)]
         errors.append(Panel(graph, "γτL", "E‖x̄ − x*‖² / that for W = J", tuple(lines), xlog=True, ylog=False, ymax=1.5))
-    titles = ("ST-GT, exact", "ST-GT: exact where stable (lines) and simulated (bars)")
+    titles = ("ST-GT, exact", "ST-GT: exact if stable (lines) and simulated (bars)")
     return [
         Figure(name, tuple(panels), columns=4, title=title, shared=False)
         for name, panels, title in zip(("directed", "directed-error"), (radii, errors), titles, strict=True)
@@ -296,7 +296,7 @@ def _figures(found: Found, best: np.ndarray, held: list[float]) -> list[Figure]:
 
 
 def _error_lines(form: str, points: list[Point], best: np.ndarray) -> list[Line]:
-    """Exact errors, simulated ones, and marks where the form is unstable, all in multiples of `best`."""
+    """Exact and simulated errors, and marks for an unstable form, all as multiples of `best`."""
     style = list(FORMS).index(form)
     x = np.array([point.reach for point in points])
     exact = np.array([point.exact.error for point in points]) / best

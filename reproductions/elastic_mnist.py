@@ -1,7 +1,7 @@
-"""LeNet on MNIST, two classes a node, whose nodes are killed and come back: does it end where it would have?
+"""LeNet on MNIST, two classes a node. Nodes are killed and others join: is the final accuracy that without changes?
 
-Eight processes and a lighthouse, started as a user would start them. A killed node's images are gone until a node
-joins that holds them: who is killed says which digits are at nobody meanwhile.
+Eight processes and a lighthouse, started in the same way as by a user. The images of a killed node are missing until a
+node joins that has them. So the choice of the killed nodes decides which digits no node has in the meantime.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from stgt.study.report import Figure, Line, Panel
 from stgt.torch.train import Training, TrainingSpec
 
 NODES, TAU, BATCH, LR, EVERY = 8, 5, 32, 0.1, 10
-ENDS = 3  # measurements at the end that count
+ENDS = 3  # the number of final measurements that count
 SCALES = {"small": (150, 3)}  # rounds, seeds
 STILL, DISTURBED = "undisturbed", "three killed, two joined"
-# In shares of the rounds. With two of ten digits a node, 3 and 4 hold digits that nobody else has, and 6 holds those
-# that node 1 has too: it is the one whose images never come back.
+# In shares of the rounds. With two of ten digits per node, nodes 3 and 4 have digits that no other node has. Node 6 has
+# the same digits as node 1; its images never come back.
 CHANGES = (
     (40 / 150, "kill", 4),
     (60 / 150, "join", 4),
@@ -49,14 +49,14 @@ def elastic_mnist(
     folder: Path | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Relaxed ST-GT with and without nodes that are lost and join, in processes of their own; claims E1 and E2.
+    """Relaxed ST-GT with and without nodes that are lost and join, one process per node; claims E1 and E2.
 
     Args:
         scale: "small" is the only one.
-        rounds: instead of 150; the changes come at the same shares of them.
-        data_dir: a folder with MNIST's four files.
-        folder: of the runs that are over, where an experiment that was broken off goes on.
-        progress: called with the rounds done and in all.
+        rounds: instead of 150; the changes come at the same fractions of the rounds.
+        data_dir: the folder with MNIST's four files.
+        folder: the folder of the finished runs; an interrupted experiment continues from it.
+        progress: called with the finished and the total rounds.
     """
     if find_spec("torchft") is None:
         raise ImportError("elastic-mnist needs torchft: pip install 'stgt[elastic]'.")
@@ -90,12 +90,12 @@ def _run(kind: str, rounds: int, seed: int) -> Training:
 
 
 def changes(rounds: int) -> list[dict[str, Any]]:
-    """What happens in a disturbed run."""
+    """The changes in a disturbed run."""
     return [{"round": round(share * rounds), "do": do, "node": node} for share, do, node in CHANGES]
 
 
 def digits_missing(parts: list[np.ndarray], labels: np.ndarray) -> list[dict[str, Any]]:
-    """For each node that is killed: its digits, those that no other node holds, and its share of all images."""
+    """For each killed node: its digits, those that no other node has, and its share of all images."""
     held = [set(map(int, np.unique(labels[part]))) for part in parts]
     found = []
     for _, do, node in CHANGES:
@@ -109,7 +109,7 @@ def digits_missing(parts: list[np.ndarray], labels: np.ndarray) -> list[dict[str
 def _trained(
     runs: list[Training], folder: Path, data_dir: Path | None, progress: Progress | None
 ) -> list[dict[str, Any]]:
-    """What each run has measured; those that are in the folder are not run again."""
+    """The measurements of each run; runs in the folder are not run again."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{'disturbed' if DISTURBED in run.label else 'undisturbed'}-{run.seed}.json" for run in runs]
     told = {
@@ -174,7 +174,7 @@ def _judged(runs: list[Training], found: list[dict[str, Any]], missing: dict[int
 
 
 def _claims(end: dict[str, list[float]], missing: dict[int, list[dict[str, Any]]]) -> list[Claim]:
-    """From the accuracies of the seeds with and without changes, in the same order."""
+    """The claims, from the accuracies of the seeds with and without changes, in the same order."""
     still, disturbed = (np.array(end[kind]) for kind in (STILL, DISTURBED))
     spread, lead = float(still.max() - still.min()), disturbed - still
     numbers = {
@@ -183,14 +183,14 @@ def _claims(end: dict[str, list[float]], missing: dict[int, list[dict[str, Any]]
         "difference by seed": [finite(value) for value in lead],
         "killed": {str(seed): found for seed, found in missing.items()},
     }
-    reading = "two classes a node; the third that is killed holds digits which another node holds too"
+    reading = "two classes a node; the third killed node has digits that another node has too"
     within = bool(np.isfinite(disturbed).all() and still.min() <= disturbed.mean() <= still.max())
     near = bool(np.isfinite(lead).all() and (abs(lead) <= spread).all())
     return [
         Claim(
             "E1",
-            "With three of eight nodes killed and two joined on the way the mean test accuracy lies within the seeds' "
-            "spread of the undisturbed run.",
+            "With three of eight nodes killed and two joined during the run, the mean test accuracy is within the "
+            "seeds' spread of the undisturbed run.",
             reading,
             within,
             numbers,
@@ -198,7 +198,7 @@ def _claims(end: dict[str, list[float]], missing: dict[int, list[dict[str, Any]]
         ),
         Claim(
             "E2",
-            "In each seed the disturbed run ends within that spread of the undisturbed run with its partition.",
+            "In each seed, the disturbed run ends within that spread of the undisturbed run with the same partition.",
             reading,
             near,
             numbers,
@@ -208,7 +208,7 @@ def _claims(end: dict[str, list[float]], missing: dict[int, list[dict[str, Any]]
 
 
 def _figure(curves: list[TableRow], found: list[dict[str, Any]]) -> Figure:
-    """Test accuracy and error over the rounds: the mean over the seeds, from the lowest to the highest; and events."""
+    """Test accuracy and error over the rounds, the mean and the range over the seeds, with the events."""
     kinds: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for kind in (STILL, DISTURBED):
         seeds: dict[int, dict[float, TableRow]] = {}
@@ -226,12 +226,12 @@ def _figure(curves: list[TableRow], found: list[dict[str, Any]]) -> Figure:
         ]
         lines += _marks(found, 0.02 if place == 0 else 0.013)
         panels.append(Panel("", f"round of {TAU} steps", ylabel, tuple(lines), ylog=place == 1))
-    title = f"LeNet on MNIST: {NODES} nodes, 2 classes each; bands from the lowest seed to the highest"
+    title = f"LeNet on MNIST: {NODES} nodes, 2 classes each; bands span the seeds"
     return Figure("elastic-mnist", tuple(panels), columns=2, title=title, shared=False)
 
 
 def _marks(found: list[dict[str, Any]], height: float) -> list[Line]:
-    """When nodes were killed, and from when on others took part."""
+    """The rounds at which nodes were killed, and from which others took part."""
     events = [change for one in found for change in one["changes"]]
     killed = sorted({change["at"] for change in events if change["do"] == "kill"})
     joined = sorted({change["takes_part_from"] or change["at"] for change in events if change["do"] == "join"})

@@ -1,8 +1,8 @@
-"""MNIST, two classes a client, a server that calls a few of them each round, on Flower: Scaffold⁺ against Scaffold and
-FedAvg.
+"""MNIST on Flower, two classes a client, with a server that calls some clients in each round: Scaffold⁺ against
+Scaffold and FedAvg.
 
-Scaffold⁺ with γ_c = 1 takes steps n/s times as long as Scaffold, whose γ_c is s/n (erratum 5 in docs/theorems.md). So
-the two are compared twice: at equal effective lr, lr·γ_c·n/s, and each at its best lr.
+The steps of Scaffold⁺ with γ_c = 1 are n/s times as long as those of Scaffold, whose γ_c is s/n (erratum 5 in
+docs/theorems.md). So the two are compared twice: at equal effective lr, lr·γ_c·n/s, and each at its best lr.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from stgt.torch.train import Training, TrainingSpec, create_run_folder
 CLIENTS, CALLED, TAU, BATCH, ROUNDS, EVERY = 20, 4, 20, 32, 100, 4
 PLUS, SCAFFOLD, FEDAVG = "Scaffold⁺", "Scaffold", "FedAvg"
 METHODS = {PLUS: {"name": "ScaffoldPlus"}, SCAFFOLD: {"name": "Scaffold"}, FEDAVG: {"name": "FedAvg"}}
-# γ_c n/s: the length of a method's step over lr times the mean gradient. FedAvg's is that of SGD.
+# γ_c n/s: the length of a method's step divided by lr times the mean gradient. For FedAvg it is that of SGD.
 STRETCH = {PLUS: CLIENTS / CALLED, SCAFFOLD: 1.0, FEDAVG: 1.0}
-# Effective lrs: by factors of two, until the best is not at an end.
+# Effective lrs, by factors of two, as far as needed for a best one inside the grid.
 GRID = {
     "mlp": {
         PLUS: (0.025, 0.05, 0.1, 0.2, 0.4),
@@ -44,8 +44,8 @@ GRID = {
     },
     "lenet": {PLUS: (0.01, 0.02, 0.04, 0.08), SCAFFOLD: (0.005, 0.01, 0.02, 0.04)},
 }
-SCALES = {"small": ("mlp", 3), "full": ("mlp", 8), "lenet": ("lenet", 8)}  # the model and how many seeds
-ENDS = 5  # measurements at the end that count: whom the server called last shakes each of them
+SCALES = {"small": ("mlp", 3), "full": ("mlp", 8), "lenet": ("lenet", 8)}  # the model and the number of seeds
+ENDS = 5  # the final measurements that count, several because each depends on the clients of its last round
 NAMES = {"mlp": "A perceptron", "lenet": "LeNet"}
 
 Grid = dict[str, dict[float, Curves]]  # by method and effective lr
@@ -59,14 +59,14 @@ def federated(
     folder: Path | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Each method at each lr of its grid, its clients called by Flower's strategy in this process.
+    """Each method at each lr of its grid, with Flower's strategy and the clients in this process.
 
     Args:
         scale: "small" for a perceptron and three seeds, "full" for eight, "lenet" for LeNet and eight.
         rounds: instead of 100.
-        data_dir: a folder with MNIST's four files.
-        folder: of the runs that are over, where an experiment that was broken off goes on; nothing is kept if left out.
-        progress: called with the rounds done and in all.
+        data_dir: the folder with MNIST's four files.
+        folder: the folder of the finished runs; an interrupted experiment continues there. By default nothing is saved.
+        progress: called with the finished and the total rounds.
     """
     model, seeds = SCALES[check_choice(scale, "scale", SCALES)]
     length = rounds or ROUNDS
@@ -80,7 +80,7 @@ def federated(
 
 
 def _run(model: str, method: str, effective: float, rounds: int, every: int, seed: int) -> Training:
-    """The seed draws the partition, the first model, whom the server calls, and the batches: the same for all."""
+    """The seed decides the partition, the initial model, the called clients and the batches of all methods."""
     return a_run(
         method,
         effective / STRETCH[method],
@@ -105,7 +105,7 @@ def _train(
     images, rows = load_images("mnist", data_dir), []
     ticks = split_progress(progress, [run.rounds for run in runs])
     for number, (run, tick) in enumerate(zip(runs, ticks, strict=True)):
-        path = None if folder is None else folder / f"{number}.csv"  # written when the run is over
+        path = None if folder is None else folder / f"{number}.csv"  # written when the run is finished
         if path is not None and path.exists():
             found = read_table(path)
             tick(run.rounds, run.rounds)
@@ -143,13 +143,13 @@ def _by_rate(rows: Sequence[TableRow]) -> Grid:
 
 
 def _best(of: Mapping[float, Curves]) -> float:
-    """The effective lr with the lowest training loss at the end, a mean over the seeds, all of which must be finite."""
+    """The effective lr with the lowest final training loss, a mean over the seeds; all of them must be finite."""
     loss = {rate: last(curves, "train_loss", ENDS)[0] for rate, curves in of.items()}
     return min(loss, key=lambda rate: (not np.isfinite(loss[rate]), loss[rate]))
 
 
 def _diverged(curves: Curves) -> int:
-    """How many seeds left the finite numbers."""
+    """The number of seeds that diverged."""
     return int((~np.isfinite(curves["train_loss"]).all(axis=1)).sum())
 
 
@@ -167,7 +167,7 @@ def _claims(grid: Grid, best: Mapping[str, float], name: str) -> list[Claim]:
 
 
 def _lead(id: str, name: str, words: str, of: Mapping[str, tuple[float, Curves]]) -> Claim:
-    """Is Scaffold⁺ above another? Seeds are paired. Where a run left the finite numbers nobody is."""
+    """Is Scaffold⁺ above another method? Seeds are paired. If a run diverged, the answer is no."""
     ends = {method: at_end(curves, "test_accuracy", ENDS) for method, (_, curves) in of.items()}
     losses = {method: at_end(curves, "train_loss", ENDS) for method, (_, curves) in of.items()}
     other = next(method for method in of if method != PLUS)
@@ -176,7 +176,7 @@ def _lead(id: str, name: str, words: str, of: Mapping[str, tuple[float, Curves]]
     rates = {method: rate / STRETCH[method] for method, (rate, _) in of.items()}
     return Claim(
         id,
-        f"Scaffold⁺'s test accuracy lies above {other}'s at equal rounds, beyond the lead's 95 % interval.",
+        f"Scaffold⁺'s test accuracy is above {other}'s at equal rounds, by more than the difference's 95 % interval.",
         f"{words}: {', '.join(f'{method} {rate:g}' for method, rate in rates.items())}; {len(ends[PLUS])} paired seeds",
         bool(low > 0),
         {
@@ -194,13 +194,13 @@ def _lead(id: str, name: str, words: str, of: Mapping[str, tuple[float, Curves]]
 
 
 def _figure(model: str, name: str, grid: Grid, best: Mapping[str, float]) -> Figure:
-    """Where each method ends over its effective lrs, and its curves at the best. All send the same bytes a round."""
+    """The final values of each method over its effective lrs, and its best curves. Bytes per round are equal."""
     seeds = len(grid[PLUS][best[PLUS]]["steps"])
     rates = sorted({rate for of in grid.values() for rate in of})
     over, curves = [], []
     for column, words in (("train_loss", "training loss"), ("test_error", "test error")):
         lines = [_over_rates(method, of, column, rates, i) for i, (method, of) in enumerate(grid.items())]
-        title, names = f"at the end; 95 % intervals over {seeds} seeds", tuple(f"{rate:g}" for rate in rates)
+        title, names = f"final values; 95 % intervals over {seeds} seeds", tuple(f"{rate:g}" for rate in rates)
         over.append(Panel(title, "effective lr, lr·γ_c·n/s", words, tuple(lines), ticks=names))
         lines = [_over_rounds(method, grid[method][rate], column, i) for i, (method, rate) in enumerate(best.items())]
         title = "each at its best lr; bands span the seeds"
@@ -211,12 +211,12 @@ def _figure(model: str, name: str, grid: Grid, best: Mapping[str, float]) -> Fig
         for rate, curves in of.items()
         if _diverged(curves)
     ]
-    title = f"{NAMES[model]} on MNIST: {CLIENTS} clients, 2 classes each, {CALLED} called a round"
+    title = f"{NAMES[model]} on MNIST: {CLIENTS} clients, 2 classes each, {CALLED} called per round"
     return Figure(name, (*over, *curves), columns=2, title=title, shared=False, notes=tuple(lost))
 
 
 def _over_rates(method: str, of: Mapping[float, Curves], column: str, rates: Sequence[float], style: int) -> Line:
-    """A place for each effective lr, and a little beside it for each method."""
+    """A position for each effective lr, slightly shifted for each method."""
     found = {rate: last(curves, column, ENDS) for rate, curves in of.items() if not _diverged(curves)}
     places = np.array([rates.index(rate) + 0.06 * (style - 1) for rate in found])
     mean, low, high = (np.array([one[k] for one in found.values()]) for k in range(3))

@@ -1,4 +1,4 @@
-"""Error against rate: every method over its own stepsizes, so that none is judged at a stepsize that suits another."""
+"""Error against rate: every method over its own stepsizes, so none is compared at a stepsize that suits another."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ METHODS: dict[str, tuple[dict[str, Any], float]] = {  # the algorithm, and 1/η_
 FEDERATED, SERVER = ("Scaffold", "FedAvg"), "server, half sampled"
 DECENTRALISED = tuple(method for method in METHODS if method not in FEDERATED)
 REACHES = tuple(float(value) for value in np.geomspace(0.003, 10.0, 8))  # γη_sτL
-NARROWINGS = 11  # of the interval around the fastest of REACHES, each by the golden ratio: to 1.2 %
-SAME = 0.01  # errors, and rates, that differ by less in relation to each other are called equal
-RATES = 60  # places of the common range at which two frontiers are compared
+NARROWINGS = 11  # golden-section steps on the interval around the fastest of REACHES: to 1.2 %
+SAME = 0.01  # errors and rates with a smaller relative difference are called equal
+RATES = 60  # the number of rates in the common range at which two frontiers are compared
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A method on a graph with one stepsize, exactly; `reach` is γη_sτL."""
+    """The exact rate and error of a method on a graph with one stepsize; `reach` is γη_sτL."""
 
     run: RunSpec
     reach: float
@@ -48,11 +48,11 @@ class Probe:
 
     @property
     def rounds(self) -> float:
-        """How many rounds it takes to shrink the distance by e."""
+        """The number of rounds in which the distance shrinks by a factor of e."""
         return float(-1 / np.log(self.radius))
 
 
-Frontier = list[Probe]  # from the fastest to the slowest, which have the smaller errors
+Frontier = list[Probe]  # from the fastest to the slowest; slower ones have smaller errors
 Found = dict[str, dict[str, Frontier]]  # by graph and method
 
 
@@ -61,8 +61,8 @@ def frontier(
 ) -> Outcome:
     """The steady-state error of each method against its rate, both exact, over its own stepsizes; claims R1 to R5.
 
-    Scaffold and FedAvg have a server that samples half of its workers. Where the exact theory does not cover that,
-    they are left out, and a row of the table and a line above the picture say why.
+    Scaffold and FedAvg have a server that samples half of its workers. If the exact theory does not cover that, they
+    are left out, and a row of the table and a line above the picture state the reason.
     """
     names = [check_choice(name, "graphs", GRAPHS) for name in graphs or GRAPHS]
     if n != NODES and "grid" in names:
@@ -102,7 +102,7 @@ def frontier(
 
 
 def lower_left(probes: Iterable[Probe]) -> Frontier:
-    """The stable probes that no other beats in both rate and error, from the fastest to the slowest."""
+    """The stable probes for which no other probe is better in both rate and error, from the fastest to the slowest."""
     kept: Frontier = []
     for probe in sorted(probes, key=lambda probe: (probe.radius, probe.error)):
         if probe.radius < STABLE_BELOW and (not kept or probe.error < kept[-1].error):
@@ -111,13 +111,13 @@ def lower_left(probes: Iterable[Probe]) -> Frontier:
 
 
 def errors_at(of: Frontier, rounds: np.ndarray) -> np.ndarray:
-    """The frontier's error at these rates, a straight line in logarithms between probes; NaN outside of its range."""
+    """The frontier's error at these rates, by linear interpolation of logarithms; NaN outside its range."""
     x, y = (np.log([value(probe) for probe in of]) for value in (lambda one: one.rounds, lambda one: one.error))
     return np.exp(np.interp(np.log(rounds), x, y, left=np.nan, right=np.nan))
 
 
 def ratio_at_equal_rate(a: Frontier, b: Frontier) -> np.ndarray:
-    """a's error over b's at rates that both reach, from the fastest to the slowest; empty if there are none."""
+    """The ratio of a's error to b's at their common rates, from the fastest to the slowest; empty if there are none."""
     fastest, slowest = max(a[0].rounds, b[0].rounds), min(a[-1].rounds, b[-1].rounds)
     if fastest > slowest:
         return np.empty(0)
@@ -126,7 +126,7 @@ def ratio_at_equal_rate(a: Frontier, b: Frontier) -> np.ndarray:
 
 
 def _study(run_at: Callable[[float, float], RunSpec], tick: Progress) -> Frontier | str:
-    """A frontier; for a random schedule that the exact theory refuses, its reason."""
+    """A frontier; or the reason why the exact theory does not cover a random schedule."""
     made = build_run(run_at(1.0, 1.0))
     L, topology = made.problem.L or np.nan, as_matrices(made.topology)
     total = 2.0 * (len(REACHES) + NARROWINGS + 2)
@@ -152,9 +152,9 @@ def _study(run_at: Callable[[float, float], RunSpec], tick: Progress) -> Frontie
 
 
 def _search(radius: Callable[[float], float], tick: Callable[[int], None]) -> dict[float, float]:
-    """Radii by reach, over REACHES and by golden sections towards the fastest; those beyond the fastest are left out.
+    """Radii by reach: over REACHES, then by golden sections towards the fastest. Larger ones are left out.
 
-    Beyond it a larger stepsize is slower and has the larger error, so nothing there belongs to the frontier.
+    Beyond the fastest, a larger stepsize is slower and has a larger error, so it is not on the frontier.
     """
     radii: dict[float, float] = {}
 
@@ -210,7 +210,7 @@ def _claims(found: Found) -> list[Claim]:
 
 
 def _below(id: str, whose: str, found: Found, others: tuple[str, ...]) -> Claim:
-    """By more than `SAME` somewhere, and above by more nowhere."""
+    """Below by more than `SAME` at some rate, and above by more at none."""
     figures: dict[str, Any] = {}
     holds = True
     for graph, by in found.items():
@@ -220,7 +220,7 @@ def _below(id: str, whose: str, found: Found, others: tuple[str, ...]) -> Claim:
             numbers = {"fastest": ratio[0], "least": ratio.min(), "most": ratio.max()} if len(ratio) else {}
             figures.setdefault(graph, {})[other] = {name: float(value) for name, value in numbers.items()}
     words = (
-        f"At equal rate ST-GT's error is below {whose} on every graph: by over 1 % somewhere, above by as much nowhere."
+        f"At equal rate ST-GT's error is below {whose} on every graph: by over 1 % somewhere, nowhere above by as much."
     )
     return Claim(id, words, "", bool(holds), {"ST-GT's error/the other's": figures}, "frontier-ratio.png")
 
@@ -229,7 +229,7 @@ def _faster(found: Found) -> Claim:
     figures = {graph: {method: of[0].rounds for method, of in by.items()} for graph, by in found.items()}
     leads = [rounds["K-GT (½)"] / rounds["ST-GT"] for rounds in figures.values()]
     holds = max(leads) > 1 + SAME and min(leads) >= 1 - SAME
-    words = "ST-GT's fastest rate is above K-GT's with η_s = ½ by over 1 % on some graph, below by as much on none."
+    words = "ST-GT's fastest rate is above K-GT's with η_s = ½ by over 1 % on some graph, and below by as much on none."
     return Claim("R4", words, "", holds, {"rounds to shrink by e, least": figures}, "frontier.png")
 
 

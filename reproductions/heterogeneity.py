@@ -1,7 +1,7 @@
-"""FedAvg and D-PSGD stall where nodes hold different data and trackers do not: `heterogeneity`.
+"""FedAvg and D-PSGD stall if nodes hold different data, and trackers do not: `heterogeneity`.
 
-Each method without tracking has a tracker beside it: D-PSGD is ST-GT with c = 0 on the same graph, FedAvg is Scaffold
-without control variables. FedAvg has all workers, so nothing but its bias can stop it; Scaffold has half of them.
+Each method without tracking is compared with a tracker. D-PSGD is ST-GT with c = 0 on the same graph; FedAvg is
+Scaffold without control variates. FedAvg uses all workers, so only its bias can stop it; Scaffold uses half of them.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ PLAIN, TRACKERS = ("FedAvg", "D-PSGD"), ("ST-GT", "Scaffold")
 STYLES = {"ST-GT": 0, "Scaffold": 2, "FedAvg": 3, "D-PSGD": 4}
 DTYPE = "float64"
 FACTOR = 100.0
-ROUNDING = 1e-12  # of f(x̄) − f*: what counts as no error
-LEAST = 1e-16  # of f(x̄) − f* on a logarithmic axis
+ROUNDING = 1e-12  # an f(x̄) − f* up to this counts as 0
+LEAST = 1e-16  # the smallest f(x̄) − f* on a logarithmic axis
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the nodes minimise and how they see its gradient; `draws` of each partition, `seeds` of each draw."""
+    """The nodes' objective and their gradients; the number of draws of each partition, and of seeds of each draw."""
 
     name: str
     problem: dict[str, Any]
@@ -68,11 +68,11 @@ def heterogeneity(
     draws: int = 3,
     seeds: int = 20,
 ) -> Outcome:
-    """FedAvg, D-PSGD, ST-GT and Scaffold with one γ and τ, from iid data to one class a node; claims H1 to H6.
+    """FedAvg, D-PSGD, ST-GT and Scaffold with the same γ and τ, from iid data to one class a node; claims H1 to H6.
 
-    Logistic regression on `rows` rows of each data set, as many of either label. Exact gradients with l2, where a stall
-    is bias alone, over `draws` draws of each partition; the same with the nonconvex penalty; minibatches of 8 over
-    `seeds` seeds. γ = 1/L, with L the largest of any partition of the data set.
+    Logistic regression on `rows` rows of each data set, half of them of each label. There are three settings: exact
+    gradients with l2, in which a stall is only bias, over `draws` draws of each partition; the same with the nonconvex
+    penalty; and minibatches of 8, over `seeds` seeds. γ = 1/L, with the largest L of any partition of the data set.
     """
     settings = (
         Setting("exact", {"l2": 0.02}, draws=draws),
@@ -108,7 +108,7 @@ def heterogeneity(
 
 
 def _shared(data: str, rows: int, settings: Sequence[Setting], data_dir: Path | None) -> dict[str, Any]:
-    """What all runs on a data set share: γ = 1/L, and for each partition one width, so that its draws compile once."""
+    """The common parts of all runs on a data set: γ = 1/L, and one width per partition, so its draws compile once."""
     shared: dict[str, Any] = {"data": data, "rows": rows, "gamma": 1.0, "widths": {}, "rounds": 0}
     smoothness, widths = [], dict.fromkeys(PARTITIONS, 1)
     for setting in settings:
@@ -137,7 +137,7 @@ def _run(setting: Setting, shared: dict[str, Any], partition: str, draw: int, me
 
 
 def _simulate(runs: Sequence[RunSpec], data_dir: Path | None, progress: Progress | None) -> list[Trace]:
-    """All runs, two at a time: most of the time goes into compiling, which leaves a second core idle."""
+    """All runs, two at a time, because compilation takes most of the time and uses one core."""
 
     def one(run: RunSpec, tick: Progress) -> Trace:
         made = build_run(run, data_dir)
@@ -151,17 +151,17 @@ def _simulate(runs: Sequence[RunSpec], data_dir: Path | None, progress: Progress
 
 def _claims(data: str, exact: Cells, nonconvex: Cells, minibatch: Cells) -> list[Claim]:
     words = (
-        ("H1", "exact", f"Exact gradients, {APART} a node: FedAvg and D-PSGD end with a ‖∇f(x̄)‖² of at least "
+        ("H1", "exact", f"Exact gradients, {APART} a node: the final ‖∇f(x̄)‖² of FedAvg and D-PSGD is at least "
          f"{FACTOR:g} times that of ST-GT and of Scaffold.", _far(exact)),
         ("H2", "exact", f"The stall of FedAvg and of D-PSGD grows from {ALIKE} to {APART} a node: no step goes "
-         "down in every draw of the partitions, and the whole goes up beyond the 95 % interval.", _grows(exact)),
+         "down in every draw of the partitions, and the total goes up by more than the 95 % interval.", _grows(exact)),
         ("H3", "exact", f"ST-GT and Scaffold end with f(x̄) − f* within {ROUNDING:g} on every partition.",
          _level(exact)),
         ("H4", "nonconvex", f"H1 with the nonconvex penalty: at least {FACTOR:g} times.", _far(nonconvex)),
-        ("H5", "minibatch", f"Minibatches of 8, {APART} a node: FedAvg's and D-PSGD's ‖∇f(x̄)‖² lies above ST-GT's, "
-         "beyond the 95 % interval.", _above(minibatch)),
-        ("H6", "minibatch", f"Minibatches of 8: ST-GT's and Scaffold's ‖∇f(x̄)‖² on {APART} a node is not above theirs "
-         f"on {ALIKE} data, beyond the 95 % interval.", _floor(minibatch)),
+        ("H5", "minibatch", f"Minibatches of 8, {APART} a node: the ‖∇f(x̄)‖² of FedAvg and D-PSGD is above ST-GT's, "
+         "by more than the 95 % interval.", _above(minibatch)),
+        ("H6", "minibatch", f"Minibatches of 8: ST-GT's and Scaffold's ‖∇f(x̄)‖² on {APART} a node is not above that "
+         f"on {ALIKE} data by more than the 95 % interval.", _floor(minibatch)),
     )  # fmt: skip
     return [
         Claim(id, claim, f"{data}, {setting}", holds, figures, f"heterogeneity-{setting}.png")
@@ -170,7 +170,7 @@ def _claims(data: str, exact: Cells, nonconvex: Cells, minibatch: Cells) -> list
 
 
 def _far(cells: Cells) -> tuple[bool, dict[str, Any]]:
-    """The smallest stall over the largest error of a tracker, of any draw."""
+    """The ratio of the smallest stall to the largest error of a tracker, over all draws."""
     stall = np.concatenate([cells[APART, method].gradients for method in PLAIN]).min()  # NaN, if there is one
     error = np.concatenate([cells[APART, method].gradients for method in TRACKERS]).max()
     factor = float(stall / error) if np.isfinite(error) and error > 0 else 0.0
@@ -238,7 +238,7 @@ def _figures(data: Sequence[str], cells: dict[tuple[str, str], Cells]) -> list[F
 
 
 def _levels(data: str, cells: Cells, metric: str, ylabel: str) -> Panel:
-    """The final error against the partition."""
+    """The final error for each partition."""
     lines = []
     for method in METHODS:
         of = [cells[partition, method] for partition in PARTITIONS]
@@ -253,7 +253,7 @@ def _levels(data: str, cells: Cells, metric: str, ylabel: str) -> Panel:
 
 
 def _rounds(data: str, cells: Cells, ylabel: str) -> Panel:
-    """The error over the rounds on one class a node, and ST-GT's on iid data behind it."""
+    """The error over the rounds on one class a node, with ST-GT's on iid data as a backdrop."""
     (floor,) = cells[ALIKE, "ST-GT"].traces
     lines = [long_band(f"ST-GT, {ALIKE}", floor, "squared_gradient_norm", backdrop=True)]
     for method in METHODS:

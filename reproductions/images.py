@@ -1,4 +1,4 @@
-"""CIFAR-10 and MNIST from a folder of the user's, checked before they are read; downloaded only if asked for."""
+"""CIFAR-10 and MNIST from your own folder, checked before they are read; downloaded only on request."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ ADDRESSES = {
     "cifar10": "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
     "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
 }
-FOLDERS = {"cifar10": ("cifar-10-batches-py",), "mnist": ("mnist", "MNIST/raw")}  # a download goes into the first
-PATIENCE = 60  # seconds without an answer after which a download is given up
+FOLDERS = {"cifar10": ("cifar-10-batches-py",), "mnist": ("mnist", "MNIST/raw")}  # downloads go to the first
+PATIENCE = 60  # a download stops after this many seconds without an answer
 
 
 # Mean and standard deviation of each channel over the training images, pixels 0 to 255.
@@ -75,12 +75,12 @@ def load_images(name: str, data_dir: Path | str | None, download: bool = False) 
 
     Args:
         name: "cifar10" or "mnist".
-        data_dir: a folder that holds CIFAR-10's `cifar-10-batches-py`, or MNIST's four idx files (`.gz` or unpacked) in
-            a folder `mnist` or `MNIST/raw`; or that folder itself.
-        download: fetches what is missing from the set's public address into `data_dir`.
+        data_dir: a folder with CIFAR-10's `cifar-10-batches-py`, or with MNIST's four idx files (`.gz` or unpacked) in
+            a folder `mnist` or `MNIST/raw`; or one of these folders itself.
+        download: download missing files from the data set's public address to `data_dir`.
     """
     if data_dir is None:
-        raise stgt.InputError("data_dir", hint=f" was left out: give a folder that holds {FOLDERS[name][0]}, or is it.")
+        raise stgt.InputError("data_dir", hint=f" was left out: give {FOLDERS[name][0]}, or a folder that has it.")
     find, fetch, read = (
         (_find_cifar10, _fetch_cifar10, _read_cifar10)
         if name == "cifar10"
@@ -92,9 +92,9 @@ def load_images(name: str, data_dir: Path | str | None, download: bool = False) 
         paths = find(Path(data_dir))
     if paths is None:
         files = ", ".join(_files(name))
-        hint = f" does not hold all files of {name} ({files}): bring them there, or allow the download."
+        hint = f" does not contain all files of {name} ({files}): copy them there, or allow the download."
         raise stgt.InputError("data_dir", Path(data_dir), hint)
-    from stgt.torch.train import LabelledData  # needs PyTorch, which the other experiments do without
+    from stgt.torch.train import LabelledData  # needs PyTorch, which other experiments do not need
 
     return LabelledData(*read(paths), CLASSES, *NORMALISATION[name])
 
@@ -104,7 +104,7 @@ def _files(name: str) -> dict[str, str]:
 
 
 def _folders(name: str, data_dir: Path) -> Iterator[Path]:
-    """Where the files may lie: in the folder itself or in one of the usual folders in it."""
+    """The possible places of the files: the folder itself, or one of the usual folders in it."""
     yield data_dir
     yield from (data_dir / folder for folder in FOLDERS[name])
 
@@ -118,7 +118,7 @@ def _find_cifar10(data_dir: Path) -> list[Path] | None:
 
 
 def _find_mnist(data_dir: Path) -> list[Path] | None:
-    """The four files in one folder; of a file that is there in both forms the compressed one, which can be checked."""
+    """The four files in one folder. If a file exists in both forms, the compressed one, which can be checked."""
     for folder in _folders("mnist", data_dir):
         forms = ((folder / f"{file}.gz", folder / file) for file in MNIST_FILES)
         paths = [next((path for path in form if path.is_file()), None) for form in forms]
@@ -142,7 +142,7 @@ def _read_batch(path: Path) -> dict[bytes, Any]:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Reads pickles of plain values and NumPy arrays and calls nothing else, whatever a file asks for."""
+    """Reads pickles of plain values and NumPy arrays. It calls nothing else, whatever the file contains."""
 
     ALLOWED = {
         ("numpy.core.multiarray", "_reconstruct"): multiarray._reconstruct,
@@ -152,7 +152,7 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         if (module_name, global_name) not in self.ALLOWED:
-            asks = f"a file of CIFAR-10 asks for {module_name}.{global_name}, which no genuine one does"
+            asks = f"a file of CIFAR-10 requests {module_name}.{global_name}, which a genuine file does not"
             raise stgt.InputError("data_dir", hint=f"{asks}; give another copy.")
         return self.ALLOWED[module_name, global_name]
 
@@ -173,9 +173,9 @@ def _read_idx(path: Path) -> np.ndarray:
     header = np.array([0x800 + len(shape), *shape], ">i4").tobytes()
     size = len(header) + int(np.prod(shape))
     if len(content) != size:
-        raise _damaged(path, f"has {len(content)} bytes where MNIST has {size}")
+        raise _damaged(path, f"has {len(content)} bytes, but MNIST has {size}")
     if not content.startswith(header):
-        raise _damaged(path, f"begins with {content[: len(header)].hex()} where MNIST has {header.hex()}")
+        raise _damaged(path, f"begins with {content[: len(header)].hex()}, but MNIST with {header.hex()}")
     array = np.frombuffer(content, np.uint8, offset=len(header)).reshape(shape).copy()
     if array.ndim == 1 and array.max() >= CLASSES:
         raise _damaged(path, f"holds the label {array.max()}, above 9")
@@ -205,7 +205,7 @@ def _fetch_mnist(data_dir: Path) -> None:
 
 @contextmanager
 def _downloaded(address: str, checksum: str, data_dir: Path) -> Iterator[Path]:
-    """A file fetched into a temporary folder in `data_dir`, whole and checked; the folder goes when it was used."""
+    """A complete and checked file, downloaded to a temporary folder in `data_dir`, which is removed after use."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         temporary = tempfile.TemporaryDirectory(dir=data_dir, prefix=".download-")
@@ -218,7 +218,7 @@ def _downloaded(address: str, checksum: str, data_dir: Path) -> Iterator[Path]:
             with urllib.request.urlopen(address, timeout=PATIENCE) as answer, path.open("wb") as file:
                 shutil.copyfileobj(answer, file)
         except (OSError, http.client.HTTPException) as error:
-            hint = f"{address} cannot be fetched ({error}); bring the files yourself, and give their folder."
+            hint = f"{address} cannot be downloaded ({error}); download the files yourself, and give their folder."
             raise stgt.InputError("data_dir", hint=hint) from None
         _check_sum(path.read_bytes(), checksum, address)
         yield path
@@ -233,4 +233,4 @@ def _put_in_place(files: list[Path], target: Path) -> None:
 def _check_sum(content: bytes, checksum: str, where: Path | str) -> None:
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != checksum:
-        raise _damaged(where, f"has md5 {found} where the published file has {checksum}")
+        raise _damaged(where, f"has md5 {found}, but the published file has {checksum}")

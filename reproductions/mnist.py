@@ -1,7 +1,8 @@
 """LeNet on MNIST, two classes a node: ST-GT against FedAvg, D-PSGD and centralised training, at equal rounds.
 
-Centralised is SGD whose every step takes the mean gradient of all nodes' batches: what a round of tau steps could do if
-talking cost nothing. It is run as D-PSGD (ATC) with tau = 1 on the complete graph, tau of whose rounds count as one.
+Centralised training is SGD in which every step uses the mean gradient of all nodes' batches. It shows what a round of
+tau steps could reach if communication were free. It is run as D-PSGD (ATC) with tau = 1 on the complete graph; tau of
+its rounds count as one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "D-PSGD": ({"name": "DPSGD", "tau": TAU}, {"name": "exponential"}),
     CENTRAL: ({"name": "DPSGD", "tau": 1, "atc": True}, {"name": "complete"}),
 }
-# Stepsizes tried: by factors of two, until the best is not at an end.
+# The tried stepsizes, by factors of two, as far as needed for a best one inside the grid.
 GRID = {
     "ST-GT": (0.01, 0.02, 0.04, 0.08),
     "FedAvg": (0.05, 0.1, 0.2),
@@ -47,11 +48,11 @@ def mnist(
     """Each method at its best stepsize, trained in eight processes over gloo.
 
     Args:
-        scale: "small", or "grid" for the stepsizes to choose from.
-        rounds: instead of the scale's own.
-        data_dir: a folder with MNIST's four files.
-        folder: where a training that was broken off goes on.
-        progress: called with the rounds done and in all.
+        scale: "small", or "grid" for the choice of the stepsizes.
+        rounds: instead of those of the scale.
+        data_dir: the folder with MNIST's four files.
+        folder: the folder of the runs; an interrupted training continues from it.
+        progress: called with the finished and the total rounds.
     """
     length, every, seeds = SCALES[check_choice(scale, "scale", SCALES)]
     length = rounds or length
@@ -106,7 +107,7 @@ def _claims(curves: dict[str, Curves], rounds: int) -> list[Claim]:
     return [
         Claim(
             "M1",
-            "ST-GT's test accuracy comes within 1 point of centralised training's at equal rounds.",
+            "ST-GT's test accuracy is within 1 point of centralised training at equal rounds.",
             reading,
             accuracy["ST-GT"] >= accuracy[CENTRAL] - 0.01,
             numbers,
@@ -114,7 +115,7 @@ def _claims(curves: dict[str, Curves], rounds: int) -> list[Claim]:
         ),
         Claim(
             "M2",
-            "ST-GT's test accuracy lies above FedAvg's and D-PSGD's, beyond the 95 % intervals.",
+            "ST-GT's test accuracy is above that of FedAvg and D-PSGD, by more than the 95 % intervals.",
             reading,
             all(low["ST-GT"] > high[other] for other in ("FedAvg", "D-PSGD")),
             numbers,

@@ -10,7 +10,7 @@ from stgt import InputError
 
 
 def check_choice(value: Any, name: str, allowed: Iterable[str]) -> str:
-    """One of a few words; a ValueError that lists them if it is another."""
+    """Checks that an option is one of a few words; a ValueError lists them if it is not."""
     words = list(allowed)
     if value in words:
         return value

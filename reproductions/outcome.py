@@ -1,4 +1,4 @@
-"""What an experiment found: rows of numbers, claims judged, and what to draw; and the files they are written to."""
+"""The outcome of an experiment: rows of numbers, tested claims and figures; and the files with them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Outcome:
 
 
 def write_outcome(outcome: Outcome, folder: Path) -> list[Path]:
-    """Writes figures, results.csv, curves.csv, spec.toml and claims.json, each whole or not at all; claims.json last.
+    """Writes figures, results.csv, curves.csv, spec.toml and claims.json, all atomically; claims.json last.
 
     Returns:
         The files written.
@@ -61,7 +61,7 @@ def write_outcome(outcome: Outcome, folder: Path) -> list[Path]:
 
 
 def write_table(path: Path, rows: Sequence[TableRow]) -> Path:
-    """Writes rows as CSV; their columns are all names that occur, in the order in which they do."""
+    """Writes rows as CSV. The columns are all names that occur, in the order of their first occurrence."""
     text = StringIO()
     table = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
     table.writeheader()
@@ -84,7 +84,7 @@ def lost_at(values: np.ndarray) -> np.ndarray:
 
 
 def divergences(outcome: Outcome) -> list[str]:
-    """A sentence for each setting in which a run left the finite numbers: how many did, and from which round on."""
+    """A sentence for each setting in which a run diverged: how many did, and from which round on."""
     if isinstance(outcome.spec, Spec):
         rows = [row for row in outcome.rows if "diverged_at" in row]
     else:
@@ -98,7 +98,7 @@ def divergences(outcome: Outcome) -> list[str]:
         lost = [r for r in rounds if r is not None]
         if lost:
             of = f"{len(lost)} of {len(rounds)} {'run' if len(rounds) == 1 else 'runs'}"
-            sentences.append(f"{words}: {of} left the finite numbers, from round {min(lost):g} on.")
+            sentences.append(f"{words}: {of} diverged, from round {min(lost):g} on.")
     return sentences
 
 
@@ -113,5 +113,5 @@ def _ends_of_training(curves: list[TableRow]) -> list[TableRow]:
 
 
 def finite(value: Any) -> float | None:
-    """A number for a file; None where it is none, or not finite: JSON has no infinity."""
+    """A number for a file; None if it is not a number or not finite, because JSON has no infinity."""
     return float(value) if value is not None and np.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What the paper says of its two figures on ridge regression, judged under a reading: claims C1 to C4."""
+"""The paper's statements about its two figures on ridge regression, tested under a reading: claims C1 to C4."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from stgt.study import mean_interval
 from stgt.theory import fit_power_law
 
 METHODS = ("ST-GT", "FlexGT", "Scaffold")
-ALMOST = 0.15  # how far from −1 an exponent may be to be called almost linear
+ALMOST = 0.15  # an exponent within this distance of −1 counts as almost linear
 
 Runs = dict[str, SimulatedRun]  # by label
 Judged = tuple[bool, dict[str, Any]]
 
 
 def convergence_claims(reading: Reading, by_s: dict[int, Runs], picture: str) -> list[Claim]:
-    """C1 to C3, of the runs for each s; a claim's figures say what each of its comparisons rests on."""
+    """C1 to C3, from the runs for each s. A claim's figures state the basis of each comparison."""
     numbers = {f"s={s}": {label: one.summary() for label, one in of.items()} for s, of in by_s.items()}
     judged = {
         "C1": (
-            "ST-GT has the lowest error in the long run of the three, for s = 4 and s = 16.",
+            "ST-GT has the lowest steady-state error of the three, for s = 4 and s = 16.",
             _lower(by_s, [("ST-GT", "FlexGT"), ("ST-GT", "Scaffold")]),
         ),
         "C2": (
-            "Scaffold's error in the long run lies below FlexGT's, for s = 4 and s = 16.",
+            "Scaffold's steady-state error is below FlexGT's, for s = 4 and s = 16.",
             _lower(by_s, [("Scaffold", "FlexGT")]),
         ),
         "C3": (
-            "From s = 4 to s = 16 every method comes closer to the centralised error, and the three to each other.",
+            "From s = 4 to s = 16, every method gets closer to the centralised error, and the three to each other.",
             _closer(by_s),
         ),
     }
@@ -43,10 +43,10 @@ def convergence_claims(reading: Reading, by_s: dict[int, Runs], picture: str) ->
 
 
 def local_updates_claim(reading: Reading, by_graph: dict[str, Runs], picture: str) -> Claim:
-    """C4, of the runs on each graph."""
+    """C4, from the runs on each graph."""
     exponents = {graph: _exponent(list(of.values())) for graph, of in by_graph.items()}
     holds = all(_almost_linear(found) for found in exponents.values())
-    words = f"ST-GT's error in the long run falls almost linearly in τ: its exponent is within {ALMOST} of −1."
+    words = f"ST-GT's steady-state error decreases almost linearly in τ: its exponent is within {ALMOST} of −1."
     return Claim("C4", words, reading.name, holds, exponents, picture)
 
 
@@ -69,7 +69,7 @@ def _closer(by_s: dict[int, Runs]) -> Judged:
     reasons = {}
     for name, (before, after) in distances.items():
         runs = [of[label] for of in (few, many) for label in (name.split()[0], "centralised")]
-        # A tie on both graphs is no farther away.
+        # A tie on both graphs does not count as farther away.
         reasons[name] = {"holds": bool(np.isfinite(after[1]) and after[1] <= before[0]), "by": decided_by(*runs)}
     runs = [of[method] for of in (few, many) for method in METHODS]
     reasons["the three to each other"] = {"holds": spreads[1][1] < spreads[0][0], "by": decided_by(*runs)}
@@ -78,7 +78,7 @@ def _closer(by_s: dict[int, Runs]) -> Judged:
 
 
 def _distance(of: Runs, method: str) -> tuple[float, float]:
-    """Bounds on how far the method's error is from the centralised one, in logarithms; a lead below 0.1 % is none."""
+    """Bounds on the distance of the method's error from the centralised one, in logarithms; below 0.1 % it is 0."""
     low, high = _relative(of[method], of["centralised"])
     if not np.isfinite(high):
         return np.inf, np.inf
@@ -89,7 +89,7 @@ def _distance(of: Runs, method: str) -> tuple[float, float]:
 
 
 def _relative(one: SimulatedRun, central: SimulatedRun) -> tuple[float, float]:
-    """Bounds on the error in units of the centralised one; seeds are shared where both are simulated."""
+    """Bounds on the error in units of the centralised one. If both are simulated, they share seeds."""
     if one.growing or central.growing:
         return np.inf, np.inf
     if one.exact is None and central.exact is None:
@@ -100,7 +100,7 @@ def _relative(one: SimulatedRun, central: SimulatedRun) -> tuple[float, float]:
 
 
 def _spread(of: Runs) -> tuple[float, float]:
-    """Bounds on the largest error of the three over the smallest."""
+    """Bounds on the ratio of the largest to the smallest error of the three."""
     lows, highs = zip(*(of[method].bounds for method in METHODS), strict=True)
     if not np.isfinite(highs).all():
         return np.inf, np.inf
@@ -113,7 +113,7 @@ def _ratio(of: Runs) -> float:
 
 
 def _almost_linear(found: dict[str, Any]) -> bool:
-    """Is the exact exponent near −1, or else the whole interval of the simulated one?"""
+    """Is the exact exponent near −1? If it is unknown, is the whole interval of the simulated one?"""
     if found["exponent"] is None:
         return False
     ends = ("exponent",) if found["decided by"] == EXACTLY else ("low", "high")
@@ -121,7 +121,7 @@ def _almost_linear(found: dict[str, Any]) -> bool:
 
 
 def _exponent(of: list[SimulatedRun]) -> dict[str, Any]:
-    """The exponent of the error in τ, from the exact errors; the simulated ones with their interval beside it."""
+    """The exponent of the error in τ, from the exact errors; and from the simulated ones, with an interval."""
     found: dict[str, Any] = {one.run.label: one.summary() for one in of}
     found["decided by"] = decided_by(*of)
     if any(one.growing for one in of):

@@ -19,15 +19,15 @@ SAMPLED = (4, 16)
 TAU = 50
 TAUS = (25, 50, 100)
 ERROR = METRICS["residual"].formula
-EXACT = "Dotted lines in a curve's colour: its exact error in the long run."
+EXACT = "Dotted lines in a curve's colour: its exact steady-state error."
 DIVERGES = (
-    "No run stays finite. Shown are the first rounds of one seed in double precision, as far as errors are below 1e200."
+    "No run stays finite. These are the first rounds of one seed in double precision, while errors are below 1e200."
 )
-SHOWN_UP_TO = 1e200  # of a run that diverges: the ticks of a higher axis overflow
+SHOWN_UP_TO = 1e200  # the largest error shown of a diverging run: the ticks of a higher axis overflow
 OVER = {
     "rounds": "communication round",
-    "gradients": "gradients computed a node",
-    "floats": "floats sent a node",
+    "gradients": "gradients computed per node",
+    "floats": "floats sent per node",
 }
 
 
@@ -105,7 +105,7 @@ def _convergence_runs(reading: Reading, s: int, graph: Any, rounds: int, seeds: 
 
 
 def _grouped(groups: Sequence[Sequence[RunSpec]], progress: Progress | None) -> list[Runs]:
-    """All runs, by label within their group."""
+    """All runs, by group and label."""
     found = iter(simulate_runs([run for group in groups for run in group], progress))
     return [{run.label: next(found) for run in group} for group in groups]
 
@@ -134,28 +134,28 @@ def _local_updates_figure(name: str, reading: Reading, by_graph: dict[str, Runs]
         neighbours = f"{one.made.topology.degree} neighbours"
         panels.append(_panel(neighbours, of, names))
         notes += _unsettled(of, neighbours)
-    words = f"ST-GT with more local steps and as much smaller stepsizes, ridge regression, n = {NODES}"
+    words = f"ST-GT with more local steps and proportionally smaller stepsizes, ridge regression, n = {NODES}"
     return _noted(name, panels, words, reading, by_graph, notes)
 
 
 def _costs_figure(name: str, reading: Reading, by_s: dict[int, Runs], tau: int) -> Figure | None:
-    """The same runs over rounds, over gradients and over floats; None where no run stays finite.
+    """The same runs over rounds, over gradients and over floats; None if no run stays finite.
 
-    Scaffold's s of n workers compute s/n of the gradients that the others do in a round.
+    In a round, Scaffold's s of n workers compute s/n of the gradients of the other methods.
     """
     if any(_diverges(of) for of in by_s.values()):
         return None
     panels = []
     for s, of in by_s.items():
         central = of["centralised"].level
-        levels = {"centralised, in the long run": central} if np.isfinite(central) else {}
+        levels = {"centralised, at the steady state": central} if np.isfinite(central) else {}
         for over, words in OVER.items():
             lines = tuple(
                 long_band(method, of[method].trace, over=over, per_node=True, style=i)
                 for i, method in enumerate(METHODS)
             )
             panels.append(Panel(f"s = {s}", words, ERROR, lines, xlog=True, levels=levels, ymax=_frame(of)))
-    words = f"What an error costs: ridge regression, n = {NODES}, τ = {tau}, γ = {reading.gamma(tau):.4g}"
+    words = f"The cost of an error: ridge regression, n = {NODES}, τ = {tau}, γ = {reading.gamma(tau):.4g}"
     return Figure(name, tuple(panels), columns=len(OVER), title=_title(words, reading))
 
 
@@ -174,7 +174,7 @@ def _title(words: str, reading: Reading) -> str:
 
 
 def _panel(title: str, of: Runs, names: dict[str, str]) -> Panel:
-    """Runs over rounds with their exact errors; if none stays finite, how they diverge."""
+    """Runs over rounds with their exact errors; if none stays finite, the rounds in which they diverge."""
     if _diverges(of):
         lines = tuple(_divergence(names[label], one, i) for i, (label, one) in enumerate(of.items()))
         return Panel(title, OVER["rounds"], ERROR, lines)
@@ -195,23 +195,23 @@ def _divergence(label: str, one: SimulatedRun, style: int) -> Line:
 
 
 def _diverges(of: Runs) -> bool:
-    """Does every run leave the finite numbers?"""
+    """Does every run diverge?"""
     return not any(np.isfinite(one.errors).any() for one in of.values())
 
 
 def _unsettled(of: Runs, where: str) -> list[str]:
-    """A sentence for each run that is not at its steady state when it ends."""
+    """A sentence for each run that does not reach its steady state."""
     return [f"{label}, {where}: {_state(one)}." for label, one in of.items() if not one.settled and not _diverges(of)]
 
 
 def _state(one: SimulatedRun) -> str:
     if not one.growing:
-        exact = "" if one.exact is None else f"; exactly {one.exact:.3g} in the long run"
-        return f"not settled after {one.trace.rounds} rounds{exact}"
-    return "grows without end" + ("" if one.radius is None else f", spectral radius {one.radius:.6g}")
+        exact = "" if one.exact is None else f"; the exact steady-state error is {one.exact:.3g}"
+        return f"not at the steady state after {one.trace.rounds} rounds{exact}"
+    return "diverges" + ("" if one.radius is None else f", spectral radius {one.radius:.6g}")
 
 
 def _frame(of: Runs) -> float | None:
-    """A top for the axis that shows the bounded curves well, whatever others do."""
+    """An upper limit of the axis that shows the bounded curves well, whatever the others do."""
     bounded = [max(float(one.errors.max()), one.level) for one in of.values() if not one.growing]
     return 300 * max(bounded) if bounded else None

@@ -1,4 +1,4 @@
-"""The readings of the paper's ridge experiments: named sets of the choices that it leaves open."""
+"""The readings of the paper's ridge experiments: named sets of choices where the paper is open."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ STANDARD_SYMMETRIC = (STANDARD[0], SYMMETRIC[1])
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to fill what the paper leaves open: μ, the scaling of θ, the noise, x_0, the graphs, FlexGT's snapshot.
+    """One set of choices where the paper is open: μ, the scaling of θ, the noise, x_0, the graphs, FlexGT's snapshot.
 
     Attributes:
-        name: to choose it by.
-        words: what it stands for.
-        graphs: those with 3 and with 15 neighbours.
-        snapshot: of FlexGT.
-        scale: of θ, as in `problems.ridge`.
-        mu: of the regularisation.
-        noise_kind: of the gradients, as in `problems.ridge`.
-        x0: where runs start.
-        stepsize: "printed" is the paper's γ = 20/τ; "mean" is γ/n, a node's sampled gradient being its part
-            (∇f_i + δ_i)/n of that of F = (1/n)Σ f_i; "theorem" the limit of Theorem 1 on the sparser graph.
+        name: the name.
+        words: a description.
+        graphs: the graphs with 3 and with 15 neighbours.
+        snapshot: FlexGT's snapshot.
+        scale: the scaling of θ, as in `problems.ridge`.
+        mu: the weight of the regularisation.
+        noise_kind: the noise of the gradients, as in `problems.ridge`.
+        x0: the initial point.
+        stepsize: "printed" is the paper's γ = 20/τ. "mean" is γ/n: a node's sampled gradient is its part
+            (∇f_i + δ_i)/n of that of F = (1/n)Σ f_i. "theorem" is the limit of Theorem 1 on the sparser graph.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Reading:
         return Named.model_validate({"name": "ridge", **arguments})
 
     def gamma(self, tau: int) -> float:
-        """The paper's γ = 0.8, 0.4, 0.2 for τ = 25, 50, 100, a part 1/n of it, or the theorem's limit; all keep γτ."""
+        """The paper's γ = 0.8, 0.4, 0.2 for τ = 25, 50, 100, or that over n, or the theorem's limit. γτ is constant."""
         if self.stepsize == "theorem":
             return _theorem_gamma_tau(self) / tau
         return 20.0 / tau / (NODES if self.stepsize == "mean" else 1)
@@ -122,7 +122,7 @@ READINGS = {
 
 
 def choose_readings(names: Iterable[str] | None = None) -> list[Reading]:
-    """The readings of these names, or all."""
+    """The readings with these names, or all."""
     return [READINGS[check_choice(name, "readings", READINGS)] for name in names or READINGS]
 
 

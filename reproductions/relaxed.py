@@ -1,6 +1,6 @@
-"""Relaxed ST-GT and LED, one vector a round: where they are stable and how good they are. `relaxed`.
+"""Relaxed ST-GT and LED, which sends one vector per round: their stability and their errors. `relaxed`.
 
-The exact half is `relaxed_exact`, the half with data `relaxed_a9a`.
+The exact part is `relaxed_exact`, the part with data `relaxed_a9a`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from stgt.study.report import Figure, Line, Panel
 
 DATA = "a9a"
 STYLES = dict(zip(METHODS, (0, 4, 6, 3, 5, 1, 2), strict=True))
-UNSTABLE = 1e5  # where a panel of rounds marks what is unstable, the methods one above the other
-SHOWN = 3e4  # rounds for an e-fold above which a method is not drawn
+UNSTABLE = 1e5  # the height of the marks for unstable methods in a panel of rounds
+SHOWN = 3e4  # a method that needs more rounds for an e-fold is not drawn
 
 
 def relaxed(
@@ -30,7 +30,7 @@ def relaxed(
 ) -> Outcome:
     """ST-GT and LED with β from 1 to ¼: exact radii and errors over γτL, and runs on a9a; claims X1 to X17.
 
-    `exact` and `a9a` hold options of `exact_points` and of `a9a_grids`.
+    `exact` and `a9a` are options of `exact_points` and of `a9a_grids`.
     """
     first, second = split_progress(progress, [1.0, 2.0])
     points, predicted = exact_points(first, **(exact or {}))
@@ -39,7 +39,7 @@ def relaxed(
 
 
 def outcome_of(points: Points, found: dict[str, Any], runs: tuple[Any, ...]) -> Outcome:
-    """What the exact points and the runs on a9a say together."""
+    """The outcome of the exact points and of the runs on a9a together."""
     draws = max((one.draw for one in points), default=0) + 1
     return Outcome(
         Spec(experiment="relaxed", options={"draws": draws}, runs=runs),
@@ -51,7 +51,7 @@ def outcome_of(points: Points, found: dict[str, Any], runs: tuple[Any, ...]) -> 
 
 
 def exact_figures(points: Points) -> list[Figure]:
-    """Rounds for an e-fold, the error of the mean and the disagreement, over γτL; of drawn schedules the first draw."""
+    """Rounds for an e-fold, the error of the mean and the disagreement, over γτL; of drawn schedules, the first."""
     first = [one for one in points if one.draw == 0]
     graphs = dict.fromkeys(one.graph for one in first)
     rates, errors, apart = [], [], []
@@ -63,11 +63,11 @@ def exact_figures(points: Points) -> list[Figure]:
         rates.append(_rates(graph, by))
         errors.append(Panel(graph, "γτL", "E‖x̄ − x*‖² / γτL", _values(by, "error"), xlog=True, ylog=False))
         apart.append(Panel(graph, "γτL", "E‖X − 1x̄‖² / (γτL)²", _values(by, "consensus", power=2), xlog=True))
-    note = "graphs drawn once and repeated: the first draw; what takes over 30,000 rounds counts as unstable here"
+    note = "of graphs that are drawn once and repeated, the first draw is shown; over 30,000 rounds count as unstable"
     named = (
         ("relaxed-rate", rates, "Exact: rounds to shrink the distance by e"),
-        ("relaxed-error", errors, "Exact: error of the mean in the long run, where stable"),
-        ("relaxed-consensus", apart, "Exact: disagreement in the long run, where stable"),
+        ("relaxed-error", errors, "Exact: steady-state error of the mean, if stable"),
+        ("relaxed-consensus", apart, "Exact: steady-state disagreement, if stable"),
     )
     return [
         Figure(name, tuple(panels), columns=4, title=title, shared=False, notes=(note,))

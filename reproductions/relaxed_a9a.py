@@ -33,28 +33,28 @@ METHODS: dict[str, dict[str, Any]] = {
     "LED, β = ½": {"name": "LED", "beta": 0.5},
     "LED, β = ¼": {"name": "LED", "beta": 0.25},
     "outer ST-GT, β = ¼": {"name": "Outer", "method": {"name": "STGT", "beta": 0.25}, "lr": 0.7, "momentum": 0.6},
-    "no tracking": {"name": "DPSGD", "atc": True},  # with a server FedAvg
+    "no tracking": {"name": "DPSGD", "atc": True},  # with a server, FedAvg
 }
 PLAIN, QUARTER, OUTER, BIASED = "ST-GT", "ST-GT, β = ¼", "outer ST-GT, β = ¼", "no tracking"
 LEDS = ("LED, β = ½", "LED, β = ¼")
 STYLES = {"ST-GT": 0, "ST-GT, β = ¼": 6, "LED, β = ½": 5, "LED, β = ¼": 1, OUTER: 2, BIASED: 3}
-AT = 0.5  # the stepsize at which all are compared
-GAMMAS = (*(2.0**-k for k in range(9, 2, -1)), AT)  # 1/512 to 1/8, and ½: as many runs for each method
-TIMES = 5.0  # how far LED is to lie below ST-GT on one-peer
-CLOSE = 0.05  # and how close elsewhere
-BYTES = 4  # of a float on the wire
+AT = 0.5  # the common stepsize of all methods
+GAMMAS = (*(2.0**-k for k in range(9, 2, -1)), AT)  # 1/512 to 1/8, and ½: the same number of runs for each method
+TIMES = 5.0  # LED must be this many times below ST-GT on one-peer
+CLOSE = 0.05  # and this close on other graphs
+BYTES = 4  # per float that is sent
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A method on a graph over its stepsizes; ends are means of ‖∇f(x̄)‖² over the last quarter, for each seed."""
+    """A method on a graph over its stepsizes; `ends` are means of ‖∇f(x̄)‖² over the last quarter, for each seed."""
 
     ends: dict[float, np.ndarray]  # after all rounds
-    early: dict[float, np.ndarray]  # after the rounds that send what LED sends in all
+    early: dict[float, np.ndarray]  # after the rounds that send as many bytes as LED in total
     traces: dict[float, Trace]
 
     def best(self, what: str = "ends") -> float:
-        """The stepsize with the lowest mean; not finite ones are last."""
+        """The stepsize with the lowest mean; values that are not finite come last."""
         means = {gamma: float(values.mean()) for gamma, values in getattr(self, what).items()}
         return min(means, key=lambda gamma: means[gamma] if np.isfinite(means[gamma]) else np.inf)
 
@@ -174,7 +174,7 @@ def _each(found: dict[str, Grids]) -> Iterable[tuple[str, str, str, Grid]]:
 
 
 def _at(grid: Grid) -> float:
-    """The shared stepsize, or the one of the grid that is nearest to it."""
+    """The common stepsize, or the nearest one of the grid."""
     return min(grid.ends, key=lambda gamma: abs(np.log(gamma / AT)))
 
 
@@ -186,18 +186,18 @@ def a9a_claims(penalty: str, grids: Grids) -> list[Claim]:
     curves, grid, sent = "relaxed-a9a.png", "relaxed-a9a-stepsizes.png", "relaxed-a9a-bytes.png"
     judged = (
         ("X11", f"One-peer, γ = {AT:g}: ST-GT's ‖∇f(x̄)‖² is at least {TIMES:g} times that of LED with β = ½ and with "
-         "¼, beyond the 95 % interval.", _far(grids), curves),
-        ("X12", f"On the other graphs at γ = {AT:g} LED is within {CLOSE:.0%} of ST-GT.", _close(grids), curves),
-        ("X13", f"β = ¼ takes ST-GT's error on one-peer down at γ = {AT:g}, beyond the interval.",
+         "¼, by more than the 95 % interval.", _far(grids), curves),
+        ("X12", f"On the other graphs, at γ = {AT:g}, LED is within {CLOSE:.0%} of ST-GT.", _close(grids), curves),
+        ("X13", f"β = ¼ reduces ST-GT's error on one-peer at γ = {AT:g}, by more than the interval.",
          _relaxed(grids), curves),
-        ("X14", "Each at its best stepsize, LED with β = ¼ is above ST-GT on no graph, beyond the interval.",
+        ("X14", "At its own best stepsize each, LED with β = ¼ is on no graph above ST-GT by more than the interval.",
          _compared(grids, LEDS[1], PLAIN, "ends", above=False), grid),
-        ("X15", "At equal bytes, each at its best stepsize for them, LED with β = ¼ is below ST-GT on every graph, "
-         "beyond the interval.", _compared(grids, PLAIN, LEDS[1], "early", above=True), sent),
-        ("X16", "Each at its best stepsize, D-PSGD (with the server FedAvg) is above LED with β = ¼ on every graph, "
-         "beyond the interval.", _compared(grids, BIASED, LEDS[1], "ends", above=True), grid),
-        ("X17", "Each at its best stepsize, ST-GT with β = ¼ and outer momentum is above the same without on no graph, "
-         "beyond the interval.", _compared(grids, OUTER, QUARTER, "ends", above=False), grid),
+        ("X15", "At equal bytes, with the best stepsize for each, LED with β = ¼ is below ST-GT on every graph, "
+         "by more than the interval.", _compared(grids, PLAIN, LEDS[1], "early", above=True), sent),
+        ("X16", "At its own best stepsize each, D-PSGD (with a server, FedAvg) is above LED (β = ¼) on every graph, "
+         "by more than the interval.", _compared(grids, BIASED, LEDS[1], "ends", above=True), grid),
+        ("X17", "At its own best stepsize each, outer momentum makes ST-GT with β = ¼ worse on no graph "
+         "by more than the interval.", _compared(grids, OUTER, QUARTER, "ends", above=False), grid),
     )  # fmt: skip
     return [Claim(id, words, f"a9a, {penalty}", bool(holds), of, png) for id, words, (holds, of), png in judged]
 
@@ -238,7 +238,7 @@ def _relaxed(grids: Grids) -> tuple[bool, dict[str, Any]]:
 
 
 def _compared(grids: Grids, high: str, low: str, what: str, above: bool) -> tuple[bool, dict[str, Any]]:
-    """Does `high` lie above `low` on every graph; or, with `above` false, on none?"""
+    """Is `high` above `low` on every graph, or, if `above` is false, on none?"""
     figures, found = {}, []
     for graph, by in grids.items():
         a, b = by[high], by[low]
@@ -263,14 +263,14 @@ def a9a_figures(found: dict[str, Grids]) -> list[Figure]:
             lines = [_curve(method, grid, _at(grid)) for method, grid in by.items()]
             rounds.append(Panel(title, "communication round", gradient, tuple(lines), xlog=True))
             lines = [_curve(method, grid, grid.best("early"), over="floats") for method, grid in by.items()]
-            sent.append(Panel(title, "kB a node has sent", gradient, tuple(lines), xlog=True))
+            sent.append(Panel(title, "kB sent by a node", gradient, tuple(lines), xlog=True))
             lines = [_levels(method, grid) for method, grid in by.items()]
             ends.append(Panel(title, "γ", gradient, tuple(lines), xlog=True))
     columns = max(1, len(next(iter(found.values()))) // 2) if found else 1
-    notes = ("no tracking: D-PSGD, with the server FedAvg",)
+    notes = ("no tracking: D-PSGD, and FedAvg with the server",)
     named = (
         ("relaxed-a9a", rounds, f"{words}, γ = {AT:g} for all"),
-        ("relaxed-a9a-bytes", sent, f"{words}, each at its stepsize that is best at LED's bytes"),
+        ("relaxed-a9a-bytes", sent, f"{words}, each at its best stepsize for LED's bytes"),
         ("relaxed-a9a-stepsizes", ends, f"{words}, last quarter of the rounds"),
     )
     return [

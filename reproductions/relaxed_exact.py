@@ -1,4 +1,4 @@
-"""Where plain and relaxed ST-GT and LED are stable, how fast, and with which errors: exactly, over γτL and graphs."""
+"""The exact stability, rates and errors of plain and relaxed ST-GT and of LED, over γτL and graphs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stgt.topology import Topology, sequence
 
 TAU, MU = 20, 0.1
 GRID = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # γτL
-PERIOD = 8  # rounds of a random graph that are drawn once and then repeated
+PERIOD = 8  # the rounds of a random graph that is drawn once and then repeated
 METHODS: dict[str, dict[str, Any]] = {
     "ST-GT": {"name": "STGT"},
     "ST-GT, β = ½": {"name": "STGT", "beta": 0.5},
@@ -26,23 +26,23 @@ METHODS: dict[str, dict[str, Any]] = {
     "LED, β = 1": {"name": "LED", "beta": 1.0},
     "LED, β = ½": {"name": "LED", "beta": 0.5},
     "LED, β = ¼": {"name": "LED", "beta": 0.25},
-    "ST-GT adjoint": {"name": "STGT", "adjoint": True},  # on directed graphs; elsewhere it is ST-GT
+    "ST-GT adjoint": {"name": "STGT", "adjoint": True},  # only on directed graphs; on others it equals ST-GT
 }
 PLAIN, QUARTER, ADJOINT = "ST-GT", "ST-GT, β = ¼", "ST-GT adjoint"
 LED = {1.0: "LED, β = 1", 0.5: "LED, β = ½", 0.25: "LED, β = ¼"}
-SLACK = 0.03  # errors that differ by less in relation to each other are called equal
-FASTER = 9.0  # times that LED with β = ½ is to be faster than ST-GT on the ring
-SMALL, LARGE = 0.3, 10.0  # γτL up to, and from, which claims speak
+SLACK = 0.03  # errors with a smaller relative difference are called equal
+FASTER = 9.0  # LED with β = ½ must be this many times faster than ST-GT on the ring
+SMALL, LARGE = 0.3, 10.0  # claims are about γτL up to the first, and from the second
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A topology as a spec names it. `repeated` draws that many rounds once; `times` uses each matrix so often."""
+    """A topology as named in a spec. `repeated` draws this many rounds once; `times` uses each matrix this often."""
 
     topology: dict[str, Any]
     repeated: int = 0
     times: int = 1
-    nodes: int = 16  # fewer where second moments of random rounds would be slow to settle
+    nodes: int = 16  # fewer if second moments of random rounds would converge slowly
 
     def make(self, draw: int = 0, n: int | None = None) -> Topology:
         table = {**self.topology, **({"seed": draw} if self.repeated else {})}
@@ -70,7 +70,7 @@ GRAPHS = {
     "hops {1, 2, 4}": Graph({"name": "circulant", "hops": [1, 2, 4]}),
 }
 SPARSE = ("directed ring", "hops {1, 2, 4}")
-SHAKY = ("one-peer", "hypercube, a side a round", f"{PERIOD} lossy rings in turn")  # where plain ST-GT is not stable
+SHAKY = ("one-peer", "hypercube, a side a round", f"{PERIOD} lossy rings in turn")  # plain ST-GT is not stable on these
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Point:
 
     @property
     def rounds(self) -> float:
-        """How many rounds it takes to shrink the distance by e; infinite if unstable."""
+        """The number of rounds in which the distance shrinks by a factor of e; infinite if unstable."""
         return float(-1 / np.log(self.radius)) if self.stable else np.inf
 
 
@@ -110,9 +110,9 @@ def exact_points(
     p: int = 3,
     draws: int = 20,
 ) -> tuple[Points, list[RunSpec]]:
-    """The points, and the runs of those whose graph a spec can name: schedules of drawn matrices are left out of it.
+    """The points, and their runs as a spec, without schedules of drawn matrices, which a spec cannot name.
 
-    Graphs whose rounds are drawn once are drawn `draws` times.
+    Graphs with rounds that are drawn once get `draws` draws.
     """
     names = [check_choice(name, "graphs", GRAPHS) for name in graphs or GRAPHS]
     chosen = [check_choice(name, "methods", METHODS) for name in methods or METHODS]
@@ -186,20 +186,20 @@ def exact_claims(points: Points) -> list[Claim]:
         ("X1", "LED with β = ¼ is stable at every γτL on every undirected graph and schedule.",
          _stable(undirected, LED[0.25]), rate),
         ("X2", "So is LED with β = ½.", _stable(undirected, LED[0.5]), rate),
-        ("X3", f"On the one-peer schedule ST-GT is unstable from γτL = {LARGE:g} on, and LED with β = ½ and ¼ is "
+        ("X3", f"On the one-peer schedule ST-GT is unstable from γτL = {LARGE:g} on, while LED with β = ½ and ¼ is "
          "stable at every γτL.", _one_peer(points), rate),
-        ("X4", f"On the ring LED with β = ½ contracts at least {FASTER:g} times as fast as ST-GT from γτL = 1 on.",
+        ("X4", f"On the ring, LED with β = ½ contracts at least {FASTER:g} times as fast as ST-GT from γτL = 1 on.",
          _faster(points), rate),
-        ("X5", f"Where both are stable, the steady-state error of the mean of LED (β = ½, ¼) is within {SLACK:.0%} of "
+        ("X5", f"If both are stable, the steady-state error of the mean of LED (β = ½, ¼) is within {SLACK:.0%} of "
          "ST-GT's.", _errors(points, "error", 1 - SLACK), error),
         ("X6", f"It is nowhere more than {SLACK:.0%} above ST-GT's.", _errors(points, "error", 0.0), error),
         ("X7", f"Nor is LED's consensus error anywhere more than {SLACK:.0%} above ST-GT's.",
          _errors(points, "consensus", 0.0), "relaxed-consensus.png"),
-        ("X8", f"On the directed ring and hops {{1, 2, 4}} LED with β ≥ ¼ is unstable up to γτL = {SMALL:g}; ST-GT "
+        ("X8", f"On the directed ring and hops {{1, 2, 4}}, LED with β ≥ ¼ is unstable up to γτL = {SMALL:g}; ST-GT "
          "adjoint is stable at every γτL.", _directed(points), rate),
-        ("X9", "β = ¼ makes ST-GT stable on the schedules where it is not with β = 1: one-peer, the hypercube's sides "
+        ("X9", "β = ¼ makes ST-GT stable on the schedules on which β = 1 is not: one-peer, the hypercube's sides "
          "and lossy rings in turn.", _relaxation(points), rate),
-        ("X10", "Where matchings and lossy rings are drawn anew each round, ST-GT is stable in mean square at every "
+        ("X10", "If matchings and lossy rings are drawn again each round, ST-GT is stable in mean square at every "
          "γτL.", _stable([one for one in points if one.random], PLAIN), rate),
     )  # fmt: skip
     return [Claim(id, words, "exact", bool(holds), of, picture) for id, words, (holds, of), picture in judged]
@@ -217,7 +217,7 @@ def _graphs(points: Points) -> list[str]:
 
 
 def _stable(points: Points, method: str) -> Judged:
-    """No unstable point, and some point; by graph the largest radius and, where there are several, the draws lost."""
+    """Is there no unstable point? By graph the largest radius and, if there are several draws, the unstable ones."""
     figures = {}
     for graph in _graphs(points):
         of = _of(points, method, graph)
@@ -247,7 +247,7 @@ def _faster(points: Points) -> Judged:
 
 
 def _errors(points: Points, what: str, least: float) -> Judged:
-    """LED's error over ST-GT's, least and most over γτL and draws, by graph."""
+    """The ratio of LED's error to ST-GT's, least and most over γτL and draws, by graph."""
     figures: dict[str, Any] = {}
     every: list[float] = []
     for graph in _graphs(points):
@@ -264,7 +264,7 @@ def _errors(points: Points, what: str, least: float) -> Judged:
 
 
 def _ratios(points: Points, graph: str, method: str, value: Callable[[Point], float]) -> dict[str, float]:
-    """A value of a method over ST-GT's by γτL, where both are stable."""
+    """The ratio of a method's value to ST-GT's by γτL, if both are stable."""
     plain = {one.reach: one for one in _of(points, PLAIN, graph) if one.stable}
     both = [one for one in _of(points, method, graph) if one.stable and one.reach in plain]
     return {f"{one.reach:g}": value(one) / value(plain[one.reach]) for one in both}
@@ -285,7 +285,7 @@ def _directed(points: Points) -> Judged:
 
 
 def _relaxation(points: Points) -> Judged:
-    """Where β = 1 is unstable, is β = ¼ stable? By graph the draws and γτL lost with each, and the largest radii."""
+    """If β = 1 is unstable, is β = ¼ stable? By graph the unstable draws and γτL of each, and the largest radii."""
     figures: dict[str, Any] = {}
     lost = {(one.graph, one.draw, one.reach) for one in _of(points, PLAIN) if one.graph in SHAKY and not one.stable}
     again = [one for one in _of(points, QUARTER) if (one.graph, one.draw, one.reach) in lost]

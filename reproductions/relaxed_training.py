@@ -1,7 +1,7 @@
 """Relaxed tracking, one-vector methods and outer momentum on networks: LeNet on MNIST, ResNet-18 on CIFAR-10.
 
 Every family of methods gets the same number of trial runs for its stepsize and its own parameters
-(`TrainingStudy.trials`), made with a seed, and so with a partition of the data, that is not among those reported.
+(`TrainingStudy.trials`). The trials use another seed, and so another partition of the data, than the reported runs.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from stgt.study import Progress
 from stgt.torch.train import Training
 
 NODES = 8
-TRIAL_SEED = 3  # of the trial runs; the reported ones have 0, 1, …
+TRIAL_SEED = 3  # the seed of the trial runs; the reported runs have seeds 0, 1, …
 SPARSE, SERVER = {"name": "exponential"}, {"name": "server"}
-ETA = 0.7  # the outer stepsize of all methods that have one
+ETA = 0.7  # the outer stepsize of all methods with one
 
 
 def _relaxed(name: str, beta: float) -> dict[str, Any]:
@@ -47,7 +47,7 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the algorithm w
         for label, name in (("ST-GT", "STGT"), ("LED", "LED"))
         for beta, mu in ((0.25, 0.6), (0.25, 0.9), (0.1, 0.9))
     },
-    # Momentum 0.9 on LED with β = ¼ is not stable on the exponential graph, which is directed, at small stepsizes.
+    # Momentum 0.9 on LED with β = ¼ is not stable at small stepsizes on the exponential graph, which is directed.
     **{
         f"LED, β = 0.25, outer μ = 0.9, {graph}": (
             {"name": "Outer", "lr": ETA, "momentum": 0.9, "method": _relaxed("LED", 0.25)},
@@ -63,12 +63,12 @@ class TrainingStudy:
     """One data set and network.
 
     Attributes:
-        name: of the experiment.
-        title: of its figure.
-        tau, batch: local steps a round, samples a step.
-        data, model: their tables; the seed of a run is that of its partition, too.
-        trials: by the name of a family of methods, its trial runs: (method, stepsize).
-        chosen: of each family the trial with the lowest training loss, and the same on other graphs; what is reported.
+        name: the name of the experiment.
+        title: the title of its figure.
+        tau, batch: local steps per round, samples per step.
+        data, model: their tables; the seed of a run is also that of its partition.
+        trials: the trial runs of each family of methods: (method, stepsize).
+        chosen: the reported runs: the trial of each family with the lowest training loss, and the same on other graphs.
         scales: (rounds, rounds between two measurements, seeds) of "small" and "grid".
     """
 
@@ -200,15 +200,15 @@ def run_study(
     folder: Path | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Each family of methods at its best of equally many trials, trained in eight processes over gloo.
+    """Each family of methods at the best of the same number of trials, trained in eight processes over gloo.
 
     Args:
-        study: what is trained on what.
-        scale: "small", or "grid" for the trials to choose from.
-        rounds: instead of the scale's own.
-        data_dir: a folder with the data set.
-        folder: where a training that was broken off goes on.
-        progress: called with the rounds done and in all.
+        study: the data set and the network.
+        scale: "small", or "grid" for the trials.
+        rounds: instead of those of the scale.
+        data_dir: the folder with the data set.
+        folder: the folder of the runs; an interrupted training continues from it.
+        progress: called with the finished and the total rounds.
     """
     return trained(
         study.name,
@@ -225,7 +225,7 @@ def run_study(
 
 
 def _claims(study: TrainingStudy, curves: dict[str, Curves]) -> list[Claim]:
-    """Judged in each seed by itself, on the mean of the last three measurements."""
+    """The claims, tested in each seed separately, on the mean of the last three measurements."""
     of = {family: curves[method] for family, (method, _) in study.chosen.items()}
     end = {family: _guessed(at_end(one, "test_accuracy")) for family, one in of.items()}
     early = {family: _guessed(_after(one, "test_accuracy", 1 / 3)) for family, one in of.items()}
@@ -236,13 +236,13 @@ def _claims(study: TrainingStudy, curves: dict[str, Curves]) -> list[Claim]:
     judged = [
         (
             "D1",
-            "Relaxed ST-GT and LED end with a higher test accuracy than ST-GT, FedAvg, D-PSGD and Scaffold.",
+            "Relaxed ST-GT and LED reach a higher final test accuracy than ST-GT, FedAvg, D-PSGD and Scaffold.",
             [end[one] > end[other] for one in tracked for other in plain],
             {"test_accuracy": by_seed(end)},
         ),
         (
             "D2",
-            "LED comes within one point of relaxed ST-GT, with half of its bytes.",
+            "LED is within one point of relaxed ST-GT, with half of its bytes.",
             [end["LED"] > end["relaxed ST-GT"] - 0.01, _ratio_of_bytes(of) < 0.51],
             {"test_accuracy": by_seed(end), "bytes": finite(_ratio_of_bytes(of))},
         ),
@@ -254,13 +254,13 @@ def _claims(study: TrainingStudy, curves: dict[str, Curves]) -> list[Claim]:
         ),
         (
             "D4",
-            "With outer momentum and a tracker a run ends with a higher test accuracy than DiLoCo.",
+            "With outer momentum and a tracker, the final test accuracy is higher than with DiLoCo.",
             [end[f"{one}, outer"] > end["DiLoCo"] for one in tracked],
             {"test_accuracy": by_seed(end)},
         ),
         (
             "D5",
-            "When as many bytes are sent, LED with outer momentum has the highest test accuracy.",
+            "At equal bytes, LED with outer momentum has the highest test accuracy.",
             [spent["LED, outer"] >= spent[other] for other in study.trials if other != "LED, outer"],
             {"megabytes": finite(sent / 1e6), "test_accuracy": by_seed(spent)},
         ),
@@ -269,7 +269,7 @@ def _claims(study: TrainingStudy, curves: dict[str, Curves]) -> list[Claim]:
         judged.append(
             (
                 "D6",
-                "On one-peer LED with outer momentum comes within one point of the best, with a sixth of its bytes.",
+                "On one-peer, LED with outer momentum is within one point of the best, with a sixth of its bytes.",
                 [end["LED, outer, one-peer"] > end["relaxed ST-GT, outer"] - 0.01],
                 {"test_accuracy": by_seed(end)},
             )
@@ -283,17 +283,17 @@ def _claims(study: TrainingStudy, curves: dict[str, Curves]) -> list[Claim]:
 
 
 def _guessed(accuracy: np.ndarray) -> np.ndarray:
-    """A model that has left the finite numbers knows one class of ten."""
+    """A model that diverged counts as guessing one class of ten."""
     return np.where(np.isfinite(accuracy), accuracy, 0.1)
 
 
 def _after(curves: Curves, name: str, share: float) -> np.ndarray:
-    """A column after that share of the steps, for each seed."""
+    """A column after this share of the steps, for each seed."""
     pairs = zip(curves["steps"], curves[name], strict=True)
     return np.array([np.interp(share * steps[-1], steps, values) for steps, values in pairs])
 
 
 def _ratio_of_bytes(of: Mapping[str, Curves]) -> float:
-    """What a node sends in a run of LED against one of relaxed ST-GT."""
+    """The ratio of the bytes that a node sends with LED and with relaxed ST-GT."""
     led, both = (of[family]["bytes_sent"][:, -1].mean() for family in ("LED", "relaxed ST-GT"))
     return float(led / both)

@@ -1,4 +1,4 @@
-"""Runs of a spec, simulated and, where the exact theory reaches, predicted."""
+"""Runs of a spec, simulated and, if the exact theory covers them, predicted."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from stgt.theory import STABLE_BELOW
 from stgt.topology import Topology, sequence
 
 TIE = 1e-3
-SURE = 0.99  # the confidence with which a run is said not to have settled
-EXACTLY = "exact values"  # what a comparison may rest on
+SURE = 0.99  # the confidence of the statement that a run has not reached its steady state
+EXACTLY = "exact values"  # a possible basis of a comparison
 EARLY = 20  # rounds in double precision that show how a run diverges
-AT_ONCE = 2  # runs side by side: one alone leaves a second core idle
+AT_ONCE = 2  # runs in parallel: one run leaves a second core idle
 
 
 class Prediction(NamedTuple):
-    """What the exact theory says of a run in the long run; the errors are infinite if it is not stable."""
+    """The exact prediction of the steady state; the errors are infinite if the run is not stable."""
 
     radius: float
     error: float
@@ -47,7 +47,7 @@ class Prediction(NamedTuple):
 
 
 def predict(made: BuiltRun) -> Prediction | None:
-    """The exact spectral radius, E‖x̄ − x*‖² and E‖X − 1x̄‖²; None where the exact theory does not reach."""
+    """The exact spectral radius, E‖x̄ − x*‖² and E‖X − 1x̄‖²; None if the exact theory does not cover the run."""
     parts = made.algorithm, made.problem, as_matrices(made.topology)
     try:
         radius = theory.spectral_radius(*parts)
@@ -61,7 +61,7 @@ def predict(made: BuiltRun) -> Prediction | None:
 
 @dataclass(frozen=True, eq=False)
 class SimulatedRun:
-    """A run and what it showed. Errors are E‖x̄ − x*‖² in the long run: the last quarter of the rounds."""
+    """A run and its results. Errors are E‖x̄ − x*‖² at the steady state: over the last quarter of the rounds."""
 
     run: RunSpec
     made: BuiltRun
@@ -70,35 +70,35 @@ class SimulatedRun:
 
     @property
     def radius(self) -> float | None:
-        """The exact spectral radius of a round, None where it is not known."""
+        """The exact spectral radius of a round; None if unknown."""
         return None if self.predicted is None else self.predicted.radius
 
     @property
     def exact(self) -> float | None:
-        """The exact steady-state error; infinite if unstable, None where it is not known."""
+        """The exact steady-state error; infinite if unstable, None if unknown."""
         return None if self.predicted is None else self.predicted.error
 
     @cached_property
     def errors(self) -> np.ndarray:
-        """The simulated error of each seed; infinite if it left the finite numbers."""
+        """The simulated error of each seed; infinite if it diverged."""
         values = self.trace.tail("residual").astype(np.float64)
         return np.where(np.isfinite(values) & ~self.trace.diverged, values, np.inf)
 
     @property
     def growing(self) -> bool:
-        """Has some seed left the finite numbers, or does the exact theory say that the run grows without end?"""
+        """Has a seed diverged, or does the exact theory predict that the run diverges?"""
         return not np.isfinite(self.errors).all() or (self.predicted is not None and not self.predicted.stable)
 
     @property
     def level(self) -> float:
-        """The error in the long run: exact where that is known, infinite where it grows, else simulated."""
+        """The steady-state error: exact if known, infinite if it grows, otherwise simulated."""
         if self.growing:
             return np.inf
         return self.exact if self.exact is not None else float(self.errors.mean())
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Where the error in the long run lies: the exact value twice, or the ends of the simulated 95 % interval."""
+        """The interval of the steady-state error: both ends are the exact value, or the simulated 95 % interval."""
         if self.growing or self.exact is not None:
             return self.level, self.level
         _, low, high = error_interval(self.errors)
@@ -106,10 +106,10 @@ class SimulatedRun:
 
     @property
     def settled(self) -> bool:
-        """Has the run come to its steady state?
+        """Has the run reached its steady state?
 
-        The 99 % interval of its last quarter holds the exact error, to 0.1 %; where that is not known, the interval of
-        what the last eighth lies above the eighth before holds 0.
+        It has if the 99 % interval of its last quarter contains the exact error, to 0.1 %. If that is unknown: if the
+        interval of the difference between the last eighth and the eighth before contains 0.
         """
         if self.growing:
             return False
@@ -123,7 +123,7 @@ class SimulatedRun:
         return bool(low <= 0 <= high)
 
     def summary(self) -> dict[str, Any]:
-        """The numbers that a claim quotes: mean error, its 95 % interval, the exact prediction, the spectral radius."""
+        """The numbers for a claim: mean error, its 95 % interval, the exact prediction, the spectral radius."""
         found: dict[str, Any] = {"error": None, "low": None, "high": None}
         if np.isfinite(self.errors).all():
             found = dict(zip(found, map(float, error_interval(self.errors)), strict=True))
@@ -170,19 +170,19 @@ def simulate_run(run: RunSpec, progress: Progress | None = None) -> SimulatedRun
 
 
 def first_rounds(one: SimulatedRun) -> Trace:
-    """The first rounds of a run's first seed in double precision, in which a run that diverges stays finite longer."""
+    """The first rounds of a run's first seed in double precision, in which a diverging run stays finite for longer."""
     options = {"metrics": ["residual"], "dtype": "float64", **initial_point(one.run, one.made)}
     where = as_matrices(one.made.topology)
     return whole(simulate(one.made.algorithm, one.made.problem, where, EARLY, 1, **options))
 
 
 def simulate_runs(runs: Sequence[RunSpec], progress: Progress | None = None) -> list[SimulatedRun]:
-    """All runs, two at a time; runs that differ in their labels only are run once."""
+    """All runs, two at a time; runs that differ only in their labels are run once."""
     keys = [run.model_copy(update={"label": "", "reading": ""}) for run in runs]
     different = {key.model_dump_json(): key for key in keys}
     work = [run.rounds * run.seed_count * run.algorithm.arguments.get("tau", 1) for run in different.values()]
     ticks = split_progress(progress, work)
-    # One thread of linear algebra for each: more would wait for each other.
+    # One thread of linear algebra per run: more threads would wait for each other.
     with threadpool_limits(1, "blas"):
         made = parallel_map(simulate_run, different.values(), ticks, at_once=AT_ONCE)
     found = dict(zip(different, made, strict=True))
@@ -192,8 +192,8 @@ def simulate_runs(runs: Sequence[RunSpec], progress: Progress | None = None) -> 
 def lower(a: SimulatedRun, b: SimulatedRun) -> bool:
     """Is a's steady-state error below b's, beyond the 95 % interval of the difference?
 
-    Exact errors are taken where they are known, and a lead below 0.1 % is a tie; seeds are shared where both are
-    simulated. A run that grows is above one that does not.
+    It takes exact errors if they are known; then a lead below 0.1 % is a tie. If both are simulated, they share seeds.
+    A run that grows is above one that does not.
     """
     if a.growing or b.growing:
         return b.growing and not a.growing
@@ -204,7 +204,7 @@ def lower(a: SimulatedRun, b: SimulatedRun) -> bool:
 
 
 def beyond(high: np.ndarray, low: np.ndarray) -> bool:
-    """Is `high` above `low` beyond the 95 % interval of the mean difference, seed by seed? One value each: above.
+    """Is `high` above `low` by more than the 95 % interval of the mean difference, seed by seed? One value each: above.
 
     Values that are not finite are above all others.
     """
@@ -215,21 +215,21 @@ def beyond(high: np.ndarray, low: np.ndarray) -> bool:
 
 
 def decided_by(*runs: SimulatedRun) -> str:
-    """What a comparison of these runs rests on."""
+    """The basis of a comparison of these runs."""
     if all(one.exact is not None for one in runs):
         return EXACTLY
     return "runs that grow" if any(one.growing for one in runs) else "95 % intervals"
 
 
 def as_matrices(topology: Topology) -> Topology:
-    """The same schedule as plain matrices, so that all graphs of one period share a compiled program."""
+    """The same schedule as dense matrices, so that all graphs with the same period share a compiled program."""
     if topology.period is None or topology.has_server:
         return topology
     return sequence([topology.matrix(r) for r in range(topology.period)])
 
 
 def whole(trace: Trace) -> Trace:
-    """The trace; Ctrl-C, which only ends a simulation early, ends an experiment."""
+    """The trace. Ctrl-C would only shorten a simulation; here it ends the experiment."""
     if trace.interrupted:
         raise KeyboardInterrupt
     return trace

@@ -1,4 +1,4 @@
-"""The paper's Table 1 beside what the methods here compute, send and keep, and its rounds in numbers: `table1`."""
+"""The paper's Table 1, next to measured computation, communication and memory, and its rounds in numbers: `table1`."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ CONSTANTS = Constants(L=1.0, mu=0.05, sigma2=1.0, n=32, tau=10, rho=4 / 9, sampl
 START = Start(residual=1.0, gap=1.0, consensus=0.0, tracking=32.0)  # f(x̄_0) − f* = 1 and C_0 = 1
 EPSILON = 1e-3
 GRAPH, SERVER = {"name": "exponential"}, {"name": "server"}
-SMALL = 1e-12  # rounding, of models of size 1
+SMALL = 1e-12  # differences below this are rounding, for models of size 1
 STYLES = {"ST-GT": 0, "FlexGT": 1, "Scaffold": 2, "K-GT": 3, "GT-SAGA": 4}
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method of Table 1. What the paper prints is text: m is the number of samples of a node.
+    """A method of Table 1. The paper's entries are text; m is the number of samples of a node.
 
     Attributes:
         label: as in the paper.
-        algorithm, topology: what runs here.
-        objectives: the rows it has: "SC" strongly convex, "NC" nonconvex.
+        algorithm, topology: the run.
+        objectives: its rows: "SC" strongly convex, "NC" nonconvex.
         compute, communication, memory: as printed.
         buffers: the model-sized arrays that a node needs here, by name.
     """
@@ -63,13 +63,13 @@ ROWS = (
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """What a short run cost a node.
+    """The costs of a short run per node.
 
     Attributes:
-        gradients: sample gradients a local step, counted in the model.
-        initial: those before the first step.
-        traced: those a step by `trace["gradients"]`.
-        vectors: models sent to a neighbour a round, by `trace["floats"]`; through a server, up and down together.
+        gradients: sample gradients per local step, counted in the model.
+        initial: gradients before the first step.
+        traced: gradients per step according to `trace["gradients"]`.
+        vectors: models sent to a neighbour per round according to `trace["floats"]`; for a server up and down.
         kept: model-sized arrays that the method and its oracle keep from one step to the next, by name.
     """
 
@@ -82,13 +82,13 @@ class Counted:
 
     @property
     def buffers(self) -> float:
-        """Those that a node needs, as `algorithm.cost` says."""
+        """The buffers of a node according to `algorithm.cost`."""
         counts = self.made.problem.counts
         return self.made.algorithm.cost(None if counts is None else round(counts.mean())).buffers
 
 
 def count(made: BuiltRun, period: int) -> Counted:
-    """Runs two periods on the reference, which computes what is asked for and nothing else, and counts in the second.
+    """Runs two periods on the reference, which computes only the requested gradients, and counts in the second.
 
     All nodes must work in every round.
     """
@@ -184,34 +184,34 @@ def _rounds(
 
 
 def _costs(counted: dict[str, Counted]) -> list[Claim]:
-    """What the table says of memory, communication and computation."""
+    """The table's statements on memory, communication and computation."""
     buffers = {label: one.buffers for label, one in counted.items()}
     kept = {label: sum(one.kept.values()) for label, one in counted.items()}
     one_each = {label: counted[label].gradients for label in counted if label != "GT-SVRG"}
     reduced, svrg = ("GT-SAGA", "GT-SVRG"), counted["GT-SVRG"].gradients
     figures: dict[str, tuple[str, bool, dict[str, Any]]] = {
         "B1": (
-            "ST-GT needs 5 buffers a node.",
+            "ST-GT needs 5 buffers per node.",
             buffers["ST-GT"] == 5,
             {"paper": 5, "here": buffers["ST-GT"], "which": list(_of("ST-GT").buffers)},
         ),
         "B2": (
-            "Scaffold needs 6 buffers a worker.",
+            "Scaffold needs 6 buffers per worker.",
             buffers["Scaffold"] == 6,
             {"paper": 6, "here": buffers["Scaffold"], "which": list(_of("Scaffold").buffers)},
         ),
         "B3": (
-            "GT-SVRG needs 4 buffers a node, the estimate v included.",
+            "GT-SVRG needs 4 buffers per node, including the estimate v.",
             kept["GT-SVRG"] + 1 == 4,
             {"paper": 4, "here": buffers["GT-SVRG"], "kept": counted["GT-SVRG"].kept, "and": "v"},
         ),
         "B4": (
-            "FlexGT needs 4 buffers a node, GT-SAGA 4 + m.",
+            "FlexGT needs 4 buffers per node, and GT-SAGA 4 + m.",
             buffers["FlexGT"] == 4 and kept["GT-SAGA"] + 1 == 4 + SAMPLES,
             {**{label: buffers[label] for label in ("FlexGT", "GT-SAGA")}, "m": SAMPLES},
         ),
         "B5": (
-            "A worker of Scaffold sends two vectors a round.",
+            "A worker of Scaffold sends two vectors per round.",
             counted["Scaffold"].vectors == 4,
             {"paper, up and down": 4, "here, up and down": counted["Scaffold"].vectors, "up": 1, "down": 2},
         ),
@@ -221,12 +221,12 @@ def _costs(counted: dict[str, Counted]) -> list[Claim]:
             {label: one.vectors for label, one in counted.items() if label != "Scaffold"},
         ),
         "B7": (
-            "All methods but GT-SVRG compute one gradient a local step.",
+            "All methods but GT-SVRG compute one gradient per local step.",
             all(value == 1 for value in one_each.values()),
             {**one_each, "once, before the first": {label: counted[label].initial for label in reduced}},
         ),
         "B8": (
-            "GT-SVRG computes m gradients a step.",
+            "GT-SVRG computes m gradients per step.",
             svrg == SAMPLES,
             {"m": SAMPLES, "here": svrg, "2 + m/T": 2 + SAMPLES / PERIOD},
         ),
@@ -235,7 +235,7 @@ def _costs(counted: dict[str, Counted]) -> list[Claim]:
 
 
 def _complexities() -> list[Claim]:
-    """What the paper says of ST-GT's rounds beside those of FlexGT and K-GT."""
+    """The paper's statements on ST-GT's rounds compared with those of FlexGT and K-GT."""
     slopes = {label: _in_tau(label) for label in ("ST-GT", "FlexGT", "Scaffold")}
     gain = slopes["ST-GT"]["noise, topology"] - slopes["FlexGT"]["noise, topology"]
     linear = [label for label, of in slopes.items() if of["noise, centralised"] == -1]
@@ -247,12 +247,12 @@ def _complexities() -> list[Claim]:
             {"exponent of τ in the ratio of the terms of noise and topology": gain, "exponents of τ": slopes},
         ),
         "B10": (
-            "ST-GT is the first with a linear speed-up in τ, strongly convex.",
+            "In the strongly convex case, ST-GT is the first method with a linear speed-up in τ.",
             linear == ["ST-GT"],
             {"rows with a term in 1/τ": linear, "exponents of τ": slopes},
         ),
         "B11": (
-            "ST-GT depends less on the network than K-GT: 1/(1 − ρ)^1.5 for 1/(1 − ρ)².",
+            "ST-GT depends less on the network than K-GT: 1/(1 − ρ)^1.5 instead of 1/(1 − ρ)².",
             difference > SMALL,
             {
                 **{f"exponent of 1/(1 − ρ), {label}": _in_gap(label) for label in ("K-GT", "ST-GT")},
@@ -286,14 +286,14 @@ def _of(label: str) -> Method:
 
 
 def _kgt() -> float:
-    """How far K-GT with η_s = 1 is from ST-GT, on the same samples."""
+    """The difference between K-GT with η_s = 1 and ST-GT, on the same samples."""
     made = (build_run(_run("", _of(label).algorithm, GRAPH)) for label in ("K-GT", "ST-GT"))
     one, other = (reference(*each.objects, 2 * PERIOD).x for each in made)
     return float(np.abs(one - other).max())
 
 
 def _figure() -> Figure:
-    """The rounds of each row over ε and over τ; what the table leaves out, constants and logarithms, is left out."""
+    """The rounds of each row over ε and over τ, without constants and logarithms, which the table omits."""
     epsilons, taus = np.logspace(-1, -6, 26), np.unique(np.logspace(0, 3, 31).round().astype(int))
     panels = []
     for objective, words in (("SC", "strongly convex"), ("NC", "nonconvex")):

@@ -1,4 +1,4 @@
-"""How much the graph matters: ST-GT, FlexGT and K-GT from the ring to the complete graph."""
+"""The effect of the graph: ST-GT, FlexGT and K-GT from the ring to the complete graph."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ METHODS: dict[str, tuple[dict[str, Any], float]] = {  # the algorithm, and its s
     "ST-GT": ({"name": "STGT"}, 1.0),
     "FlexGT (first)": ({"name": "FlexGT", "snapshot": "first"}, 1.0),
     "FlexGT (last)": ({"name": "FlexGT", "snapshot": "last"}, 1.0),
-    "K-GT (½, 2γ)": ({"name": "KGT", "eta_s": 0.5}, 2.0),  # with η_s = 1 it is ST-GT; here γη_s is ST-GT's
+    "K-GT (½, 2γ)": ({"name": "KGT", "eta_s": 0.5}, 2.0),  # with η_s = 1 it equals ST-GT; here γη_s is that of ST-GT
 }
 FLEXGT = ("FlexGT (first)", "FlexGT (last)")
-AROUND = 2.0  # how many times 1/τ, or how many times less, is still about 1/τ
+AROUND = 2.0  # up to this factor above or below, a value counts as about 1/τ
 
-Found = dict[str, dict[str, SimulatedRun]]  # by graph, the worst connected first, and by method
+Found = dict[str, dict[str, SimulatedRun]]  # by graph, worst connected first, and by method
 Judged = tuple[str, str, bool, dict[str, Any]]
 
 
@@ -48,8 +48,8 @@ def topology(
 ) -> Outcome:
     """The steady-state error of ST-GT, FlexGT and K-GT on seven graphs, at two stepsizes; claims T1 to T3, T5, T6.
 
-    K-GT is drawn, not judged: at one stepsize it has another rate than ST-GT, see `frontier`.
-    Runs start at x*, so that what they show is noise. Graphs stand in the order of the rounds they take to average.
+    K-GT is drawn but not compared: at the same stepsize its rate differs from ST-GT's, see `frontier`. Runs start at
+    x*, so they show only noise. Graphs are in the order of the rounds that they take to average.
     """
     names = [check_choice(name, "graphs", GRAPHS) for name in graphs or GRAPHS]
     runs = {
@@ -76,7 +76,7 @@ def topology(
 
 
 def mixing_rounds(topology: Topology, left: float = 0.01) -> int:
-    """How many rounds it takes until ‖W_{k−1} ⋯ W_0 − J‖₂² ≤ left, for any schedule with a period."""
+    """The number of rounds until ‖W_{k−1} ⋯ W_0 − J‖₂² ≤ left, for any schedule with a period."""
     product, J = np.eye(topology.n), 1.0 / topology.n
     for k in range(10_000):
         if np.linalg.norm(product - J, 2) ** 2 <= left:
@@ -103,13 +103,13 @@ def _run(graph: str, method: str, regime: str, rounds: int, seeds: int, p: int) 
 
 
 def exact(one: SimulatedRun) -> Prediction:
-    """What the theory says of a run on a graph that is not random."""
+    """The theory's prediction for a run on a graph that is not random."""
     assert one.predicted is not None
     return one.predicted
 
 
 def _level(one: SimulatedRun) -> float:
-    """The exact error, or what the rounds show where there is none."""
+    """The exact error; if there is none, the simulated one."""
     return exact(one).error if exact(one).stable else float(one.errors.mean())
 
 
@@ -121,11 +121,11 @@ def _claims(regime: str, of: Found) -> list[Claim]:
 def _lowest(of: Found) -> Judged:
     holds = all(_below(by["ST-GT"], by[other]) for by in of.values() for other in FLEXGT)
     errors = {graph: {method: by[method].summary() for method in ("ST-GT", *FLEXGT)} for graph, by in of.items()}
-    return "T1", "ST-GT's error lies below FlexGT's, of either snapshot, on every graph.", holds, errors
+    return "T1", "ST-GT's error is below FlexGT's, with either snapshot, on every graph.", holds, errors
 
 
 def _spread(of: Found) -> Judged:
-    """The largest error over all graphs as a multiple of the smallest, and the worst graph's as one of the best's."""
+    """The ratio of the largest to the smallest error over all graphs, and of the worst graph's to the best's."""
     levels = {method: np.array([_level(by[method]) for by in of.values()]) for method in METHODS}
     spread = {method: float(level.max() / level.min()) for method, level in levels.items()}
     ends = {method: float(level[0] / level[-1]) for method, level in levels.items()}
@@ -134,11 +134,11 @@ def _spread(of: Found) -> Judged:
         "largest/smallest": {method: finite(ratio) for method, ratio in spread.items()},
         "/".join((next(iter(of)), next(reversed(of)))): {method: finite(ratio) for method, ratio in ends.items()},
     }
-    return "T2", "ST-GT's error changes less from graph to graph than FlexGT's, of either snapshot.", holds, figures
+    return "T2", "ST-GT's error changes less from graph to graph than FlexGT's, with either snapshot.", holds, figures
 
 
 def _part_of_graph(of: Found) -> Judged:
-    """What a graph adds to the error on the best connected one, ST-GT's as a share of FlexGT's."""
+    """The error that a graph adds to that on the best connected one; ST-GT's as a share of FlexGT's."""
     best = next(reversed(of))
     shares = {}
     for graph, by in of.items():
@@ -148,9 +148,7 @@ def _part_of_graph(of: Found) -> Judged:
             )
             shares[graph] = float(TAU * st / flex)
     holds = bool(shares) and all(1 / AROUND <= share <= AROUND for share in shares.values())
-    words = (
-        f"What a graph adds to ST-GT's error, over the {best} one, is about 1/τ of what it adds to FlexGT's (first)."
-    )
+    words = f"A graph adds to ST-GT's error, compared with {best}, about 1/τ of what it adds to FlexGT's (first)."
     return "T3", words, holds, {"τ·(ST-GT's part)/(FlexGT's part)": shares, "about": [1 / AROUND, AROUND]}
 
 
@@ -161,17 +159,17 @@ def _stable(of: Found) -> Judged:
 
 
 def _schedules(of: Found) -> Judged:
-    """Schedules that reach the exact mean within a few rounds, against the worst connected graph."""
+    """Schedules that reach the exact mean within a few rounds, compared with the worst connected graph."""
     worst = next(iter(of))
     found = {graph: by["ST-GT"] for graph, by in of.items()}
     moving = [one for one in found.values() if (one.made.topology.period or 0) > 1]
     holds = all(exact(one).stable and exact(one).error <= exact(found[worst]).error for one in moving)
-    words = f"On schedules that average exactly in a few rounds ST-GT is stable, its error at most the {worst}'s."
+    words = f"On schedules that average exactly in a few rounds, ST-GT is stable, its error at most the {worst}'s."
     return "T6", words, holds, {graph: one.summary() for graph, one in found.items()}
 
 
 def _below(a: SimulatedRun, b: SimulatedRun) -> bool:
-    """Is a's error below b's? Exactly where both are stable; else as the rounds show, beyond the 95 % interval."""
+    """Is a's error below b's? By exact errors if both are stable; else simulated, by more than the 95 % interval."""
     if exact(a).stable and exact(b).stable:
         return exact(a).error < exact(b).error
     if not (np.isfinite(a.errors).all() and np.isfinite(b.errors).all()):
@@ -190,7 +188,7 @@ def _figures(ordered: dict[str, Found]) -> list[Figure]:
         for i, method in enumerate(METHODS):
             errors += _error_lines(i, method, [by[method] for by in of.values()])
             consensus = np.array([exact(by[method]).consensus for by in of.values()])
-            consensus[~np.isfinite(consensus) | (consensus < 1e-12)] = np.nan  # W = J leaves none
+            consensus[~np.isfinite(consensus) | (consensus < 1e-12)] = np.nan  # W = J leaves no disagreement
             apart.append(Line(method, np.arange(len(of)), consensus, style=i, marked=True))
         frame = 1e3 * min(float(one.errors.mean()) for by in of.values() for one in by.values())
         panels["topology"].append(
@@ -200,14 +198,14 @@ def _figures(ordered: dict[str, Found]) -> list[Figure]:
             Panel(title, x, f"E{METRICS['consensus'].formula}", tuple(apart), ticks=ticks)
         )
     titles = {
-        "topology": "Exact where stable (lines) and simulated (bars)",
-        "topology-consensus": "Exact, where stable",
+        "topology": "Exact if stable (lines) and simulated (bars)",
+        "topology-consensus": "Exact, if stable",
     }
     return [Figure(name, tuple(of), title=titles[name], shared=False) for name, of in panels.items()]
 
 
 def _error_lines(style: int, method: str, of: list[SimulatedRun]) -> list[Line]:
-    """The exact errors as a line and the simulated ones with their bars; an empty place where there is none."""
+    """The exact errors as a line and the simulated ones with their bars; a gap if there is none."""
     x = np.arange(len(of))
     predicted = np.array([exact(one).error if exact(one).stable else np.nan for one in of])
     seen = [one.errors if np.isfinite(one.errors).all() else np.full_like(one.errors, np.nan) for one in of]

@@ -4,6 +4,7 @@ What a block is, its language says:
 
 - ```` ```python ````: runs; the blocks of a page are one script, in their order. `<!-- run … -->` above a block is code
   that readers are spared.
+- ```` ```py ````: Python for another library, to be read. What it imports must exist if the library is installed.
 - ```` ```console ````: lines after `$ ` are run in the page's folder, in their order, after the Python of the page.
 - ```` ```sh ````: commands that take too long to run here, or data of your own; each must exist, with its options.
 - ```` ```toml ````: a spec. With `title="NAME"` a block of any language is also written to the page's folder.
@@ -23,7 +24,7 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[1]
 PRINTS = "prints"
-LANGUAGES = ("python", "console", "sh", "toml", "csv", "diff", "text")
+LANGUAGES = ("python", "py", "console", "sh", "toml", "csv", "diff", "text")
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
     *sorted((ROOT / "docs").rglob("*.md")),

@@ -129,8 +129,8 @@ def test_what_is_wrong_is_said():
     for wrong, words in (
         ({"part": []}, "part has shape"),
         ({"part": [0.5]}, "part has shape"),
-        ({"part": [0, COUNT]}, "part holds indices from 0 to 30: give some in"),
-        ({"part": [-1]}, "part holds indices from -1"),
+        ({"part": [0, COUNT]}, "part has indices from 0 to 30: give some in"),
+        ({"part": [-1]}, "part has indices from -1"),
         ({"batch": 0}, "batch=0"),
         ({"seed": -1}, "seed=-1"),
         ({"node": -1}, "node=-1"),

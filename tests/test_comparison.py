@@ -89,6 +89,54 @@ def test_what_shapes_the_program_can_be_varied():
     assert found.table[0]["chosen"] == "gamma=0.5, tau=2"
 
 
+def test_runs_end_when_the_target_has_decided(tmp_path):
+    """4^−r ≤ 1e-10 from r = 17 on for γ = ½; (9/16)^r from r = 41 on for γ = ¼; for γ = 0.01 it is more than 1,000.
+
+    Every method ends at the first multiple of 32 rounds at which its best setting is there and no other can be cheaper.
+    """
+    options = {"x0": [1.0], "engine": "numpy", "target": 1e-10, "seeds": 3}
+    methods, grid = [stgt.DPSGD(), stgt.STGT()], {"gamma": [0.01, 0.25, 0.5]}
+    whole = stgt.compare(methods, LINE, BOTH, 300, grid=grid, **options)
+    short = stgt.compare(methods, LINE, BOTH, 300, grid=grid, stop=True, folder=tmp_path / "out", **options)
+    assert {trace.rounds for traces in short.runs.values() for trace in traces} == {32}
+    assert short.table[0]["rounds"] == 17
+    for name in ("chosen", "rounds", "gradients", "floats"):
+        assert [row[name] for row in short.table] == [row[name] for row in whole.table]
+    assert (short.ranking, short.verdict) == (whole.ranking, whole.verdict)
+    assert "Runs ended when the target had decided" in short.caption
+    assert "Interrupted" not in short.caption
+    again = stgt.compare(methods, LINE, BOTH, 300, grid=grid, stop=True, folder=tmp_path / "out", **options)
+    assert again.rows == short.rows
+    assert load_study(tmp_path / "out").comparison.rows == short.rows
+    # Here the faster of two settings needs 41 rounds.
+    alone = stgt.compare([stgt.DPSGD()], LINE, BOTH, 300, grid={"gamma": [0.01, 0.25]}, stop=True, **options)
+    assert {trace.rounds for trace in alone.runs["D-PSGD"]} == {64}
+    never = stgt.compare([stgt.DPSGD(gamma=0.01)], LINE, BOTH, 100, stop=True, **options)
+    assert never.best["D-PSGD"].rounds == 100
+    assert "does not reach 1e-10 in 100 rounds" in never.table[0]["remark"]
+
+
+def test_runs_go_on_until_every_seed_has_reached_the_target():
+    problem = stgt.problems.ridge(n=4, p=2, noise=0.5)
+    options = {"target": 0.05, "seeds": 8, "engine": "numpy"}
+    whole, short = (
+        stgt.compare(PAIR, problem, stgt.topology.ring(4), 2000, stop=stop, **options) for stop in (False, True)
+    )
+    for label, trace in short.best.items():
+        assert trace.rounds < 2000
+        assert (trace.residual <= 0.05).any(axis=1).all()
+        np.testing.assert_array_equal(trace.residual, whole.best[label].residual[:, : trace.rounds + 1])
+    assert short.ranking == whole.ranking, "so the intervals between methods are the same"
+
+
+def test_a_stopped_comparison_continues_to_the_same_bits(tmp_path):
+    """It is interrupted before it may end, and ends where it would have ended."""
+    whole = kept(tmp_path / "whole", rounds=300, target=1e-10, stop=True)
+    for rounds in (20, 300):
+        again = kept(tmp_path / "again", rounds=rounds, target=1e-10, stop=True)
+    assert again.rows == whole.rows
+
+
 def test_larger_may_be_better():
     traces = stgt.sweep(
         stgt.DPSGD(gamma=0.1), LINE, BOTH, 20, x0=[1.0], engine="numpy",
@@ -226,7 +274,7 @@ def test_one_seed_tells_nothing_of_chance():
     assert Rule("residual").tied(runs["a"], runs["b"]) is None
     found = Comparison.of(Rule("residual"), {name: [trace] for name, trace in runs.items()})
     assert found.ranking == [("a",), ("b",)]
-    assert "One seed, so that nothing is known of chance." in found.caption
+    assert "One seed, so the variation between seeds is unknown." in found.caption
 
 
 def test_costs_to_a_target_are_compared_seed_by_seed():
@@ -278,6 +326,43 @@ def test_its_figure_is_drawn(comparison, tmp_path, x):
     files = comparison.curves(tmp_path / x, x=x)
     assert [file.suffix for file in files] == [".png", ".pdf"]
     assert all(file.stat().st_size > 5000 for file in files)
+
+
+def test_the_size_the_ends_and_the_scales_of_the_axes_can_be_given(comparison, tmp_path, monkeypatch):
+    from PIL import Image
+
+    from stgt.study.report import figures
+
+    (file,) = comparison.curves(tmp_path / "sized.png", size=(4, 3))
+    with Image.open(file) as picture:
+        assert picture.size == (4 * 160, 3 * 160), "160 dots an inch"
+    drawn = []
+    monkeypatch.setattr(figures, "save_pictures", lambda canvas, paths: drawn.append(canvas.axes[0]) or paths)
+    comparison.curves("x", xlim=(2, 9), ylim=(None, 0.5), ylog=False)
+    comparison.curves("x", xlim=(1, None), xlog=True)
+    comparison.curves("x")
+    assert (drawn[0].get_xlim(), drawn[0].get_ylim()[1]) == ((2, 9), 0.5)
+    assert drawn[1].get_xlim()[0] == 1
+    assert drawn[1].get_xlim()[1] == pytest.approx(drawn[2].get_xlim()[1])
+    scales = [(axes.get_xscale(), axes.get_yscale()) for axes in drawn]
+    assert scales == [("linear", "linear"), ("symlog", "log"), ("linear", "log")], "round 0 has a place too"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"size": 4}, r"^size=4: give the width and the height in inches"),
+        ({"size": (4, 0)}, "^size=0: give a finite number above 0"),
+        ({"xlim": 9}, r"^xlim=9: give \(low, high\)"),
+        ({"ylim": (2, 1)}, r"^ylim=\(2, 1\): give a low end that is below the high one"),
+        ({"ylim": (0, 1)}, "^ylim=0: give a finite number above 0"),
+        ({"ylog": "yes"}, "^ylog='yes': give True or False"),
+    ],
+)
+def test_a_wrong_size_or_axis_is_refused(comparison, tmp_path, options, words):
+    with pytest.raises(ValueError, match=words):
+        comparison.curves(tmp_path / "x", **options)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_band_ends_where_its_interval_does_also_on_a_logarithmic_axis():
@@ -408,7 +493,7 @@ def test_an_interrupt_ends_all_methods_where_they_are():
     assert sent
     assert all(trace.interrupted and trace.rounds < 20_000 for trace in found.best.values())
     assert "interrupted" in repr(found)
-    assert "No fresh seeds were run: all numbers are of seed 0, on which the best look better" in found.caption
+    assert "No fresh seeds were run: all numbers are of seed 0, which make the best look too good" in found.caption
     if len({trace.rounds for trace in found.best.values()}) > 1:
         assert "Interrupted: the methods made different numbers of rounds." in repr(found)
 
@@ -466,7 +551,7 @@ def test_a_comparison_goes_on_from_its_folder_to_the_same_bits(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"rounds": 20}, r"rounds=20: .*out has 30 already; give as many, or more\."),
+        ({"rounds": 20}, r"rounds=20: .*out has 30 already; give at least as many\."),
         ({"seeds": 3}, r"holds another comparison: seeds is \[0, 1, 2\], and was \[0, 1\]"),
         ({"target": 1e-3}, r"rule\.target is 0\.001, and was None"),
         ({"grid": {"gamma": [0.25, 0.5]}}, r"methods\.ST-GT is \['gamma=0\.25', 'gamma=0\.5'\], and was"),

@@ -33,6 +33,17 @@ def test_features_and_labels(folder):
     assert features[5].tolist() == [0, 0, 1, 5.5]
 
 
+def test_any_file_in_the_format_is_a_data_set(folder):
+    (folder / "own").write_text("3 1:0.5 3:2\n1 2:1\n2 1:4\n")
+    features, labels = load_libsvm("own", folder)
+    np.testing.assert_array_equal(features, [[0.5, 0, 2], [0, 1, 0], [4, 0, 0]])  # index:value, indices from 1
+    assert labels.tolist() == [3, 1, 2]
+    spread = problem(folder, name="least_squares", data="own", n=3)
+    assert (spread.n, spread.p, spread.counts.sum()) == (3, 3, 3)
+    with pytest.raises(ValueError, match=r"problem\.rows=2: own has 3 different labels, not two; leave rows out\."):
+        problem(folder, data="own", rows=2)
+
+
 def test_compressed_and_in_a_folder_libsvm(folder):
     plain = load_libsvm("a9a", folder)
     (folder / "a9a").unlink()
@@ -47,17 +58,18 @@ def test_what_is_wrong_is_said(folder):
     (folder / "mushrooms").write_text("1 one:1\n")
     (folder / "phishing.bz2").write_bytes(bz2.compress(TEXT.encode())[:40])
     for name, where, words in (
-        ("iris", folder, "choose from 'a9a'"),
+        ("a9", folder, r"holds no a9 or a9\.bz2: .* into it; did you mean 'a9a'\?"),
+        ("", folder, "name='': give the name of a file"),
         ("a9a", None, "^data_dir was left out"),
         ("ijcnn1", folder, "holds no ijcnn1 or ijcnn1.bz2"),
         ("w8a", folder, "has 12 rows where w8a has 49749"),
-        ("mushrooms", folder, "is not a whole file in LIBSVM's format"),
-        ("phishing", folder, "is not a whole file in LIBSVM's format"),
+        ("mushrooms", folder, "is not in LIBSVM's format"),
+        ("phishing", folder, "is (damaged|not in LIBSVM's format)"),
     ):
         with pytest.raises(ValueError, match=words):
             load_libsvm(name, where)
     (folder / "a9a").write_text(TEXT.replace("4:3.5", "4:nan"))
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="must be finite numbers"):
         load_libsvm("a9a", folder)
 
 

@@ -1,6 +1,8 @@
 """Every block of code in the documentation runs, or is a command that exists; so do the examples in docstrings."""
 
+import ast
 import doctest
+import importlib.util
 import json
 import os
 import re
@@ -81,6 +83,22 @@ def test_pages_run(page, tmp_path):
     assert [row for row in rows if row not in page.read_text()] == []
     said = [line.rstrip() for block in blocks(page) if block.title == PRINTS for line in block.text.splitlines()]
     assert [line for line in said if line not in lines] == [], printed
+
+
+@pytest.mark.parametrize("page", pages_with("py"))
+def test_what_is_imported_from_other_libraries_exists(page):
+    """Of decent-bench, which needs another Python than ours, it is only known that the code can be parsed."""
+    found = []
+    for text in (block.text for block in blocks(page) if block.language == "py"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                found += [(alias.name, ()) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                found.append((str(node.module), tuple(alias.name for alias in node.names)))
+    installed = [(module, names) for module, names in found if importlib.util.find_spec(module.split(".")[0])]
+    assert installed
+    for module, names in installed:
+        assert [name for name in names if not hasattr(importlib.import_module(module), name)] == []
 
 
 @pytest.mark.parametrize("page", pages_with("sh", "console"))

@@ -26,6 +26,20 @@ def test_edges_from_a_file(tmp_path):
         np.testing.assert_array_equal(topo.from_edges(path, n=4).matrix(0), expected)
 
 
+def test_nodes_of_a_file_may_have_names(tmp_path):
+    """Numbered alphabetically, as the sites of a column `node` are; with a header, and with weights."""
+    names = ["Jena", "Köln", "Ulm", "Zeitz"]
+    rows = "".join(f"{names[u]}, {names[v]}\n" for u, v in EDGES)
+    for text in (rows, "from,to\n" + rows):
+        (tmp_path / "graph.csv").write_text(text)
+        np.testing.assert_array_equal(
+            topo.from_edges(tmp_path / "graph.csv").matrix(0), topo.from_edges(EDGES).matrix(0)
+        )
+    (tmp_path / "graph.csv").write_text("from,to,weight\nJena,Ulm,0.25\nUlm,Köln,0.5\n")
+    expected = topo.from_edges([(0, 2, 0.25), (2, 1, 0.5)]).matrix(0)
+    np.testing.assert_array_equal(topo.from_edges(tmp_path / "graph.csv").matrix(0), expected)
+
+
 def test_an_edge_may_be_given_both_ways():
     np.testing.assert_array_equal(topo.from_edges([*EDGES, (1, 0), (0, 1)]).matrix(0), topo.from_edges(EDGES).matrix(0))
 
@@ -92,6 +106,9 @@ def test_what_is_wrong_with_a_file_of_edges_is_said(tmp_path):
         ("0,1\n1\n", "line 2 has 1 cells where the first has 2"),
         ("0,1\n1,1.5\n", r"edges\[1\]=1\.5: give a whole number"),
         ("u,v\n", "edges is empty"),
+        ("Jena,Ulm\nUlm,3\n", "line 2 has 'Ulm'; give the numbers of nodes, from 0, or names in every row"),
+        ("0,1\nJena,Ulm\n", "line 2 has 'Jena'; give"),
+        ("Jena,Ulm\nUlm,\n", "line 2 has 'Ulm'; give"),
     ):
         (tmp_path / "graph.csv").write_text(text)
         with pytest.raises(ValueError, match=words):

@@ -10,6 +10,7 @@ import pytest
 import stgt
 from stgt._internal.serialize import to_plain
 from stgt.simulator.html import POINTS
+from tests.catalogue import instances
 
 T = stgt.topology
 PROBLEM = stgt.problems.ridge(n=6, p=2)
@@ -268,8 +269,25 @@ def test_the_words_of_a_repr():
     assert repr(run(rounds=1)) == "Trace(ST-GT, ring(6), 1 seed, 1 round)"
     assert repr(trace.run_state) == "RunState(2 runs after 12 rounds: x, c)"
     assert list(run(metrics=["loss", {"own": lambda mean: 0.0}]).measured) == ["loss", "own"]
-    assert repr(stgt.STGT(gamma=0.1)) == "STGT(gamma=0.1, tau=1, beta=1.0, adjoint=False)"
+    assert repr(stgt.STGT(gamma=0.1)) == "STGT(gamma=0.1)"
     assert repr(T.from_matrix(W).structure) == "Dense(matrices=float64[1, 3, 3])"
+
+
+@pytest.mark.parametrize("name", instances())
+def test_the_repr_of_a_method_makes_it_again(name):
+    method = instances()[name]
+    assert eval(repr(method), vars(stgt)) == method
+
+
+def test_the_repr_of_a_method_is_what_was_written():
+    for words in (
+        "FedAdam(gamma=0.1, tau=4)",
+        "Outer(gamma=0.1, tau=20, method=STGT(beta=0.25), momentum=0.9)",
+        "STGT(gamma=0.1)",
+        "oracles.Minibatch(batch=8)",
+        "oracles.Minibatch()",
+    ):
+        assert repr(eval(words, vars(stgt))) == words.removeprefix("oracles.")
 
 
 def test_a_dataclass_of_ones_own_is_brief_too_and_may_have_its_own_words():

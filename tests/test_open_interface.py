@@ -161,7 +161,7 @@ def test_a_worker_cannot_wait_for_what_is_mixed_where_a_server_holds_the_model()
         label = "Waiting"
 
     words = refusal(lambda: flower_difference(Waiting(gamma=0.1), quadratic(N, P), SERVER, 2))
-    assert "Waiting computes a client's field from what was mixed" in words
+    assert "Waiting computes a client's variable from the mixed values" in words
 
 
 def test_a_message_that_the_server_cannot_work_out():

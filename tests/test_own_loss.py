@@ -97,7 +97,7 @@ def test_the_library_takes_its_own_single_precision_states_back(method):
             method(gamma=0.1, tau=10), problem, graph, 1, x0=ends.x[seed], state0={"c": ends.state["c"][seed]}
         )
         assert np.isfinite(again.residual).all()
-    with pytest.raises(ValueError, match=r"breaks what .* conserves"):
+    with pytest.raises(ValueError, match=r"violates what .* conserves"):
         stgt.simulate(method(gamma=0.1, tau=10), problem, graph, 1, state0={"c": ends.state["c"][0] + np.float32(1e-3)})
 
 

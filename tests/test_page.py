@@ -134,7 +134,7 @@ def test_curves_of_long_runs_are_thinned_and_it_is_said():
     bare = page([study({"fast": FAST})])
     assert len(text.encode()) - len(bare.encode()) < 2_000_000
     shown = Reader(text)
-    assert "every 11th round is drawn" in shown.words
+    assert "drawn at every 11th round" in shown.words
     for one in shown.data["studies"][0]["curves"]:
         assert len(one["rounds"]) <= POINTS
         assert (one["rounds"][0], one["rounds"][-1]) == (0, 10_000)
@@ -180,10 +180,10 @@ def test_huge_numbers_are_no_warning():
     [
         ([1.0, 1.0], [3.0, 3.0], "one wins with a residual of 1 [1, 1]; next is two with 3 [3, 3], 3 times as much."),
         # Without one seed the ratio is 1.1/1.3 or 0.9/1.1: its logarithm −0.18 ± 12.7 · 0.017 holds 0.
-        ([0.9, 1.1], [1.1, 1.3], " is not told apart from it: the 95 % interval of the difference holds 0."),
+        ([0.9, 1.1], [1.1, 1.3], " does not differ significantly: the 95 % interval of the difference contains 0."),
         # The same multiple on every seed, though the intervals of the two meet.
         ([0.5, 1.0, 1.5], [0.6, 1.2, 1.8], ", 1.2 times as much."),
-        ([1.0], [3.0], "(one seed, so that nothing is known of chance)"),
+        ([1.0], [3.0], "(one seed, so the variation between seeds is unknown)"),
         ([1.0, 1.0], [np.nan, 1.0], "no other method stays finite"),
     ],
 )
@@ -266,7 +266,7 @@ def test_the_grid_of_a_sweep():
     assert "Final errors over the grid" in shown.words
     assert "All 3 runs" in shown.words
     many = study({"D-PSGD": descents(list(np.linspace(0.1, 0.5, 21)), rounds=2)}, kind="sweep")
-    assert "Of 21 runs, more than 20, the best of each method is drawn." in read(many).words
+    assert "There are 21 runs, more than 20, so only the best of each method is drawn." in read(many).words
 
 
 def test_predictions_and_warnings():
@@ -314,7 +314,7 @@ def test_several_studies_of_one_problem_are_drawn_together():
     assert {given["href"][1:] for _, given in shown.elements if given.get("href", "").startswith("#")} <= set(names)
     assert "not drawn together" not in read(one, two).words
     mixed = study({"fast": FAST, "apart": apart})
-    assert mixed.comparison.verdict == "2 runs on 2 problems, whose errors are not to be compared."
+    assert mixed.comparison.verdict == "2 runs on 2 problems, whose errors cannot be compared."
 
 
 def test_a_method_that_did_not_measure_what_is_judged_is_last():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -162,6 +163,27 @@ def test_least_squares_without_a_unique_minimum():
     problem = stgt.problems.least_squares(A, y, 1, l2=0.5)
     assert problem.mu == pytest.approx(0.5)
     np.testing.assert_allclose(problem.optimum, [0.5, 0.5, 0, 0, 0], atol=1e-15)  # (x − 1)/2 + x/2 = 0 in each of two
+
+
+@pytest.mark.parametrize("kind", ["csr_array", "coo_array", "csc_matrix"])
+def test_sparse_features_are_those_of_the_dense_array(kind):
+    dense, x = np.where(ROWS > 0.3, ROWS, 0.0), np.arange(3.0)
+    sparse = getattr(scipy.sparse, kind)(dense)
+    for make, labels in ((stgt.problems.logistic, VALUES > 0), (stgt.problems.least_squares, VALUES)):
+        one, other = (make(features, labels, n=3, l2=0.1) for features in (dense, sparse))
+        np.testing.assert_array_equal(one.gradients(x), other.gradients(x))
+
+    def loss(params, sample):
+        return (params @ sample[0] - sample[1]) ** 2
+
+    one, other = (stgt.problems.from_loss(loss, [(of, VALUES)], 3) for of in (dense, sparse))
+    np.testing.assert_array_equal(one.gradients(x), other.gradients(x))
+
+
+def test_sparse_features_that_are_too_large_are_refused():
+    features = scipy.sparse.coo_array((10**5, 10**5))
+    with pytest.raises(ValueError, match=r"features is sparse, with 1\.0e\+10 entries when dense: give at most 5e\+08"):
+        stgt.problems.least_squares(features, np.zeros(10**5), n=2)
 
 
 def test_labels_may_be_words():

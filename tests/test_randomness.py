@@ -5,6 +5,7 @@ Statistical tolerances are five standard errors, derived beside each test; the d
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stgt._internal.randomness import STREAM_SAMPLING, STREAM_START_GRADIENT, Clock, choose, coin, threefry, unit, words
+from stgt.simulator.jax_ops import OPS as JAX
 from stgt.simulator.reference import OPS
 
 ONES = 0xFFFFFFFF
@@ -101,6 +103,45 @@ def test_integers_are_uniform_below_each_nodes_limit() -> None:
         assert ((counts - expected) ** 2 / expected).sum() <= m + 5 * math.sqrt(2 * m)
 
 
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_a_pass_holds_each_sample_once(width: int) -> None:
+    """A pass has ⌊m / width⌋ steps, so it holds all m samples where the width divides m, and each at most once."""
+    limits = np.array([5, 10, 37])
+    for node, limit in enumerate(limits):
+        steps = limit // width
+        for turn in range(3):
+            draws = clock(seed=6, step=turn * steps + np.arange(steps)).shuffled(width, limits)[:, node].ravel()
+            assert len(set(draws)) == steps * width
+            assert 0 <= draws.min() <= draws.max() < limit
+
+
+def test_all_orders_of_a_pass_are_equally_likely() -> None:
+    passes, orders = 4800, list(itertools.permutations(range(4)))
+    draws = clock(seed=7, step=np.arange(passes), nodes=[0]).shuffled(4, np.array([4]))[:, 0]
+    counts = np.array([(draws == order).all(axis=1).sum() for order in orders])
+    expected = passes / math.factorial(4)
+    m = len(orders) - 1  # chi-square, as above
+    assert counts.sum() == passes
+    assert ((counts - expected) ** 2 / expected).sum() <= m + 5 * math.sqrt(2 * m)
+
+
+def test_each_sample_of_a_large_set_is_as_likely_at_each_place() -> None:
+    size, passes = 1000, 4000
+    draws = clock(seed=8, step=np.arange(passes) * (size // 2), nodes=[0]).shuffled(2, np.array([size]))[:, 0]
+    for place in (0, 1):
+        counts, expected = np.bincount(draws[:, place], minlength=size), passes / size
+        assert ((counts - expected) ** 2 / expected).sum() <= size - 1 + 5 * math.sqrt(2 * (size - 1))
+    # Two samples next to each other are uncorrelated, but for one difference: they are never equal.
+    r = np.corrcoef(draws.T)[0, 1]
+    assert abs(r + 1 / (size - 1)) < 5 / math.sqrt(passes)
+
+
+def test_the_same_orders_on_numpy_and_jax() -> None:
+    steps, limits = np.arange(9), np.array([4, 7, 600])
+    theirs = Clock(JAX, np.float32, jnp.uint32(3), jnp.arange(3), jnp.asarray(steps)).shuffled(2, jnp.asarray(limits))
+    assert np.array_equal(clock(seed=3, step=steps).shuffled(2, limits), theirs)
+
+
 def test_a_vector_of_steps_gives_the_draws_of_one_step_at_a_time() -> None:
     steps = np.array([0, 3, 4, 1000])
     together = clock(step=steps)
@@ -108,6 +149,7 @@ def test_a_vector_of_steps_gives_the_draws_of_one_step_at_a_time() -> None:
         alone = clock(step=int(step))
         assert np.array_equal(together.bits(5)[t], alone.bits(5))
         assert np.array_equal(together.normal(5)[t], alone.normal(5))
+        assert np.array_equal(together.shuffled(5, np.full(3, 9))[t], alone.shuffled(5, np.full(3, 9)))
         assert np.array_equal(together.integers(5, np.full(3, 9))[t], alone.integers(5, np.full(3, 9)))
 
 

@@ -34,6 +34,8 @@ def test_the_site(tmp_path):
     assert done.returncode == 0, done.stderr
     pages = list(tmp_path.rglob("*.html"))
     assert len(pages) > 40
+    assert tmp_path / "playground" / "index.html" in pages
+    assert 'href="playground/"' in (tmp_path / "index.html").read_text()
     for page in pages:
         parser = Loaded()
         parser.feed(page.read_text())

@@ -35,6 +35,18 @@ def test_a_header_names_columns_and_labels_may_be_words(tmp_path):
     assert load_table(file(tmp_path, HEADED), node=2).labels.tolist() == found.labels.tolist(), "the last if left out"
 
 
+def test_columns_are_left_out(tmp_path):
+    """What is in them need not be numbers. The label is the last column that is left."""
+    found = load_table(file(tmp_path, HEADED), drop=["site", "ill"])
+    np.testing.assert_array_equal(found.features, [[20], [30], [40], [50]])
+    assert found.labels.tolist() == [0.5, 1.5, 2.5, 3.5]
+    by_number = load_table(file(tmp_path, "x,1,2,0\ny,3,5,1\n"), drop=[0, 2])
+    np.testing.assert_array_equal(by_number.features, [[1], [3]])
+    assert by_number.columns == ("'1'",)
+    spread = problem(file(tmp_path, HEADED), node="site", drop=["dose"])
+    np.testing.assert_array_equal(np.abs(spread.data["signed"][0]), [[30], [50]])
+
+
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 @pytest.mark.parametrize("start", ["", "\ufeff"])
 def test_without_a_header_columns_have_numbers(tmp_path, delimiter, start):
@@ -104,6 +116,10 @@ REFUSED = {
     "a name without header": ("1,2\n3,4\n", {"label": "a"}, "label='a': .* has no header; give a column's number"),
     "two of the name": ("a,a,b\n1,2,3\n", {"label": "a"}, "several columns of .* are called so"),
     "one column for two": ("a,b\n1,2\n", {"label": "b", "node": "b"}, "node='b': column b holds the labels"),
+    "nothing left": ("a,b\n1,2\n", {"drop": ["a", "b"]}, r"drop=\['a', 'b'\]: column a is the label or the node"),
+    "a label that is left out": ("a,b\n1,2\n", {"label": "a", "drop": ["a"]}, "column a is the label or the node"),
+    "one word": ("a,b\n1,2\n", {"drop": "a"}, r"drop='a': give a list of columns, such as \['id', 'date'\]"),
+    "to leave out nothing": ("a,b\n1,2\n", {"drop": ["c"]}, r"drop='c': the columns of .* are 'a', 'b'"),
     "a flag": ("a,b\n1,2\n", {"label": True}, "label=True: the columns"),
     "one value": ("a,b,c\n1,2,0\n1,3,1\n", {"standardise": True}, "standardise=true: column 'a' of .* has one value"),
     "standardise a word": ("a,b\n1,2\n", {"standardise": "yes"}, "standardise='yes': give True or False"),
@@ -157,6 +173,8 @@ def test_files_that_are_something_else(tmp_path):
         assert "\n" not in str(caught.value), name
     with pytest.raises(ValueError, match="label='a': only a CSV file has columns"):
         load_table(tmp_path / "other.npz", label="a")
+    with pytest.raises(ValueError, match=r"drop=\['a'\]: only a CSV file has columns"):
+        load_table(tmp_path / "other.npz", drop=["a"])
     with pytest.raises(ValueError, match="node='a': a file in LIBSVM's format"):
         load_table(tmp_path / "nan.svm", node="a")
 
@@ -177,15 +195,15 @@ def test_a_spec_spreads_the_rows(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"node": "site", "n": 3}, r"problem\.n: node = 'site' names 2 nodes; leave n out\."),
+        ({"node": "site", "n": 3}, r"problem\.n: node = 'site' gives 2 nodes; leave n out\."),
         (
             {"node": "site", "partition": "iid"},
-            r"problem\.partition: node = 'site' is the partition already; leave it out\.",
+            r"problem\.partition: node = 'site' defines the partition; leave it out\.",
         ),
         ({"node": "sight"}, r"problem\.node='sight': the columns of .*did you mean 'site'\?"),
         ({"n": 2}, r"problem\.data .*: column 'site' has 'b' in line 2"),
         ({"node": "site", "label": "age"}, r"problem\.data .*: column 'ill' has 'no' in line 2"),
-        ({"node": "ill", "label": "site", "rows": 2}, r"problem\.rows: it is for LIBSVM's sets"),
+        ({"node": "ill", "label": "site", "rows": 2}, r"problem\.rows: it is for LIBSVM's data sets"),
         ({"node": "site", "lable": "age"}, r"problem\.lable: logistic takes data, label, .*did you mean 'label'\?"),
         ({"node": "site", "l2": -1}, r"problem\.l2=-1"),
     ],

@@ -23,7 +23,7 @@ def failed(check, subject) -> dict[str, str]:
     with pytest.raises(CheckError) as caught:
         check(subject)
     report = caught.value.report
-    assert "NOT as it should be" in str(caught.value)
+    assert "some checks FAILED" in str(caught.value)
     return {one.name: one.detail for one in report.checks if one.holds is False}
 
 
@@ -40,8 +40,8 @@ def test_ours_pass(name):
     found = outcome(check_algorithm(algorithm))
     assert len(found) == 8
     assert found["NumPy and JAX agree"]
-    assert found["costs are what is counted"]
-    assert found["what sums to zero does"] is (True if algorithm.spec().tracks else None)
+    assert found["costs match the counts"]
+    assert found["conserved sums stay zero"] is (True if algorithm.spec().tracks else None)
 
 
 @pytest.mark.parametrize("name", instances())
@@ -87,11 +87,11 @@ class Drifting(stgt.STGT):
 @pytest.mark.thorough
 def test_wrong_methods_fail():
     assert list(failed(check_algorithm, Leaky(gamma=0.05, tau=2))) == [
-        "what sums to zero does",
+        "conserved sums stay zero",
         "the optimum is a fixed point",
     ]
     words = failed(check_algorithm, Cheap(gamma=0.05, tau=2))
-    assert words == {"costs are what is counted": "cost() has 1 vectors a round, and it exchanges 2"}
+    assert words == {"costs match the counts": "cost() has 1 vectors per round, but it exchanges 2"}
     assert "the optimum is a fixed point" in failed(check_algorithm, Drifting(gamma=0.05, tau=2))
 
 
@@ -115,11 +115,11 @@ class Reversed(Rolls):
 
 ONE_WAY = stgt.topology.circulant(6, [1])
 WRONG_TOPOLOGIES = {
-    "degree": (replace(stgt.topology.ring(6), degree=1), "symmetric, period and degree as declared"),
-    "symmetric": (replace(ONE_WAY, symmetric=True), "symmetric, period and degree as declared"),
+    "degree": (replace(stgt.topology.ring(6), degree=1), "symmetry, period and degree as declared"),
+    "symmetric": (replace(ONE_WAY, symmetric=True), "symmetry, period and degree as declared"),
     "period": (
         replace(stgt.topology.one_peer_exponential(8), period=2),
-        "symmetric, period and degree as declared",
+        "symmetry, period and degree as declared",
     ),
     "kernel": (
         replace(ONE_WAY, structure=Reversed(*(getattr(ONE_WAY.structure, one) for one in ("n", "hops", "weights")))),
@@ -127,7 +127,7 @@ WRONG_TOPOLOGIES = {
     ),
     "two halves": (
         stgt.topology.from_matrix(np.kron(np.eye(2), np.full((2, 2), 0.5))),
-        "the nodes come to agree",
+        "the nodes reach agreement",
     ),
 }
 
@@ -166,7 +166,7 @@ class Doubled(QuadraticModel):
 
 def test_wrong_problems_fail():
     problem = quadratic(4, 2)
-    assert "gradients are the losses' slopes" in failed(check_problem, replace(problem, model=Doubled()))
+    assert "gradients are the losses' derivatives" in failed(check_problem, replace(problem, model=Doubled()))
     assert list(failed(check_problem, replace(problem, L=0.5 * problem.L))) == ["L and mu are bounds"]
     assert list(failed(check_problem, replace(problem, mu=2 * problem.L, L=None))) == ["L and mu are bounds"]
     elsewhere = replace(problem, solve=lambda: problem.optimum + 1.0)
@@ -180,7 +180,7 @@ def test_right_problems_pass():
     by_samples = stgt.problems.logistic(rows, [0, 1] * 3, partition=[[0], [1, 2, 3, 4, 5]], l2=0.1, weights="samples")
     for problem in (stgt.problems.ridge(n=4, p=3), logistic(4), logistic(4, batch=None), least_squares(4), by_samples):
         found = outcome(check_problem(problem))
-        assert found["samples average to the whole"] is (None if problem.counts is None else True)
+        assert found["samples average to the full gradient"] is (None if problem.counts is None else True)
 
 
 def test_what_is_no_such_thing():

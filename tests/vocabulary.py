@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "stgt"
 PROSE = (
     "*.md", "docs/**/*.md", "docs/*.py", "src/**/*.py", "src/**/*.j2", "reproductions/**/*.py", "examples/**/*.py",
-    "examples/**/*.toml", "benchmarks/*.py", "Makefile",
+    "examples/**/*.toml", "benchmarks/*.py", "playground/**/*.py", "playground/*.html", "playground/*.js*", "Makefile",
 )  # fmt: skip
 LINE = re.compile(r"(?P<old>\w+(?:\.py)?): (?P<new>[^()]+?)(?: \((?P<folders>[\w/ ]+)\))?")
 
@@ -96,4 +96,3 @@ if __name__ == "__main__":
     wrong = old_names() + old_phrases()
     print("\n".join(wrong))
     sys.exit(bool(wrong))
-    sys.exit(bool(old_names()))

@@ -1,4 +1,4 @@
-"""Which libraries are compared, and the virtual environment of each."""
+"""The compared libraries, and the virtual environment of each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TORCH = "torch==2.13.0"
 
 
 class PeerError(Exception):
-    """A library that cannot be measured here, and why."""
+    """Raised for a library that cannot be measured here, with the reason."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A library: its driver, the methods it runs, what pip installs for it (nothing: it is here), and its rounding.
+    """A library: its driver, the methods it runs, its packages for pip (none: it is installed here), and its rounding.
 
-    What is in `first` is installed before the rest, and what is in `without` is taken out again.
+    Packages in `first` are installed before the rest; those in `without` are uninstalled again.
     """
 
     name: str
@@ -67,7 +67,7 @@ PEERS = (
         FLOAT32,
         requires=("fluke-fl==0.8.1", TORCH),
         first=(TORCH,),
-        without=("torchvision",),  # Scaffold needs none of it, and it does not load beside torch for the CPU alone
+        without=("torchvision",),  # Scaffold does not need it, and it does not load with the CPU-only torch
     ),
     Peer(
         "Flower",
@@ -89,7 +89,7 @@ PEERS = (
 
 
 def made(peer: Peer, folder: Path) -> Path:
-    """The interpreter of the library's environment below `folder`, which is made unless it is there already."""
+    """The interpreter of the library's environment below `folder`, which is created if it does not exist."""
     if not peer.requires:
         return Path(sys.executable)
     place = folder / peer.name.lower()
@@ -112,7 +112,7 @@ def made(peer: Peer, folder: Path) -> Path:
 
 
 def interpreter(least: tuple[int, int]) -> str:
-    """A Python of at least that version: this one, or one that is found by name, by uv or among pyenv's."""
+    """A Python of at least this version: the running one, or one found by name, by uv or among pyenv's."""
     if sys.version_info[:2] >= least:
         return sys.executable
     number = f"{least[0]}.{least[1]}"

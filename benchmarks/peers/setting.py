@@ -1,6 +1,6 @@
-"""What every driver is given and gives back: NumPy and the standard library only, as each runs in its own environment.
+"""The input and the output of every driver: NumPy and the standard library only, as each has its own environment.
 
-A driver is started with two JSON files: the setting to read, and its answer to write.
+A driver gets the paths of two JSON files: the setting to read, and the answer to write.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-WARM = 4  # rounds of the first run that is timed
+WARM = 4  # rounds of the first timed run
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Setting:
     tau: int
     sampled: int
     sigma: float
-    rounds: int  # of a run whose last models are compared; 0 to measure the speed
-    seconds: float  # that a timed run should take
+    rounds: int  # of a run whose final models are compared; 0 to measure the speed
+    seconds: float  # the duration of a timed run
 
     @property
     def n(self) -> int:
@@ -55,8 +55,8 @@ def read() -> Setting:
 
 
 def measured(setting: Setting, run: Run, packages: tuple[str, ...], answers: bool = True) -> None:
-    """Runs, and writes what it found: `run(rounds)` is a whole run from 0 that returns the seconds of its rounds and
-    the last models. `answers=False` is for all but one process of a driver that has several.
+    """Runs, and writes the answer: `run(rounds)` is a complete run from 0 that returns the seconds of its rounds and
+    the final models. `answers=False` is for all but one process of a driver with several processes.
     """
     run(1)
     found = {"first": time.time(), "versions": {name: version(name) for name in packages}}
@@ -68,7 +68,7 @@ def measured(setting: Setting, run: Run, packages: tuple[str, ...], answers: boo
         while seconds < setting.seconds / 2:
             rounds = math.ceil(rounds * min(10.0, 0.8 * setting.seconds / seconds))
             seconds, _ = run(rounds)
-        seconds, models = run(rounds)  # once more: nothing is compiled now
+        seconds, models = run(rounds)  # again, when all is compiled
         if not np.isfinite(models).all():
             raise SystemExit(f"{setting.method}: the models are not finite after {rounds} rounds.")
         found.update(rounds=rounds, seconds=seconds)

@@ -21,7 +21,7 @@ iop.set_backend("numpy")
 
 
 class NoisyQuadratic(QuadraticCost):
-    """½ xᵀAx + bᵀx, whose gradient comes with noise."""
+    """½ xᵀAx + bᵀx, with a noisy gradient."""
 
     def gradient(self, x, **options):
         return super().gradient(x, **options) + iop.from_numpy(setting.sigma * rng.standard_normal(setting.p))

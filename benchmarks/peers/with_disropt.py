@@ -1,5 +1,5 @@
-"""DISROPT's GradientTracking, one process for each node over MPI. It has no local steps, and its tracker evaluates each
-gradient twice, so that it cannot have noise.
+"""DISROPT's GradientTracking, one process for each node over MPI. It has no local steps. Its tracker evaluates each
+gradient twice, so it cannot have noise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run(rounds):
     start = time.perf_counter()
     method.run(iterations=rounds, stepsize=setting.gamma)
     world.Barrier()
-    seconds = world.bcast(time.perf_counter() - start)  # one clock: all must run the same number of rounds
+    seconds = world.bcast(time.perf_counter() - start)  # one clock, because all must run the same number of rounds
     return seconds, np.stack(world.allgather(method.get_result()[:, 0]))
 
 

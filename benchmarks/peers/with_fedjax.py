@@ -1,4 +1,4 @@
-"""Scaffold on FedJAX's `for_each_client`, whose clients' steps it compiles; FedJAX ships FedAvg, FedProx and Mime."""
+"""Scaffold on FedJAX's `for_each_client`, which compiles the steps. FedJAX itself has FedAvg, FedProx and Mime."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import jax
 
-jax.tree_map = jax.tree_util.tree_map  # FedJAX 0.0.17 calls it by the name that JAX took away
+jax.tree_map = jax.tree_util.tree_map  # FedJAX 0.0.17 uses this name, which JAX removed
 import fedjax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402

@@ -1,4 +1,4 @@
-"""Scaffold of `stgt.flower` in Flower's simulation engine (Ray, one core): Flower itself ships none."""
+"""Scaffold of `stgt.flower` in Flower's simulation engine (Ray, one core). Flower itself has none."""
 
 from __future__ import annotations
 

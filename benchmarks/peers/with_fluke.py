@@ -1,4 +1,4 @@
-"""fluke's Scaffold: a linear model, the squared error, SGD whose weight decay is μ, and no evaluation."""
+"""fluke's Scaffold: a linear model, the squared error, SGD with weight decay μ, and no evaluation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 
 
 class NoisySGD(torch.optim.SGD):
-    """SGD whose gradients come with noise."""
+    """SGD with noisy gradients."""
 
     def step(self, closure=None):
         for group in self.param_groups:
@@ -27,7 +27,7 @@ class NoisySGD(torch.optim.SGD):
 
 
 class Samples:
-    """Each client's sample tau times over: an epoch of batches of one is a round."""
+    """Each client's sample, repeated tau times: an epoch with batches of one sample is a round."""
 
     def assign(self, clients, batch_size):
         loaders = []

@@ -1,4 +1,4 @@
-"""What one would write by hand: (n, p) arrays in float32, the noise of a round drawn at once."""
+"""What you would write by hand: (n, p) arrays in float32, the noise of a round drawn at once."""
 
 from __future__ import annotations
 

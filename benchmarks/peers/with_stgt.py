@@ -1,4 +1,4 @@
-"""stgt's simulator with all its measurements, float32; in float64 where models are compared."""
+"""stgt's simulator with all its measurements, in float32; in float64 if models are compared."""
 
 from __future__ import annotations
 

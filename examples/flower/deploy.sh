@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the app on separate SuperNodes, with TLS. The server accepts registered keys only, clients run signed apps only.
+# Runs the app on separate SuperNodes, with TLS. The server accepts only registered keys; clients run only signed apps.
 # docs/deployment.md is the guide. To try everything at once on this machine:
 #
 #   deploy.sh all FOLDER NODES [OPTION...]           the options are those of flwr run
@@ -100,7 +100,7 @@ superlink() { # superlink.db has the registered keys and the runs; no packages a
     need flower-superlink python3
     local host=${1%:*} port=${1##*:}
     [[ $host == 127.* || $host == localhost ]] ||
-        fail "$1 lets whoever reaches it start runs: give 127.0.0.1:$port, and let deploy.sh proxy serve the clients."
+        fail "anyone who can reach $1 could start runs: give 127.0.0.1:$port, and let deploy.sh proxy serve the clients."
     local hub=127.0.0.1:${HUB_PORT:-$((port + 1))}
     trap end_all EXIT
     trap 'exit 143' TERM INT
@@ -171,7 +171,7 @@ supernode() { # the client's data and control variate stay on its host
     need flower-supernode
     local file key=$folder/node-$2.key
     for file in ca.pem "node-$2.key" trusted.yaml; do
-        [ -e "$folder/$file" ] || fail "$folder has no $file: bring ca.pem, call deploy.sh key and deploy.sh trust."
+        [ -e "$folder/$file" ] || fail "$folder has no $file: copy ca.pem there, and call deploy.sh key and deploy.sh trust."
     done
     ! grep -q ENCRYPTED "$key" || exec {unlocked}< <(keys unlock "$key")
     local config="partition-id=$2 num-partitions=$3 state-dir='$folder/state-$2'${DATA_DIR:+ data-dir='$DATA_DIR'}"

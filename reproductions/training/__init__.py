@@ -1,1 +1,1 @@
-"""Training image classifiers: a spec, what a node does with it, and how the nodes are started."""
+"""Training image classifiers: the runs, the code of a node, and the start of the processes."""

@@ -1,4 +1,4 @@
-"""What the experiments that train networks share: runs of several methods, launched in one world, and their curves."""
+"""Shared code of the experiments that train networks: runs of several methods in the same processes, and curves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Claims = Callable[[dict[str, Curves]], list[Claim]]
 
 
 def a_run(method: str, rate: float, seed: int, **others: Any) -> Training:
-    """A run with SGD, whose label says the method, the stepsize and the seed; `others` are the spec's other entries."""
+    """A run with SGD; its label has the method, the stepsize and the seed. `others` are other entries of the spec."""
     label, optimizer = f"{method} · lr {rate:g} · seed {seed}", {"name": "SGD", "lr": rate}
     return Training.model_validate({"label": label, "optimizer": optimizer, "seed": seed, **others})
 
@@ -41,7 +41,7 @@ def trained(
     data_dir: Path | None,
     progress: Progress | None,
 ) -> Outcome:
-    """Trains all runs in one world of processes; their curves as a figure with claims, or where a grid's runs stood."""
+    """Trains all runs in the same processes; returns their curves as a figure with claims, or the table of a grid."""
     spec, rows = TrainingSpec(runs=tuple(runs)), train_all(runs, nodes, folder, data_dir, progress)
     if grid:
         return Outcome(spec, by_stepsize(rows), [], [], rows)
@@ -53,15 +53,15 @@ def trained(
 def train_all(
     runs: Iterable[Training], nodes: int, folder: Path | None, data_dir: Path | None, progress: Progress | None
 ) -> list[TableRow]:
-    """Trains all runs in one world of processes; the rows of all their curves, with the run's stepsize and seed.
+    """Trains all runs in the same processes; returns the rows of all curves, with the stepsizes and seeds.
 
     Args:
-        runs: their labels tell them apart.
-        nodes: how many processes.
-        folder: of curves, checkpoints and models, where a training that was broken off goes on; a temporary one if
-            left out.
-        data_dir: a folder with the data set.
-        progress: called with the rounds done and in all.
+        runs: runs with distinct labels.
+        nodes: the number of processes.
+        folder: the folder of curves, checkpoints and models; an interrupted training continues from it. By default a
+            temporary folder.
+        data_dir: the folder with the data set.
+        progress: called with the finished and the total rounds.
     """
     spec = TrainingSpec(runs=tuple(runs))
     if folder is None:
@@ -70,13 +70,13 @@ def train_all(
     try:
         launch(spec, nodes, folder, data_dir=data_dir, scripts=[Path(register.__file__)], progress=progress)
     except StoppedTrainingError as error:
-        if error.code != 4:  # that of numbers which are not finite: a result like others
+        if error.code != 4:  # 4: numbers are not finite, which is a valid result
             raise
     return [names_of(run) | row for run in spec.runs for row in _curve(run, folder / run.folder / "curve.csv")]
 
 
 def _curve(run: Training, path: Path) -> list[TableRow]:
-    """The numbers of a run's curve; NaN where it should have been measured after it had left the finite numbers."""
+    """The numbers of a run's curve; NaN for measurements after it diverged."""
     rows = [
         {name: float(value) for name, value in row.items() if name != "label" and value != ""}
         for row in read_table(path)
@@ -93,19 +93,19 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def names_of(run: Training) -> TableRow:
-    """What a run's rows are told apart by."""
+    """The values that identify a run in its rows."""
     return {"method": run.label.split(" · ")[0], "lr": run.optimizer.arguments["lr"], "seed": run.seed}
 
 
 def figure(name: str, curves: Mapping[str, Curves], title: str, rounds: str, per_round: int) -> Figure:
-    """Training loss and test accuracy over rounds and over what a node has sent, a curve for each method.
+    """Training loss and test accuracy over rounds and over the bytes that a node sent, with a curve for each method.
 
     Args:
-        name: of the file.
-        curves: by the name to stand in the legend.
-        title: above the panels.
-        rounds: what the axis of the rounds is called.
-        per_round: the steps of a round.
+        name: the name of the file.
+        curves: curves by the name for the legend.
+        title: the title above the panels.
+        rounds: the label of the axis of rounds.
+        per_round: the number of steps per round.
     """
     return Figure(name, curve_panels(curves, rounds, per_round), columns=2, title=title, shared=False)
 
@@ -149,28 +149,28 @@ def last(curves: Curves, name: str, measurements: int = 3) -> tuple[float, float
 
 
 def equal_bytes(curves: Mapping[str, Curves]) -> float:
-    """What a node has sent at the end of the run that sends least; NaN if a run left the finite numbers."""
+    """The bytes that a node sent in the run that sends least; NaN if a run diverged."""
     return float(np.min([one["bytes_sent"][:, -1].min() for one in curves.values()]))
 
 
 def at_bytes(curves: Curves, name: str, sent: float) -> np.ndarray:
-    """A column when a node has sent so many bytes, for each seed; linear between two measurements."""
+    """A column at this number of bytes sent by a node, for each seed, by linear interpolation."""
     pairs = zip(curves["bytes_sent"], curves[name], strict=True)
     return np.array([np.interp(sent, x, y) for x, y in pairs])
 
 
 def written(values: Mapping[str, float]) -> dict[str, float | None]:
-    """A claim's numbers, a method each."""
+    """The numbers of a claim, one per method."""
     return {method: finite(value) for method, value in values.items()}
 
 
 def by_seed(values: Mapping[str, np.ndarray]) -> dict[str, list[float | None]]:
-    """A claim's numbers, one for each seed of a method."""
+    """The numbers of a claim, one per seed of a method."""
     return {method: [finite(value) for value in seeds] for method, seeds in values.items()}
 
 
 def by_stepsize(rows: Sequence[TableRow]) -> list[TableRow]:
-    """A grid's table: where each method stands with each stepsize at the last measurement, best first."""
+    """A grid's table: the last measurement of each method with each stepsize, best first."""
     found = [
         {
             "method": method,
@@ -185,7 +185,7 @@ def by_stepsize(rows: Sequence[TableRow]) -> list[TableRow]:
 
 
 def summary(curves: dict[str, Curves], ends: int = 3) -> list[TableRow]:
-    """A row for each method: what the last measurements say."""
+    """A row for each method with its last measurements."""
     return [
         {
             "method": method,

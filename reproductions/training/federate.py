@@ -23,16 +23,16 @@ TRAINING_SAMPLE = 2048  # training images on which the loss is measured
 
 
 def federate(spec: Training, images: LabelledData, clients: int, progress: Progress) -> list[dict[str, Any]]:
-    """Trains to the last round; returns the curve, a row a measurement, with the columns of `stgt train`.
+    """Trains to the last round; returns the curve, one row per measurement, with the columns of `stgt train`.
 
-    A run of which a client leaves the finite numbers, or goes too far for the strategy, is a result: it ends there,
-    though the strategy could go on without that client, and its measurements are NaN from there on. So is what it sent.
+    If a client diverges, or its message is too large for the strategy, that is a result: the run ends there, although
+    the strategy could continue without this client. All later measurements are NaN, and so are the bytes sent.
 
     Args:
-        spec: its topology is a server.
-        images: the data set, which the clients share out as `spec.data` says.
-        clients: how many.
-        progress: called with the rounds done and in all.
+        spec: a run whose topology is a server.
+        images: the data set; `spec.data` has the partition.
+        clients: the number of clients.
+        progress: called with the finished and the total rounds.
     """
     algorithm = spec.build_algorithm()
     strategy = Strategy(algorithm, spec.build_topology(clients), seed=spec.seed)
@@ -55,7 +55,7 @@ def federate(spec: Training, images: LabelledData, clients: int, progress: Progr
 
     def look(r: int, arrays: ArrayRecord) -> MetricRecord | None:
         progress(r, spec.rounds)
-        if r and strategy.history[-1].absent:  # without it the strategy would go on
+        if r and strategy.history[-1].absent:  # the strategy would continue without this client
             raise ValueError(f"round {r}: {strategy.history[-1].absent[0]}")
         if r % spec.evaluate_every and r != spec.rounds:
             return
@@ -87,7 +87,7 @@ def federate(spec: Training, images: LabelledData, clients: int, progress: Progr
 
 
 def _to_the_end(rows: list[dict[str, Any]], spec: Training, tau: int) -> list[dict[str, Any]]:
-    """The curve of a run that diverged after these measurements: NaN for all others, and for what was sent."""
+    """The curve of a run that diverged after these measurements: NaN for all later ones, and for the bytes sent."""
     rounds = [*range(0, spec.rounds, spec.evaluate_every), spec.rounds]
     lost = dict.fromkeys(("train_loss", "test_accuracy", "consensus"), math.nan)
     rows = rows + [{"label": spec.name, "round": r, "steps": r * tau, **lost} for r in rounds[len(rows) :]]
@@ -96,7 +96,7 @@ def _to_the_end(rows: list[dict[str, Any]], spec: Training, tau: int) -> list[di
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Flower says what it does line by line; here a bar does, and the curve."""
+    """Silences Flower's log lines; the progress bar and the curve replace them."""
     logger = logging.getLogger("flwr")
     level = logger.level
     logger.setLevel(logging.ERROR)

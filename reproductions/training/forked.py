@@ -1,4 +1,4 @@
-"""Processes that are forked from this one, as importing PyTorch takes each seconds; and what they say, line by line."""
+"""Processes that are forked from this one, because an import of PyTorch takes seconds; and the lines they print."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from typing import Any, NoReturn
 
 import torch
 
-SAID = "@"  # what a line begins with that `say` has written
-PAUSE = 0.01  # seconds between two looks
+SAID = "@"  # the first character of a line that `say` writes
+PAUSE = 0.01  # seconds between two checks
 KILLED_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
 
 
 def say(what: str, **values: Any) -> None:
-    """Writes a line that the process which has forked this one reads."""
+    """Writes a line for the parent process."""
     print(SAID + json.dumps({"what": what, "time": time.time(), **values}), flush=True)
 
 
 def prepare() -> None:
-    """What all processes would do first, done before they are forked."""
-    os.environ.setdefault("RUST_LOG", "error")  # torchft says else each thing that it does
+    """Common first steps of all processes, done once before the fork."""
+    os.environ.setdefault("RUST_LOG", "error")  # otherwise torchft logs every action
     torch.set_num_threads(1)
-    torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=1.0)  # the first one imports half of torch
+    torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=1.0)  # the first optimiser imports half of torch
     import torchft.coordination
     import torchft.process_group  # noqa: F401
 
     gc.collect()
-    gc.freeze()  # or each of them would look through all of torch for garbage, and have a copy of it by that
+    gc.freeze()  # otherwise each process would scan all of torch for garbage, and so copy it
 
 
 def free_port() -> int:
@@ -51,11 +51,11 @@ class Forked:
     """One process that calls a function, with its output in a file.
 
     Args:
-        name: of it, and of its file.
-        folder: of the file.
-        function: what it calls.
-        arguments: of the function.
-        environment: what it finds in its environment beside what is in this process's.
+        name: the name of the process and of its file.
+        folder: the folder of the file.
+        function: the function that it calls.
+        arguments: the arguments of the function.
+        environment: variables in addition to those of this process.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Forked:
     ):
         self.name, self.log = name, folder / f"{name}-{time.monotonic_ns()}.log"
         self.exit_code: int | None = None
-        self.lines: list[dict[str, Any]] = []  # what it has said, as far as `read` has seen it
+        self.lines: list[dict[str, Any]] = []  # its lines up to the last `read`
         self._seen = 0
         self.log.touch()
         sys.stdout.flush()
@@ -78,7 +78,7 @@ class Forked:
             _become(self.log, function, arguments, environment or {})
 
     def read(self) -> list[dict[str, Any]]:
-        """All that it has said."""
+        """All its lines."""
         with self.log.open("rb") as file:
             file.seek(self._seen)
             new = file.read()
@@ -89,7 +89,7 @@ class Forked:
         return self.lines
 
     def said(self, what: str) -> list[dict[str, Any]]:
-        """What it has said of a kind."""
+        """Its lines of a kind."""
         return [line for line in self.read() if line["what"] == what]
 
     def poll(self) -> int | None:
@@ -116,7 +116,7 @@ class Forked:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    """A TimeoutError that says what was waited for, if it does not come true."""
+    """Waits for a condition; a TimeoutError names it if it does not become true."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -137,10 +137,10 @@ def lighthouse(address: str, **options: int) -> None:
 def _become(
     log: Path, function: Callable[..., None], arguments: tuple[Any, ...], environment: Mapping[str, str]
 ) -> NoReturn:
-    """The rest of the process is the function's, its end included."""
+    """Runs the function, and ends the process with it."""
     code = 1
     try:
-        atexit._clear()  # what is to be done at the end of the process that this one was
+        atexit._clear()  # drops the exit handlers of the parent process
         with suppress(OSError):
             ctypes.CDLL(None).prctl(KILLED_WITH_PARENT, signal.SIGKILL)
         os.environ.update(environment)

@@ -1,7 +1,7 @@
-"""Trainings of LeNet on MNIST whose nodes are killed and come back, each a process of its own, with a lighthouse.
+"""Trainings of LeNet on MNIST with nodes that are killed and come back: each a process, with a lighthouse.
 
-`python -m reproductions.training.members SETTINGS`, which the experiment `elastic-mnist` starts; SETTINGS is JSON with
-the runs, what happens in each, and where the data are. Each run's measurements and events are written to a file.
+The experiment `elastic-mnist` starts `python -m reproductions.training.members SETTINGS`. SETTINGS is JSON with the
+runs, their changes and the folder of the data. The measurements and events of each run are written to a file.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from stgt.torch import DistributedOptimizer, init
 from stgt.torch.train import Batches, LabelledData, Training, as_tensors, build_model, build_optimizer, evaluate
 
 TRAINING_SAMPLE = 2048  # training images on which the loss is measured
-TIME_OUT = 30.0  # of a node without progress, on machines that have much to do
+TIME_OUT = 30.0  # seconds until a node without progress counts as lost, also on a busy machine
 LIMITS = {"heartbeat_timeout_ms": 2000, "join_timeout_ms": 5000, "quorum_tick_ms": 50}
-STILL = 180.0  # seconds without a round after which a run is given up
+STILL = 180.0  # a run stops after this many seconds without a round
 
 
 def node(
@@ -38,10 +38,10 @@ def node(
     """Trains with the others to the last round, on the samples `part` of the data set.
 
     Args:
-        place: whose batches these are.
-        nodes: how many there are at first; they wait for one another before they begin.
-        folder: in which two of the nodes write the mean model whenever it is to be measured.
-        joins: does it come later?
+        place: the number of the node whose batches it uses.
+        nodes: the initial number of nodes; they wait for each other before they begin.
+        folder: the folder to which two of the nodes write the mean model for each measurement.
+        joins: does it join later?
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stdout)
     init(elastic=True, timeout=TIME_OUT)
@@ -63,7 +63,7 @@ def node(
             say("round", round=opt.round, members=[str(one).partition(":")[0] for one in opt.members])
             if opt.round % run.evaluate_every == 0 or opt.round >= run.rounds:
                 with opt.averaged():
-                    if opt.rank < 2:  # one of them may be killed now
+                    if opt.rank < 2:  # two, because one of them may be killed now
                         torch.save(model.state_dict(), folder / f"model-{opt.round}-{place}.writing")
                         (folder / f"model-{opt.round}-{place}.writing").rename(folder / f"model-{opt.round}-{place}")
             if opt.round >= run.rounds:
@@ -76,7 +76,7 @@ def node(
 
 
 def train(run: Training, images: LabelledData, changes: list[dict[str, Any]], nodes: int, tell: Any) -> dict[str, Any]:
-    """A run with its changes, each {"round", "do": "kill" or "join", "node": whose data}; what it has measured."""
+    """A run with its changes, each {"round", "do": "kill" or "join", "node": whose data}; returns the measurements."""
     parts = run.data.parts(images.y_train, nodes)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -114,7 +114,7 @@ def train(run: Training, images: LabelledData, changes: list[dict[str, Any]], no
                 time.sleep(PAUSE)
             for one in there.values():
                 if one.poll():
-                    raise RuntimeError(f"{one.name} has ended with code {one.exit_code}:\n{one.last_words()}")
+                    raise RuntimeError(f"{one.name} ended with code {one.exit_code}:\n{one.last_words()}")
             return _found(there, gone, done) | {"curve": _measured(run, images, folder, _members(there))}
         finally:
             for one in (*there.values(), *gone, light):
@@ -122,7 +122,7 @@ def train(run: Training, images: LabelledData, changes: list[dict[str, Any]], no
 
 
 def _members(there: dict[int, Forked]) -> dict[int, int]:
-    """How many nodes took part, by round."""
+    """The number of nodes that took part, by round."""
     return {line["round"]: len(line["members"]) for one in there.values() for line in one.said("round")}
 
 
@@ -148,7 +148,7 @@ def _measured(run: Training, images: LabelledData, folder: Path, members: dict[i
 
 
 def _found(there: dict[int, Forked], gone: list[Forked], done: list[dict[str, Any]]) -> dict[str, Any]:
-    """The changes, from which rounds on they were felt, and what they cost."""
+    """The changes, the rounds from which they had an effect, and their costs."""
     for change in done:
         if change["do"] == "join":
             begun = there[change["node"]].said("begins") if change["node"] in there else []
@@ -167,7 +167,7 @@ def _found(there: dict[int, Forked], gone: list[Forked], done: list[dict[str, An
 
 
 def main(given: str) -> None:
-    """All runs, one after another; what is in the folder already is not run again."""
+    """All runs, one after another; runs in the folder are not run again."""
     told = json.loads(Path(given).read_text())
     images = load_images("mnist", told["data_dir"])
     prepare()

@@ -1,4 +1,4 @@
-"""Networks for small images: ResNet-18 as it is used on CIFAR, LeNet-5 and a perceptron with one hidden layer."""
+"""Networks for small images: ResNet-18 for CIFAR, LeNet-5 and a perceptron with one hidden layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import stgt
 
 
 class ResidualBlock(nn.Module):
-    """Two 3×3 convolutions and a way around them; `stride` 2 halves height and width in both ways."""
+    """Two 3×3 convolutions and a shortcut; `stride` 2 halves height and width in both."""
 
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()
@@ -32,7 +32,7 @@ class ResidualBlock(nn.Module):
 
 @stgt.register
 def resnet18(shape: Sequence[int] = (3, 32, 32), classes: int = 10, width: int = 64) -> nn.Module:
-    """ResNet-18 (He et al., 2016) for images of 32 × 32: a 3×3 stem of `width` channels and no pooling behind it.
+    """ResNet-18 (He et al., 2016) for images of 32 × 32: a 3×3 stem with `width` channels and no pooling after it.
 
     Four stages of two blocks have width, 2·width, 4·width and 8·width channels. With 64 and ten classes it has
     11,173,962 parameters.
@@ -54,7 +54,7 @@ def lenet(shape: Sequence[int] = (1, 28, 28), classes: int = 10) -> nn.Module:
     channels, height, width = _image(shape)
     if height != width or height < 12:
         raise ValueError(f"images of {height} × {width}: give square ones of at least 12 × 12, or another model.")
-    side = (height // 2 - 4) // 2  # halved, less the rim of a 5×5 convolution, halved
+    side = (height // 2 - 4) // 2  # halved, minus the border of a 5×5 convolution, halved
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2),
         nn.ReLU(),

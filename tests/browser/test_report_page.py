@@ -64,7 +64,7 @@ def test_bands_end_where_their_intervals_do(visit, tmp_path):
     page.select_option("#curves-0 [name=metric]", "own")
     assert page.eval_on_selector(PLOT, "plot => plot.layout.yaxis.type") == "log"
     assert min(page.eval_on_selector(PLOT, band)) == pytest.approx(own[:, 0].mean() / 2, rel=1e-4)
-    assert page.eval_on_selector(PLOT, said) == ["0 and below have no place on this axis: bands end at its bottom"]
+    assert page.eval_on_selector(PLOT, said) == ["this axis cannot show values ≤ 0: bands end at its bottom"]
 
 
 @pytest.mark.release

@@ -51,7 +51,7 @@ def test_a_demo_that_diverges_is_no_success(tmp_path, monkeypatch):
     monkeypatch.setattr("stgt.study.demo.demo", lambda progress: runs)
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "new")])
     assert result.exit_code == 1
-    assert "stgt: the demo has no result: not finite are wild from round 1 on." in result.output
+    assert "stgt: the demo has no result, because these runs diverged: wild from round 1 on." in result.output
 
 
 @pytest.mark.usefixtures("short_demo")
@@ -126,6 +126,7 @@ def test_what_is_printed_keeps_its_brackets(capsys):
     [
         ("check", InputError("data_dir", hint=" was left out: give it."), "--data-dir was left out: give it."),
         ("demo", InputError("out", Path("a"), "give {other}.", other="force=True"), "--out a: give --force."),
+        ("topology", InputError("path", Path("x.svg"), " ends in .svg."), "--out x.svg ends in .svg."),
         ("reproduce", InputError("readings", "x", "choose from 'y'."), "--reading='x': choose from 'y'."),
         ("reproduce", InputError("name", "x", "choose from 'y'."), "NAME='x': choose from 'y'."),
         ("stgt.torch.train", InputError("spec", Path("x.toml"), " cannot be read."), "--spec x.toml cannot be read."),

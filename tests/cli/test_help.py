@@ -65,7 +65,7 @@ def test_exit_codes_are_documented():
         launcher.BAD_INPUT: "wrong input",
         launcher.LOST: "a process was killed or lost",
         launcher.NONFINITE: "numbers are not finite",
-        128 + signal.SIGINT: "stopped by Ctrl-C; what was done is kept",
+        128 + signal.SIGINT: "stopped by Ctrl-C; finished work is kept",
     }
 
 

@@ -89,7 +89,7 @@ def test_a_run_that_diverges_is_said(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, ["reproduce", "convergence", "--out", str(tmp_path / "new")])
     assert result.exit_code == 0, result.output
     words = " ".join(result.output.split())
-    assert "printed, A, ring(4), gamma 0.4: 2 of 3 runs left the finite numbers, from round 17 on." in words
+    assert "printed, A, ring(4), gamma 0.4: 2 of 3 runs diverged, from round 17 on." in words
     assert words.count("warning: ") == 1
     assert (tmp_path / "new" / "claims.json").exists()
 
@@ -108,7 +108,7 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_touched(tmp_path):
     assert "--reading='print': choose from" in refused(
         "reproduce", "convergence", "--reading", "print", "--out", tmp_path / "a"
     )
-    assert "--reading means nothing to table1" in refused(
+    assert "--reading is not an option of table1" in refused(
         "reproduce", "table1", "--reading", "printed", "--out", tmp_path / "a"
     )
     assert "--data-dir was left out" in refused("reproduce", "heterogeneity", "--out", mine, "--force")

@@ -172,7 +172,7 @@ def test_arguments_are_read_as_toml():
     [
         (["rings"], "topology.name='rings': choose from"),
         (["ring", "--set", "neighbors"], "--set='neighbors': give a name and a value, such as neighbors=3."),
-        (["ring", "--set", "directed=[1"], "--set='directed=[1': [1 is no value of TOML"),
+        (["ring", "--set", "directed=[1"], "--set='directed=[1': [1 is not a TOML value"),
         (["ring", "--set", "wide=3"], "topology.wide: ring takes n, directed."),
         (["random_regular", "--n", "5", "--set", "degree=9"], "topology.degree=9"),
     ],

@@ -1,4 +1,4 @@
-"""Adam and Yogi at the server, on Scaffold⁺, written out: the control variables stay right, m and v stay there."""
+"""Adam and Yogi at the server, on Scaffold⁺, written out: the control variates stay right, m and v stay there."""
 
 import numpy as np
 import pytest

@@ -111,9 +111,7 @@ SPOILS = {
     "another inf": (0, 1, np.inf),
     "NaN where it is inf": (0, 1, np.nan),
 }
-SENTENCE = (
-    r"mask, a buffer, holds inf or NaN where the server's does not hold the same: check the code that writes into it\.$"
-)
+SENTENCE = r"mask, a buffer, has inf or NaN where the server's buffer does not: check the code that writes it\.$"
 
 
 @pytest.mark.parametrize("spoil", SPOILS)
@@ -127,7 +125,7 @@ def test_a_buffer_that_leaves_the_finite_numbers_is_refused_by_its_name(spoil, c
     result = run(attending(write), rounds=1)
     assert result.train_metrics_clientapp[1]["clients"] == 2
     np.testing.assert_array_equal(result.arrays["mask"].numpy(), Attention().mask.numpy())
-    assert "round 1: client 1 refused: mask, a buffer, holds inf or NaN" in caplog.text
+    assert "round 1: client 1 refused: mask, a buffer, has inf or NaN" in caplog.text
     with pytest.raises(ValueError, match=rf"^no round counted; .*; clients 0, 1, 2 refused: {SENTENCE}"):
         run(attending(lambda model, partition: write(model, partition, range(CLIENTS))), rounds=1)
 

@@ -201,8 +201,8 @@ def test_a_tool_that_is_missing_is_named(tools, tmp_path, words, sentence):
         ("deplyo FOLDER", "'deplyo' is not a command: give one of all simulate certify"),
         ("superlink FOLDER", "give deploy.sh superlink FOLDER ADDRESS."),
         ("all FOLDER none", "NODES='none': give a number of clients."),
-        ("superlink FOLDER 0.0.0.0:8000", "0.0.0.0:8000 lets whoever reaches it start runs: give 127.0.0.1:8000"),
-        ("supernode FOLDER here:8443 0 2", "has no ca.pem: bring ca.pem, call deploy.sh key and deploy.sh trust."),
+        ("superlink FOLDER 0.0.0.0:8000", "anyone who can reach 0.0.0.0:8000 could start runs: give 127.0.0.1:8000"),
+        ("supernode FOLDER here:8443 0 2", "has no ca.pem: copy ca.pem there, and call deploy.sh key and"),
     ],
 )
 def test_what_deploy_is_given_wrong_is_said_in_one_sentence(tmp_path, words, sentence):

@@ -128,7 +128,7 @@ def test_a_history_that_cannot_be_read_begins_anew(tmp_path, caplog):
     result(2, checkpoint=path)
     (tmp_path / "server.history.json").write_text('[{"round": 1}]')
     found = result(4, checkpoint=path)
-    assert "it begins anew" in caplog.text
+    assert "a new history begins" in caplog.text
     assert [one.round for one in found.history] == [3, 4]
 
 

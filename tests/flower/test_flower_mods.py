@@ -1,4 +1,4 @@
-"""Flower's mods around the training: what they make of the model is what is sent, and what control variables follow."""
+"""Flower's mods around the training: the model that they return is sent, and control variates follow it."""
 
 import numpy as np
 import pytest
@@ -119,9 +119,9 @@ def normed(partition):
 
 def test_what_would_go_up_beside_the_noise_is_refused():
     text = refused(app_with(noisy(), make=lambda i: quadratics.task(i, MOMENTUM)))
-    assert "a mod changed the model of the reply, and the direction of an optimiser other than plain SGD would" in text
+    assert "a mod changed the model of the reply, but the direction of an optimiser other than plain SGD would" in text
     text = refused(app_with(noisy(), make=normed), ArrayRecord(Normed().state_dict()))
-    assert "and norm.num_batches_tracked, a buffer that training changes, would be sent unchanged" in text
+    assert "but norm.num_batches_tracked, a buffer that training changes, would be sent unchanged" in text
 
 
 def change_model(message, context, call_next):
@@ -151,11 +151,11 @@ def refuse(message, context, call_next):
     [
         (
             change_model,
-            "a mod changed the model or the config that the server sent, which a method that tracks gradients cannot "
-            "follow: leave it out.",
+            "a mod changed the model or the config that the server sent, and a method that tracks gradients cannot "
+            "correct for that: leave the mod out.",
         ),
-        (rename, "a mod changed the names of the model's arrays: leave them as they are."),
-        (remove, 'a mod took "arrays" or "metrics" out of the reply: leave both in.'),
+        (rename, "a mod changed the names of the model's arrays: keep them."),
+        (remove, 'a mod removed "arrays" or "metrics" from the reply: keep both.'),
         (refuse, "crashed: it failed: not today"),
     ],
 )
@@ -175,7 +175,7 @@ def test_flower_s_wrappers_of_strategies_are_refused_in_one_sentence(wrap):
     inner, grid = Strategy(PLUS, SAMPLED), FatefulGrid(quadratics.app_of())
     for _ in range(2):  # also when it has been started by itself in between
         with pytest.raises(
-            ValueError, match=r"It cannot be wrapped by another one, .* mods=\[LocalDpMod\(…\)\] instead"
+            ValueError, match=r"It cannot be wrapped by another strategy, .* mods=\[LocalDpMod\(…\)\] instead"
         ):
             wrap(inner).start(grid, quadratics.initial(), num_rounds=1)
         quadratics.start(inner, grid, 1)

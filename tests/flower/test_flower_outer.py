@@ -197,7 +197,7 @@ def registered(name, **parts):
 OWN = {
     "serve": (
         registered("Otherwise", serve=lambda self, state, mixed: {"x": mixed["x"], "m": state["m"]}),
-        r"Otherwise's serve and merge make different things of 'x', given the same mixture: write both alike\.",
+        r"Otherwise's serve and merge compute different values of 'x' from the same mixed values: make them agree\.",
     ),
     "forgets": (
         registered("Forgetful", serve=lambda self, state, mixed: {"x": mixed["x"]}),

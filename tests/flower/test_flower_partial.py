@@ -148,7 +148,7 @@ def test_a_buffer_that_the_server_does_not_know_must_not_change():
 
 def test_a_trained_parameter_that_the_server_does_not_know_is_one_sentence():
     arrays = ArrayRecord({"down": Adapted().down.detach()})
-    with pytest.raises(ValueError, match=r"up is in the client's model only: give both sides the same one\."):
+    with pytest.raises(ValueError, match=r"up is only in the client's model: give both sides the same one\."):
         run(PLUS, arrays, rounds=1)
     with pytest.raises(ValueError, match=r"setup returned a NoneType: return a stgt\.flower\.Task\."):
         Strategy(PLUS, EVERYBODY).start(FatefulGrid(client_app(lambda context, config: None)), Adapted(), num_rounds=1)

@@ -323,7 +323,7 @@ def test_the_guide_s_table():
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (stepsizes(1e-30), "as long as those of others, with stepsizes that sum to 1e-30 where theirs sum to 0.3"),
+        (stepsizes(1e-30), "with stepsizes that sum to 1e-30, where those of others sum to 0.3"),
         (stepsizes(1e30), "its stepsizes sum to 3.3e+30 times those of others: use a smaller lr, or check its"),
         (of_model("end", lambda end: {name: Array(one.numpy() + 1e38) for name, one in end.items()}), "its update is"),
     ],

@@ -241,7 +241,7 @@ def test_a_checkpoint_of_another_run_is_one_sentence(method, topology, options, 
     go_on(PLUS, 2, tmp_path)
     written = (tmp_path / "server.safetensors").read_bytes()
     other = Strategy(method, topology, **options, checkpoint=tmp_path / "server.safetensors")
-    with pytest.raises(ValueError, match=rf"server\.safetensors is of another {what}: .* or the {what} it was made"):
+    with pytest.raises(ValueError, match=rf"server\.safetensors has another {what}: .* or the {what} that it was made"):
         other.start(FatefulGrid(quadratics.app_of()), arrays or quadratics.initial(), num_rounds=4)
     assert (tmp_path / "server.safetensors").read_bytes() == written
 
@@ -291,4 +291,4 @@ def test_a_client_s_state_of_another_run_is_told_to_the_server(other, what, tmp_
     result = Strategy(PLUS, everybody).start(grid, quadratics.initial(), num_rounds=RestartGrid.at + 1)
     (absence,) = result.history[-1].absent
     assert (absence.client, absence.reason) == (1, "refused")
-    assert f"the client has the state of another {what}: " in absence.detail
+    assert f"the client's state has another {what}: " in absence.detail

@@ -126,7 +126,7 @@ CLAIMED = {1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 99: 1}
 def test_a_second_node_that_claims_a_taken_partition_is_refused(caplog):
     grid, strategy = ClaimedGrid(CLAIMED), Strategy(PLUS, stgt.topology.server(CLIENTS))
     found = quadratics.start(strategy, grid, 6)
-    assert "node 99 claims partition-id=1, which node 2 has: it is refused while that one is connected" in caplog.text
+    assert "node 99 claims partition-id=1, which node 2 has: it is refused while node 2 is connected" in caplog.text
     assert all(message.metadata.dst_node_id != 99 for message in grid.sends())
     undisturbed = NodesGrid({node: partition for node, partition in CLAIMED.items() if node != 99})
     np.testing.assert_array_equal(

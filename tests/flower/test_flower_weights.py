@@ -108,5 +108,5 @@ def test_wrong_use_is_one_sentence():
     with pytest.raises(ValueError, match=r'needs each client\'s number: give Task metrics=\{"num-examples": …\}\.'):
         quadratics.start(strategy, FatefulGrid(quadratics.app_of()), 1)
     adam = lambda partition: counted(partition, lambda model: torch.optim.Adam(model.parameters()))  # noqa: E731
-    with pytest.raises(ValueError, match=r"multiplies the loss, which Adam divides out again: use SGD"):
+    with pytest.raises(ValueError, match=r"multiplies the loss, but Adam divides by its factor: use SGD"):
         quadratics.start(strategy, FatefulGrid(quadratics.app_of(adam)), 1)

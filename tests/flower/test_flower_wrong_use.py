@@ -34,7 +34,7 @@ class Own(stgt.FedAvg):
     [
         ("scaffold", r"algorithm='scaffold': give an instance, such as stgt\.ScaffoldPlus\(tau=10\)\."),
         (stgt.ScaffoldPlus, r"give an instance, such as stgt\.ScaffoldPlus\(tau=10\)\."),
-        (stgt.ScaffoldPlus(gamma=0.1), r"gamma=0\.1: leave it out of Scaffold⁺, it is the clients' lr\."),
+        (stgt.ScaffoldPlus(gamma=0.1), r"gamma=0\.1: leave it out of Scaffold⁺; here it is the clients' lr\."),
         (
             stgt.Scaffold(option="I"),
             r"Scaffold \(option I\) takes an additional gradient",
@@ -111,7 +111,7 @@ def test_clients_that_are_not_ours_but_answer_everything():
     def query(message, context):
         return Message(RecordDict(), reply_to=message)
 
-    with pytest.raises(ValueError, match=r"a client is not one of stgt's: build .*stgt\.flower\.client_app"):
+    with pytest.raises(ValueError, match=r"a client does not use stgt: build .*stgt\.flower\.client_app"):
         run_in_process(Strategy(PLUS, SAMPLED), app, quadratics.initial(), num_rounds=1)
 
 
@@ -120,7 +120,7 @@ def test_our_clients_under_flower_s_own_strategy():
     FlowerFedAvg(fraction_evaluate=0.0).start(grid, quadratics.initial(), num_rounds=1)
     assert len(grid.replied) == CLIENTS
     for reply in grid.replied:
-        assert "the server's strategy is not one of stgt's: build" in reply.error.reason
+        assert "the server's strategy does not use stgt: build" in reply.error.reason
         assert "stgt.flower.Strategy" in reply.error.reason
 
 
@@ -129,14 +129,14 @@ OTHERS = {
         {"u": np.zeros((1, 2)), "v": np.zeros(1)},
         r"u has shape \(1, 3\) at the client and \(1, 2\) at the server",
     ),
-    "names": ({"u": np.zeros((1, 3)), "w": np.zeros(1)}, r"v is in the client's model only: give both sides the same"),
+    "names": ({"u": np.zeros((1, 3)), "w": np.zeros(1)}, r"v is only in the client's model: give both sides the same"),
     "more": (
         {"u": np.zeros((1, 3)), "v": np.zeros(1), "w": np.zeros(1)},
-        r"w is in the server's model only: give both sides the same",
+        r"w is only in the server's model: give both sides the same",
     ),
     "type": (
         {"u": np.zeros((1, 3), np.float32), "v": np.zeros(1)},
-        r"u has .* type float64 where the server's has .* float32",
+        r"u has .* type float64, and at the server .* float32",
     ),
 }
 
@@ -198,11 +198,11 @@ def test_a_model_that_says_what_is_frozen():
         (lambda model: torch.optim.SGD(model.parameters(), lr=0.0), r"u was trained with lr=0\.0: use one above 0\."),
         (
             lambda model: torch.optim.SGD(quadratics.Point().parameters(), lr=0.1),
-            r"the optimiser holds parameters .*: give it model\.parameters\(\)\.",
+            r"the optimiser has parameters .*: give it model\.parameters\(\)\.",
         ),
         (
             lambda model: torch.optim.SGD([torch.zeros(2)], lr=0.1),
-            r"the optimiser holds no parameters to train: give it model\.parameters",
+            r"the optimiser has no parameters to train: give it model\.parameters",
         ),
     ],
     ids=["lr", "another model", "nothing"],
@@ -240,8 +240,8 @@ def test_led_needs_equal_steps(caplog):
     run_in_process(strategy, app, quadratics.initial(), num_rounds=2)
     assert [one.taken for one in strategy.history] == [[0, 1, 3, 4]] * 2
     assert (
-        "round 1: client 2 refused: its stepsizes of v sum to 0.5, and those of most replies to 0.2, which LED needs "
-        "equal: give all clients one lr and one number of steps, or use ScaffoldPlus." in caplog.text
+        "round 1: client 2 refused: its stepsizes of v sum to 0.5, and those of most replies to 0.2, but LED needs "
+        "equal sums: give all clients one lr and one number of steps, or use ScaffoldPlus." in caplog.text
     )
 
 

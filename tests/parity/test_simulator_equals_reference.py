@@ -52,7 +52,7 @@ def test_every_algorithm_on_every_kind_of_graph(name, topology):
     assert_same(algorithm, problem, suited(algorithm, graph), metrics=["residual"] if turn else None)
 
 
-@pytest.mark.parametrize("oracle", ["exact", "noisy", "minibatch", "saga", "svrg"])
+@pytest.mark.parametrize("oracle", ["exact", "noisy", "minibatch", "shuffled", "saga", "svrg"])
 @pytest.mark.parametrize("name", ["STGT", "LUGT", "Scaffold-I", "KGT-warm"])
 @pytest.mark.sampled(12)
 def test_every_oracle(name, oracle):
@@ -60,6 +60,7 @@ def test_every_oracle(name, oracle):
         "exact": stgt.oracles.Exact(),
         "noisy": stgt.oracles.Noisy(0.2),
         "minibatch": stgt.oracles.Minibatch(3),
+        "shuffled": stgt.oracles.Shuffled(3),
         "saga": stgt.oracles.SAGA(),
         "svrg": stgt.oracles.SVRG(5),
     }[oracle]

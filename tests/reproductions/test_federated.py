@@ -116,7 +116,7 @@ def test_diverged_runs_are_results_and_a_broken_off_experiment_goes_on(small, tm
     outcome = experiment.federated(rounds=5, folder=runs, progress=lambda done, total: ticks.append((done, total)))
     assert ticks[-1] == (50, 50)
     assert divergences(outcome) == [
-        f"{method}, lr {rate}: 2 of 2 runs left the finite numbers, from round 4 on."
+        f"{method}, lr {rate}: 2 of 2 runs diverged, from round 4 on."
         for method, rate in ((PLUS, "2e+08"), (SCAFFOLD, "1e+09"))
     ]
     found = {(row["method"], row["effective_lr"]): row for row in outcome.rows}
@@ -142,5 +142,5 @@ def test_diverged_runs_are_results_and_a_broken_off_experiment_goes_on(small, tm
     again = experiment.federated(rounds=5, folder=runs)
     assert made == ["Scaffold · lr 1e+09 · seed 0"]
     assert json.dumps(again.curves) == json.dumps(outcome.curves)
-    with pytest.raises(ValueError, match="holds the runs of another spec"):
+    with pytest.raises(ValueError, match="has the runs of another spec"):
         experiment.federated(rounds=4, folder=runs)

@@ -83,7 +83,7 @@ def test_nor_does_another_win_by_its_loss(lost):
     spec = TrainingSpec(runs=tuple(_run(method, rate, 8, 32, 2, 1, 0) for method, rate in CHOSEN.items()))
     assert divergences(Outcome(spec, [], claims, [], given)) == []
     (sentence,) = divergences(Outcome(spec, [], claims, [], late))
-    assert sentence == f"{lost}, lr 0.1: 1 of 1 run left the finite numbers, from round 5 on."
+    assert sentence == f"{lost}, lr 0.1: 1 of 1 run diverged, from round 5 on."
 
 
 def test_a_claim_on_cifar10_holds_in_every_seed_or_not_at_all():
@@ -200,7 +200,7 @@ def test_what_the_experiments_run_exists():
     [
         (["cifar10"], "--data-dir was left out"),
         (["mnist", "--scale", "huge"], "--scale='huge': choose from 'small', 'grid'."),
-        (["convergence", "--scale", "small"], "--scale means nothing to convergence: leave it out."),
+        (["convergence", "--scale", "small"], "--scale is not an option of convergence: leave it out."),
     ],
 )
 def test_wrong_use_is_one_sentence(tmp_path, arguments, words):

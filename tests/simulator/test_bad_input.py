@@ -7,6 +7,7 @@ import stgt
 from catalogue import quadratic
 
 PROBLEM = quadratic(4, 2)
+SAMPLES = stgt.problems.least_squares(np.eye(13, 2), np.ones(13), n=4)  # four at one node, three at the others
 RING = stgt.topology.ring(4)
 STGT = stgt.STGT(gamma=0.1, tau=2)
 NAN = np.full((4, 2), np.nan)
@@ -67,6 +68,14 @@ CASES = {
     "oracle without samples": (
         lambda: stgt.simulate(STGT, PROBLEM, RING, 1, oracle=stgt.oracles.Minibatch(2)),
         "draws samples",
+    ),
+    "to stop without a target": (
+        lambda: stgt.compare([STGT], PROBLEM, RING, 1, stop=True),
+        "stop=True without a target: give target=…, a value of residual to reach",
+    ),
+    "a pass over too few samples": (
+        lambda: stgt.simulate(STGT, SAMPLES, RING, 1, oracle=stgt.oracles.Shuffled(4)),
+        r"oracle=Shuffled\(batch=4\): a node has 3 samples; give a batch of at most 3\.",
     ),
     "saga of noise": (lambda: stgt.simulate(stgt.GTSAGA(gamma=0.1), quadratic(4, 2, 0.1), RING, 1), "draws samples"),
     "oracle of a method that has its own": (

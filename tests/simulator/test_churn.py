@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import stgt
 from catalogue import least_squares, logistic, quadratic
 from stgt.problems.members import problem_of
-from stgt.simulator import Crash, Join, Leave, Pause, random_churn, simulate_churn
+from stgt.simulator import Crash, Join, Leave, Pause, Repair, random_churn, simulate_churn
 
 N, P, GAMMA, TAU = 8, 3, 0.2, 4
 METHODS = {
@@ -68,6 +68,21 @@ def test_where_a_crash_without_repair_ends(name):
         assert trace["sum_c"][0, -1] == pytest.approx(np.linalg.norm(c.sum(axis=0)))
         if when == 150:
             np.testing.assert_allclose(x[0], minimiser(problem, list(range(N))), atol=1e-10)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_late_repair(name):
+    """At the round of the crash it is the projection, to the last bit. Later it leads to the members' own minimiser. A
+    crash without repair leaves them at the minimiser of all."""
+    problem, here = ridge(), [0, 1, 2, 3, 4, 5, 6]
+    at_once = run(METHODS[name], problem, 20, [Crash(7, 7)])
+    repaired = run(METHODS[name], problem, 20, [Crash(7, 7), Repair(7)], repair="none")
+    np.testing.assert_array_equal(at_once.x, repaired.x)
+    trace = run(METHODS[name], problem, 600, [Crash(150, 7), Repair(350)], repair="none")
+    assert np.flatnonzero(trace["sum_c"][0] > 1e-2).tolist() == list(range(150, 350))
+    off = minimiser(problem, list(range(N))) - minimiser(problem, here)
+    assert trace.residual[0, 349] == pytest.approx(off @ off, rel=1e-8)
+    assert trace.residual[0, -1] < 1e-20
 
 
 def test_methods_without_a_sum_have_nothing_to_repair():
@@ -283,7 +298,7 @@ def test_random_churn():
 
 STGT = METHODS["ST-GT"]
 WRONG = {
-    "changes[1]: 3": ({"changes": [Crash(1, 2), 3]}, r"^changes\[1\]=3: give a Join, Leave, Crash or Pause"),
+    "changes[1]: 3": ({"changes": [Crash(1, 2), 3]}, r"^changes\[1\]=3: give a Join, Leave, Crash, Pause or Repair"),
     "one change": ({"changes": Crash(1, 2)}, "^changes=.*give a list of changes"),
     "gone": ({"changes": [Crash(1, 2), Leave(2, 2)]}, r"^changes\[1\]\.nodes has 2, which is not a member at round 2"),
     "there": ({"changes": [Join(1, 2)]}, r"^changes\[0\]\.nodes has 2, which is a member at round 1"),

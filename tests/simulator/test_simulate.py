@@ -24,6 +24,29 @@ def test_the_example_of_the_readme():
 
 
 @pytest.mark.parametrize("engine", ["jax", "numpy"])
+def test_a_batch_of_all_samples_in_any_order_is_the_exact_gradient(engine):
+    rng, counts = np.random.default_rng(0), 6
+    problem = stgt.problems.least_squares(rng.normal(size=(4 * counts, 3)), rng.normal(size=4 * counts), n=4)
+    exact, shuffled = (
+        stgt.simulate(
+            stgt.STGT(gamma=0.1, tau=3), problem, stgt.topology.ring(4), 20, oracle=oracle, engine=engine,
+            dtype="float64",
+        )
+        for oracle in (stgt.oracles.Exact(), stgt.oracles.Shuffled(counts))
+    )  # fmt: skip
+    np.testing.assert_allclose(shuffled.x, exact.x, rtol=1e-12, atol=1e-13)
+    assert shuffled["gradients"][0, -1] == 20 * 3 * 4 * counts
+
+
+def test_passes_without_replacement_continue_to_the_same_bits():
+    problem, graph, method = logistic(4), stgt.topology.ring(4), stgt.STGT(gamma=0.1, tau=3)
+    oracle = stgt.oracles.Shuffled(2)
+    whole = stgt.simulate(method, problem, graph, 10, seeds=2, oracle=oracle)
+    half = stgt.simulate(method, problem, graph, 5, seeds=2, oracle=oracle)
+    np.testing.assert_array_equal(stgt.simulate(method, problem, graph, 5, resume=half).x, whole.x)
+
+
+@pytest.mark.parametrize("engine", ["jax", "numpy"])
 def test_measurements_are_what_they_say(engine):
     """Each against its formula, written out with the state before round 0, which is given."""
     n, p, gamma, tau = 5, 2, 0.03, 4

@@ -37,7 +37,7 @@ def test_a_report_is_one_page_and_overwrites_nothing(compared, tmp_path):
     assert HOSTILE not in text
     assert "&lt;/script&gt;&lt;script&gt;alert(1)" in text
     again = cli("report", compared, "--out", page)
-    assert f"--out {page} is there already" in str(again.exception)
+    assert f"--out {page} already exists" in str(again.exception)
     assert cli("report", compared, compared, "--out", page, "--force", "--no-theory").exit_code == 0
     assert "2 studies" in page.read_text()
 

@@ -72,7 +72,7 @@ def test_given_matrices(tmp_path):
         ({"topology": {"name": "circulant"}}, "topology.hops was left out"),
         ({"problem": {"name": "logistic", "n": 4}}, "problem.data was left out"),
         ({"problem": {"name": "logistic", "n": 4, "data": "a9a"}}, "data_dir was left out"),
-        ({"problem": {"name": "logistic", "n": 4, "data": "a10a"}}, "data='a10a': choose from"),
+        ({"problem": {"name": "logistic", "n": 4, "data": "a10a"}}, "data='a10a': data_dir was left out"),
     ],
 )
 def test_a_wrong_entry_is_named(change, words):

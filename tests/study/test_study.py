@@ -127,7 +127,7 @@ def test_a_comparison_without_its_fresh_runs_says_so_and_goes_on_to_the_same(tmp
     shutil.rmtree(fresh)
     (out / "summary.csv").unlink()
     found = load_comparison(Folder.open(out))
-    assert "No fresh seeds were run: all numbers are of seeds 0, 1, on which the best look better" in found.caption
+    assert "No fresh seeds were run: all numbers are of seeds 0, 1, which make the best look too good" in found.caption
     assert {trace.seeds for trace in found.best.values()} == {(0, 1)}
     assert cli("compare", "--resume", out).exit_code == 0
     assert {name: (out / name).read_bytes() for name in wanted} == wanted
@@ -148,6 +148,17 @@ def test_a_longer_comparison_may_choose_another_setting(tmp_path):
         assert (tmp_path / "short" / file.relative_to(tmp_path / "long")).read_bytes() == file.read_bytes()
 
 
+def test_a_comparison_may_end_at_its_target(tmp_path):
+    spec, given = write_spec(tmp_path, "compare"), ["--set", "rounds=400", "--set", "target=0.02"]
+    for name, more in (("whole", ()), ("short", ("--set", "stop=true"))):
+        assert cli("compare", spec, "--out", tmp_path / name, *given, *more).exit_code == 0
+    whole, short = (load_comparison(Folder.open(tmp_path / name)) for name in ("whole", "short"))
+    assert short.ranking == whole.ranking
+    assert short.best["ST-GT"].rounds < whole.best["ST-GT"].rounds == 400
+    assert "finished" in cli("show", tmp_path / "short").output
+    assert "without a target" in str(cli("compare", spec, "--set", "stop=true", "--out", tmp_path / "no").exception)
+
+
 def test_what_is_compared_has_one_problem(tmp_path):
     spec = write_spec(tmp_path, "compare")
     found = cli("compare", spec, "--set", "runs.1.rounds=7", "--out", tmp_path / "out")
@@ -164,6 +175,16 @@ def test_a_run_is_not_overwritten(swept, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     assert "is not empty" in str(cli("sweep", spec, "--out", tmp_path / "mine").exception)
+
+
+def test_an_unfinished_run_is_continued_by_the_command_that_is_named(tmp_path):
+    out, spec = tmp_path / "out", write_spec(tmp_path, "run")
+    assert cli("run", spec, "--out", out).exit_code == 0
+    Folder.open(out).end(finished=False)
+    advice = f"give another folder, `stgt run --resume {out}` to continue it, or --force for a new one."
+    assert str(cli("run", spec, "--out", out).exception).endswith(advice)
+    assert cli("run", "--resume", out).exit_code == 0
+    assert Folder.open(out).finished
 
 
 def test_force_begins_anew(tmp_path):
@@ -197,7 +218,7 @@ def test_an_edited_spec_is_neither_ignored_nor_obeyed(tmp_path, old, new):
     text, before = file.read_text(), metrics.read_bytes()
     assert old in text
     file.write_text(text.replace(old, new, 1))
-    assert f"{file} was edited, and a resumed run keeps its spec" in str(cli("run", "--resume", out).exception)
+    assert f"{file} was edited, but a resumed run keeps its spec" in str(cli("run", "--resume", out).exception)
     assert metrics.read_bytes() == before
     for same in (f"# a note\n{text}", None):
         file.unlink() if same is None else file.write_text(same)
@@ -208,8 +229,8 @@ def test_an_edited_spec_is_neither_ignored_nor_obeyed(tmp_path, old, new):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--set", "rounds=5"], "the run is of 40 rounds already; give more"),
-        (["--set", "algorithm.gamma=0.2"], "only rounds=… may be given"),
+        (["--set", "rounds=5"], "the run already has 40 rounds; give more"),
+        (["--set", "algorithm.gamma=0.2"], "only rounds=… may be set"),
         (["other.toml"], "leave other.toml out"),
     ],
 )
@@ -219,7 +240,7 @@ def test_what_goes_on_stays_what_it_is(swept, arguments, words):
 
 def test_another_command_does_not_go_on_with_it(swept):
     found = cli("run", "--resume", swept)
-    assert f"--resume {swept} is of `stgt sweep`: use `stgt sweep --resume {swept}`" in str(found.exception)
+    assert f"--resume {swept} was written by `stgt sweep`: use `stgt sweep --resume {swept}`" in str(found.exception)
 
 
 def test_changed_data_are_noticed(tmp_path):
@@ -275,7 +296,7 @@ def test_json_is_all_that_a_script_reads(tmp_path):
         (lambda folder: (folder / "run.json").write_text("{"), "run.json is damaged"),
         (lambda folder: (folder / "run.json").write_text('{"kind": "run"}'), "run.json is damaged"),
         (lambda folder: (folder / "run.json").write_text('{"format": 2}'), "run.json has format 2, not 1"),
-        (lambda folder: (folder / "run.json").unlink(), "is no run"),
+        (lambda folder: (folder / "run.json").unlink(), "is not a run"),
         (lambda folder: (folder / "01-st-gt" / "state.stgt").write_bytes(b"x"), "is cut off"),
     ],
 )
@@ -307,7 +328,7 @@ def test_a_folder_of_somebody_elses_removes_nothing_outside(tmp_path, name):
 def test_a_record_that_says_nonsense_is_a_sentence(swept, tmp_path, key, value):
     record = json.loads((swept / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps({**record, key: value}))
-    assert str(cli("show", tmp_path).exception).endswith("run it anew into another one.")
+    assert str(cli("show", tmp_path).exception).endswith("run it again into another one.")
 
 
 def test_who_does_not_get_the_folder_changes_nothing_in_it(tmp_path):
@@ -354,7 +375,7 @@ def test_control_c_keeps_what_was_done_and_says_how_to_go_on(tmp_path):
     os.kill(process.pid, signal.SIGINT)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.strip().endswith(f"continue with: stgt run --resume {tmp_path / 'out'}")
+    assert errors.strip().endswith(f"Continue with: stgt run --resume {tmp_path / 'out'}")
     assert "interrupted after" in " ".join(out.split())
     assert Folder.open(tmp_path / "out").state == "interrupted"
     assert "Traceback" not in errors

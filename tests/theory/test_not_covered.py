@@ -3,7 +3,7 @@
 import pytest
 
 import stgt
-from catalogue import quadratic
+from catalogue import least_squares, quadratic
 from reproductions import simulated
 from stgt import theory
 from stgt.simulator import trace as traces
@@ -23,6 +23,11 @@ def raising(kind):
 def asks_for_advice(monkeypatch, kind):
     monkeypatch.setattr(advice, "exact_map", raising(kind))
     return theory.check(METHOD, quadratic(4, 2, noise=0.1), RANDOM).basis == "an estimate, from short runs"
+
+
+def test_samples_without_replacement_are_not_covered():
+    with pytest.raises(stgt.NotCovered, match=r"oracle=Shuffled\(batch=2\): .*give Minibatch\(2\)"):
+        theory.check(METHOD, least_squares(4), stgt.topology.ring(4), oracle=stgt.oracles.Shuffled(2))
 
 
 def asks_for_beta(monkeypatch, kind):

@@ -155,10 +155,21 @@ class Soak:
                 self.give_up(f"{one.name} has ended no round for {IDLE:g} s, and others have")
 
     def _ended(self, one: Process) -> None:
-        if one.exit_code not in one.ends_with:
+        if one.exit_code not in one.ends_with and not self._had_no_lighthouse(one):
             words = "\n".join(line for line in one.lines[-40:] if not line.startswith("@"))
             self.problem(f"{one.log.name} ended with exit code {one.exit_code} by itself:\n{words}")
+        if one.exit_code not in one.ends_with:
             self.later(2.0, lambda: self.start_again(one))
+
+    def _had_no_lighthouse(self, one: Process) -> bool:
+        """Could a newcomer not reach any for most of the time-out, after which it is promised to end?"""
+        spans = [
+            (max(fault.time, one.born), min(fault.time + fault.seconds, one.born + TIMEOUT))
+            for fault in self.faults
+            if fault.kind.startswith("cut") or fault.kind == "lighthouse"
+        ]
+        missed = sum(max(0.0, end - begin) for begin, end in spans)
+        return not one.id and missed > TIMEOUT / 2
 
     def problem(self, words: str) -> None:
         print(f"PROBLEM at {time.time():.3f}: {words}", flush=True)

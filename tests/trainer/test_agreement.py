@@ -112,9 +112,11 @@ def test_those_that_have_left_in_order_do_not_count_for_a_majority():
     alone = replace(MEMBER, members=last)
     assert answers({"e": alone}, "1", least=1).plan is None
     assert "not more than half" in agree({"e": alone}, "1", 1).why
-    plan = answers({"e": replace(alone, gone=("a", "b", "c", "d"))}, "1", least=1).plan
+    reasons = {"a": "SIGTERM", "b": "SIGTERM", "c": "its training is over", "d": "SIGTERM"}
+    plan = answers({"e": replace(alone, gone=reasons)}, "1", least=1).plan
     assert plan.members == ("e",)
     assert plan.lost == ()
+    assert plan.left == reasons  # though none of them asks any more
 
 
 def test_fewer_than_min_nodes_wait_until_they_give_up():

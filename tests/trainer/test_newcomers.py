@@ -74,5 +74,5 @@ def test_a_model_is_received_to_the_last_bit(monkeypatch):
 def test_a_byte_that_changed_on_the_way_is_noticed(monkeypatch):
     """The digest is of two tensors' bytes, and one bit of the second is sent otherwise."""
     tensors = {"a": torch.rand(8), "b": torch.rand(8)}
-    with pytest.raises(transfer.TransferError, match="not those that were sent"):
+    with pytest.raises(transfer.TransferError, match="differ from those that were sent"):
         sent(monkeypatch, tensors, damage=3)  # each is read once for the digest, and once to be sent

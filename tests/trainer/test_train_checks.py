@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from reproductions import images
+from reproductions import images, register  # noqa: F401  (the models by their names)
 from stgt.torch.train import LabelledData, TrainingSpec, create_run_folder, launcher, load_training
 from stgt.torch.train.preflight import SEEN, cautions
 
@@ -62,7 +62,7 @@ def no_process(monkeypatch):
         ({"optimizer": {"name": "AdamW", "lr": 0.1}, "early": True}, "early=True needs plain SGD"),
         (
             {"algorithm": {"name": "FedAvg"}, "topology": {"name": "server"}, "message_dtype": "float16"},
-            "message_dtype='float16': what a server holds",
+            "message_dtype='float16': the server's variables",
         ),
         (
             {"data": {"name": "mnist", "partition": "label", "classes": 1}},

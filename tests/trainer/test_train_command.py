@@ -73,7 +73,7 @@ def test_train_learns_and_goes_on_where_it_stopped(digits, tmp_path):
     write_spec(tmp_path, rounds=7)
     other = command("train", tmp_path / "spec.toml", "--nodes", 2, "--data-dir", digits, "--out", out)
     assert other.returncode == 2
-    assert other.stderr.strip() == f"stgt: --out {out} holds the runs of another spec: give another folder."
+    assert other.stderr.strip() == f"stgt: --out {out} has the runs of another spec: give another folder."
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,9 @@ def test_a_killed_process_is_named_with_its_signal_and_the_checkpoint_to_go_on_f
     failures = failed(tmp_path, -9) | failed(tmp_path, 3, LOST, rank=2)
     words, code = why(tmp_path, failures)
     assert words == (
-        "rank 1 (process 4001) was killed by SIGKILL, which is what the system does where memory runs out (`dmesg` "
-        "tells). There is no checkpoint of 'run 0': the same command starts that run again; checkpoint_every = 10 in "
-        "the spec would write one every ten rounds."
+        "rank 1 (process 4001) was killed by SIGKILL, which is what the system does when it runs out of memory "
+        "(`dmesg` shows it). There is no checkpoint of 'run 0': the same command starts that run again; "
+        "checkpoint_every = 10 in the spec would write one every ten rounds."
     )
     assert code == 3
     checkpoints = tmp_path / "run-0" / "checkpoints"
@@ -62,7 +62,7 @@ def test_a_killed_process_is_named_with_its_signal_and_the_checkpoint_to_go_on_f
     save_checkpoint(checkpoints, 6, nodes=2, written=1)  # not complete
     words, _ = why(tmp_path, failures)
     assert words.endswith(
-        f". The same command goes on from round 4 of 'run 0', whose checkpoint is {checkpoints / 'step-0000000020'}."
+        f". The same command continues from round 4 of 'run 0', whose checkpoint is {checkpoints / 'step-0000000020'}."
     )
     words, _ = why(tmp_path, failed(tmp_path, -15) | failed(tmp_path, -11, rank=2))
     assert words.startswith("rank 2 (process 4002) was killed by SIGSEGV. ")  # the other one by the agent, for that
@@ -82,7 +82,7 @@ def test_what_a_process_says_of_itself_comes_before_what_others_say_of_it(tmp_pa
     (tmp_path / "run-0").mkdir()
     (tmp_path / "run-0" / "not-finite.txt").write_text("rank 2, round 3: conv1.weight is not finite.\n")
     words, code = why(tmp_path, lost)
-    assert words == "run 0: rank 2, round 3: conv1.weight is not finite. There is no checkpoint from before."
+    assert words == "run 0: rank 2, round 3: conv1.weight is not finite. There is no earlier checkpoint."
     assert code == 4
 
 
@@ -128,9 +128,9 @@ def test_a_killed_worker_is_named_and_the_same_command_goes_on(digits, tmp_path,
     if not saves:
         assert "There is no checkpoint of 'STGT, lr 0.1'" in said
         return
-    assert "The same command goes on from round " in said
+    assert "The same command continues from round " in said
     assert Path(said.split("whose checkpoint is ")[1].removesuffix(".")).is_dir()
-    assert int(said.split("goes on from round ")[1].split()[0]) >= 4
+    assert int(said.split("continues from round ")[1].split()[0]) >= 4
     again, whole = command(*train, out), command(*train, tmp_path / "whole")
     assert again.returncode == whole.returncode == 0, again.stderr + whole.stderr
     assert "round 0 of 60" not in again.stdout

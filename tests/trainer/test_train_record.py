@@ -87,7 +87,7 @@ def test_without_tensorboard_all_else_is_written(monkeypatch, tmp_path):
     assert left_out() == []
     monkeypatch.setitem(sys.modules, "tensorboard", None)  # as if it were not installed
     (said,) = left_out()
-    assert said == "TensorBoard's logs are left out, as it is not installed: pip install tensorboard."
+    assert said == "TensorBoard logs are left out because TensorBoard is not installed: pip install tensorboard."
     (run,) = spec({"rounds": 2}).runs
     record = Record(run, 4, tmp_path, [])
     record.add([row(0)], lambda _: None)
@@ -150,7 +150,7 @@ def test_a_method_that_starts_warm_is_warmed(alone, tmp_path):
     ("tau", "words"),
     [
         (1, "^round 1: the training loss is not finite: give a smaller"),
-        (5, r"^rank 0, round 0: 1\.weight is not finite \(NaN\); nothing of it was sent: take a smaller lr"),
+        (5, r"^rank 0, round 0: 1\.weight is not finite \(NaN\); nothing of it was sent: use a smaller lr"),
     ],
 )
 def test_what_is_not_finite_ends_the_run(alone, tmp_path, tau, words):

@@ -54,7 +54,7 @@ def test_weights_of_every_precision_are_trained(world, dtype):
     for case in found[0]:
         base, name = case.split()
         if case == "adamw LED":
-            assert "which it is not behind AdamW" in found[0][case]
+            assert "which it is not with AdamW" in found[0][case]
             continue
         expected = simulate_method(name, base, gains[base], rounds, lr)
         roundings = max(3 * rounds * torch.finfo(getattr(torch, dtype)).eps, 1e-12)

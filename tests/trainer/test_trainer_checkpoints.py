@@ -119,7 +119,7 @@ def test_half_of_a_checkpoint_of_more_nodes(world, tmp_path):
         arrays, about = container.read(path, shards.KIND)
         container.write(path, shards.KIND, arrays, about | {"nodes": 16})
     for answer in world.ask("stopping", steps=same_steps(0), load=True, **arguments):
-        assert "(step 3 of 16 nodes is missing at ranks 8, 9, 10, 11, 12, 13, 14, 15): bring" in answer["error"]
+        assert "(step 3 of 16 nodes is missing at ranks 8, 9, 10, 11, 12, 13, 14, 15): restore" in answer["error"]
 
 
 def test_extra_that_json_cannot_hold_and_a_folder_that_is_a_file(world, tmp_path):

@@ -121,7 +121,7 @@ def test_masks_and_constants_stay_to_the_bit(world, policy):
             assert after["late"] == [2.0 * rank if r >= 2 else 0.0] * 2
     for node in found:
         assert node["inside"]["mask"] == mask
-        told = ["buffer late was a constant in the first round and changes now: it stays each node's own"]
+        told = ["buffer late was a constant in the first round and changes now: it will not be mixed"]
         assert node["told"] == ([] if policy == "none" else told)
         # Two neighbours hear two fields of the flat model, and of the buffers two statistics of 2 and the 3 of `seen`.
         sent = 2 * node["size"] + (2 + 2 + 3 if policy == "average" else 0)

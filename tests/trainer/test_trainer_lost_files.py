@@ -161,8 +161,8 @@ def test_two_optimisers_share_a_folder_by_their_names(world, tmp_path, names):
 def test_two_optimisers_of_one_name_do_not_share_a_folder(world, tmp_path):
     for answer in world.ask("two", folder=str(tmp_path), names=["", ""]):
         assert re.fullmatch(
-            rf"two optimisers of rank 0 use the checkpoint folder {re.escape(str(tmp_path))}: give each a name= of its "
-            r"own, or a folder of its own\.",
+            rf"two optimisers of rank 0 use the checkpoint folder {re.escape(str(tmp_path))}: give each its own name= "
+            r"or its own folder\.",
             answer["error"],
         )
     assert set(world.run("one_after_another", folder=str(tmp_path / "other"))) == {0}
@@ -173,5 +173,5 @@ def test_another_name_is_noticed(world, tmp_path):
     found = world.run("load_and_listen", folder=str(tmp_path))
     assert {node["told"] for node in found} == {None}
     assert found[0]["log"] == [
-        ["WARNING", f"{tmp_path} has node-0000-G.safetensors, and nothing of this optimiser: has it another name=?"]
+        ["WARNING", f"{tmp_path} has node-0000-G.safetensors, but no files of this optimiser: has it another name=?"]
     ]

@@ -41,7 +41,7 @@ WRONG = {
     "rank": "the state_dict was written by rank {other}, and this is rank {rank}: give each node its own.",
     "lacking": "the state_dict lacks some of the algorithm's buffers: give what opt.state_dict() returned.",
     "format": "the state_dict has format 7, and this stgt reads 1: use the stgt that wrote it.",
-    "plain": "the state_dict has no 'stgt' entry, as that of a plain torch optimiser, and 4 steps are made: load it "
+    "plain": "the state_dict has no 'stgt' entry, like that of a plain torch optimiser, but 4 steps are done: load it "
     "before the first step, or give what opt.state_dict() returned.",
 }
 

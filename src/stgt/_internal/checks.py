@@ -112,6 +112,8 @@ def in_flags(error: ValueError, command: Command) -> str:
         str(one.name): one.opts[0] if one.param_type_name == "option" else one.human_readable_name
         for one in command.params
     }
+    if "out" in flags:
+        flags.setdefault("path", flags["out"])  # what functions call the file to write
     return error.text(flags) if isinstance(error, InputError) else str(error)
 
 

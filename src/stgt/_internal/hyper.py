@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import Field, field, fields
+from dataclasses import MISSING, Field, field, fields
 from functools import cache, partial
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -72,7 +72,10 @@ class Frozen:
 
 
 class ShortRepr:
-    """A dataclass with a one-line repr: arrays by type and shape, functions by name, the first items of lists."""
+    """A dataclass with a one-line repr: arrays by type and shape, functions by name, the first items of lists.
+
+    It shows the arguments that differ from their defaults, so it is the call that makes an equal object.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -81,8 +84,16 @@ class ShortRepr:
 
     def __repr__(self) -> str:
         it: Any = self  # every subclass is a dataclass
-        values = [f"{field.name}={short_repr(getattr(it, field.name))}" for field in fields(it) if field.repr]
+        shown = {one.name: (short_repr(getattr(it, one.name)), one) for one in fields(it) if one.repr and one.init}
+        values = [f"{name}={value}" for name, (value, one) in shown.items() if value != _default(one)]
         return f"{type(self).__qualname__}({', '.join(values)})"
+
+
+def _default(one: Field[Any]) -> str | None:
+    """The repr of a field's default value; None if the field has none."""
+    if one.default_factory is not MISSING:
+        return short_repr(one.default_factory())
+    return None if one.default is MISSING else short_repr(one.default)
 
 
 def short_repr(value: Any) -> str:

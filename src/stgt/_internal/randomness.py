@@ -32,6 +32,7 @@ STREAM_SHUFFLE = 10  # the order of a pass over the samples
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _STREAM_SHIFT = 28
+SWAPS = 32  # rounds of a shuffle, one for each bit of a word
 
 
 def threefry(key0: Array, key1: Array, counter0: Array, counter1: Array) -> tuple[Array, Array]:
@@ -111,6 +112,28 @@ class Clock:
         """Integers in [0, below_i), with replacement, (..., nodes, width)."""
         limit = self.ops.xp.asarray(below).astype(np.uint32)[:, None]
         return (self.bits(width) % limit).astype(np.int32)
+
+    def shuffled(self, width: int, below: Array) -> Array:
+        """Integers in [0, below_i), without replacement, (..., nodes, width): consecutive steps are one pass over them.
+
+        A pass has ⌊below_i / width⌋ steps. What is left over is not drawn in this pass, and each pass has a new order.
+        """
+        xp = self.ops.xp
+        nodes, limit = xp.asarray(self.nodes)[:, None], xp.asarray(below).astype(np.uint32)[:, None]
+        step = xp.asarray(self.step)[..., None, None].astype(np.uint32)
+        turn, place = step // (limit // width), step % (limit // width) * width + xp.arange(width).astype(np.uint32)
+        pair = words(xp, self.seed, turn, nodes, xp.arange(SWAPS // 2), self.stream)
+        keys = xp.concatenate(pair, axis=-1) % limit
+
+        # Swap-or-not (Hoang, Morris, Rogaway, 2012): the place x and its partner K − x are swapped, or not, by a random
+        # bit of the pair. It computes one sample's place without sorting all of them.
+        def swap(k: Any, place: Array) -> Array:
+            partner = (keys[..., k][..., None] + limit - place) % limit
+            higher = np.uint32(SWAPS // 2) + xp.maximum(place, partner)
+            bits, _ = words(xp, self.seed, turn, nodes, higher, self.stream)
+            return xp.where((bits >> xp.asarray(k).astype(np.uint32)) & np.uint32(1) > 0, partner, place)
+
+        return self.ops.loop(SWAPS, swap, place).astype(np.int32)
 
     def normal(self, width: int) -> Array:
         """Standard normals by the inverse distribution function, (..., nodes, width)."""

@@ -72,7 +72,7 @@ def _exponents(count: int, confidence: float) -> tuple[np.ndarray, np.ndarray, n
     below = betainc(first, total - first, np.minimum(spread**2 / n, 1.0))  # confidence that the shape is at most this
     weight = np.diff(below, axis=0, prepend=0.0, append=1.0)
     middle = np.concatenate([shape[:1], np.sqrt(shape[1:] * shape[:-1]), shape[-1:]])
-    # A few seeds never rule out very small shapes, which would allow any mean.
+    # A few seeds never rule out shapes near 0, which would allow any mean.
     whole = n * np.maximum(middle, np.minimum(LEAST_SHAPE, 1 / spread**2))
 
     limit = stdtrit(n - 1, (1 + confidence) / 2) / np.sqrt(n)  # the limit of small spreads

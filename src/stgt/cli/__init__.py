@@ -12,12 +12,12 @@ __all__ = ["app", "console", "main"]
 
 
 def _show_warning(message: object, *_: object, **__: object) -> None:
-    """A warning is one line."""
+    """Prints a warning as one line."""
     print(f"warning: {message}", file=sys.stderr)
 
 
 def main() -> None:
-    """The entry point: an error in the input is one sentence and exit code 2, not a traceback."""
+    """The entry point: an error in the input gives one message and exit code 2, not a traceback."""
     warnings.showwarning = _show_warning
     try:
         app()
@@ -29,7 +29,7 @@ def main() -> None:
             raise
         print(f"stgt: {error}", file=sys.stderr)
         sys.exit(2)
-    except OSError as error:  # a full disk, a folder that is gone
+    except OSError as error:  # for example a full disk, or a folder that was removed
         where = f"{error.filename}: " if error.filename else ""
-        print(f"stgt: {where}{error.strerror or error}; what was written before is kept.", file=sys.stderr)
+        print(f"stgt: {where}{error.strerror or error}; files that were written before are kept.", file=sys.stderr)
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""`check`: what the theory predicts of a run before it runs."""
+"""`check`: predictions of the theory for a run, before it runs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def check(
     as_json: AsJson = False,
     scripts: Imports = None,
 ) -> None:
-    """Predict whether a run is stable, its error in the long run, the largest safe gamma, and the bytes it sends.
+    """Predict whether a run is stable, its steady-state error, the largest safe gamma, and the bytes it sends.
 
-    If the spec has a grid, for each of its combinations.
+    If the spec has a grid, it predicts each combination.
 
     Examples:
         stgt check spec.toml
@@ -45,22 +45,22 @@ def check(
     answers = []
     for group in plan("check", given, spec, data_dir).methods.values():
         run, topology = given.runs[group[0].run], group[0].topology
-        advices = _advices(group, run.target)
-        title = f"{group[0].method} on {topology.name}: {next(iter(advices.values())).basis}"
+        predictions = _predictions(group, run.target)
+        title = f"{group[0].method} on {topology.name}: {next(iter(predictions.values())).basis}"
         if as_json:
-            answers += [{"method": group[0].method, "setting": key, **asdict(one)} for key, one in advices.items()]
+            answers += [{"method": group[0].method, "setting": key, **asdict(one)} for key, one in predictions.items()]
             continue
-        console.print(_table(title, advices, run.target, run.rounds))
-        for words, one in advices.items():
+        console.print(_table(title, predictions, run.target, run.rounds))
+        for words, one in predictions.items():
             for sentence in one.warnings:
-                where = f"{words}: " if len(advices) > 1 else ""
+                where = f"{words}: " if len(predictions) > 1 else ""
                 console.print(f"warning: {where}{sentence}", style="bold", soft_wrap=True)
     if as_json:
         rows = [{key: plain(value) for key, value in answer.items()} for answer in answers]
         print(json.dumps(rows, ensure_ascii=False))
 
 
-def _advices(group: list[Batch], target: float | None) -> dict[str, Advice]:
+def _predictions(group: list[Batch], target: float | None) -> dict[str, Advice]:
     """The prediction for each setting of a method."""
     from stgt.theory.advice import check_all
 
@@ -72,14 +72,14 @@ def _advices(group: list[Batch], target: float | None) -> dict[str, Advice]:
     return dict(zip(words, found, strict=True))
 
 
-def _table(title: str, advices: dict[str, Advice], target: float | None, rounds: int) -> Table:
-    """A row for each fact, a column for each setting; what several share stands below."""
-    several = [_rows(one, target, rounds, short=len(advices) > 1) for one in advices.values()]
+def _table(title: str, predictions: dict[str, Advice], target: float | None, rounds: int) -> Table:
+    """A row for each number and a column for each setting. Numbers that all settings share are in the caption."""
+    several = [_rows(one, target, rounds, short=len(predictions) > 1) for one in predictions.values()]
     shared = [] if len(several) == 1 else [name for name in several[0] if len({rows[name] for rows in several}) == 1]
     caption = "\n".join(f"{name}: {several[0][name]}" for name in shared)
     table = Table(title=title, title_justify="left", caption=caption or None, caption_justify="left")
     table.show_header = len(several) > 1
-    for words in ("", *advices):
+    for words in ("", *predictions):
         table.add_column(words)
     for name in several[0]:
         if name not in shared:

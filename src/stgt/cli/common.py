@@ -1,4 +1,4 @@
-"""What all commands share: the application, its console, options, and the format of numbers."""
+"""Shared code of all commands: the application, its console, options, and the format of numbers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EXIT_CODES = """Exit codes:
 
 4    numbers are not finite
 
-130  stopped by Ctrl-C; what was done is kept"""
+130  stopped by Ctrl-C; finished work is kept"""
 
 app = typer.Typer(
     cls=Commands,
@@ -49,7 +49,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-console = Console(markup=False, emoji=False)  # brackets in names, paths and sentences are just brackets
+console = Console(markup=False, emoji=False)  # brackets in names, paths and messages are not markup
 
 
 def _print_version(asked: bool) -> None:
@@ -66,7 +66,7 @@ def start(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """What stands before the command."""
+    """The options before the command."""
 
 
 Imports = Annotated[
@@ -92,14 +92,14 @@ def import_scripts(scripts: list[Path] | None) -> None:
 
 
 def complete_topologies(incomplete: str) -> list[str]:
-    """The topologies whose names begin so, for the shell."""
+    """The topologies whose names begin with this text, for the shell."""
     from stgt.topology import list_topologies
 
     return [name for name in list_topologies() if name.startswith(incomplete)]
 
 
 def reproductions() -> Any:
-    """The package of the paper's experiments, which is beside `src` in a clone; a ValueError where there is none."""
+    """The package of the paper's experiments, which is next to `src` in a clone; a ValueError if it is missing."""
     clone = find_clone()
     if clone is None:
         raise ValueError(
@@ -110,13 +110,13 @@ def reproductions() -> Any:
 
 
 def find_clone() -> Path | None:
-    """The folder of the repository, where this is not an installed package or the command is run in a clone."""
+    """The folder of the repository, if the package was imported from a clone or the command runs in one."""
     places = (Path(__file__).parents[3], Path.cwd())
     return next((folder for folder in places if (folder / "reproductions" / "register.py").exists()), None)
 
 
 def complete_reproductions(incomplete: str) -> list[str]:
-    """The experiments whose names begin so, for the shell."""
+    """The experiments whose names begin with this text, for the shell."""
     try:
         return [name for name in reproductions().EXPERIMENTS if name.startswith(incomplete)]
     except ValueError:
@@ -124,7 +124,7 @@ def complete_reproductions(incomplete: str) -> list[str]:
 
 
 def print_line(line: str) -> None:
-    """Prints a line at once and unbroken, above a bar if there is one."""
+    """Prints a line immediately and without line breaks, above the progress bar if there is one."""
     console.print(line, soft_wrap=True)
 
 
@@ -134,5 +134,5 @@ def number(value: float | None) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value for JSON, which has no number that is not finite."""
+    """A value for JSON, with None for numbers that are not finite."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

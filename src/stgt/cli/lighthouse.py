@@ -1,4 +1,4 @@
-"""`lighthouse`: where the nodes of an elastic training find one another."""
+"""`lighthouse`: the address at which the nodes of an elastic training find each other."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ def lighthouse(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 29510,
     silence: Annotated[
-        float, typer.Option(help="Seconds without a sign of life after which a node counts as lost.")
+        float, typer.Option(help="A node that sends nothing for this many seconds counts as lost.")
     ] = 0.6,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log who asks, and each answer.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log each request and its answer.")] = False,
 ) -> None:
-    """Start a lighthouse: the nodes of an elastic training ask it who takes part. Runs until Ctrl-C.
+    """Start a lighthouse: from it, the nodes of an elastic training learn which nodes take part.
 
-    It is torchft's, with time limits that let a training go on within a second. Models and data do not pass through it,
-    and the members train on while it is down. Whoever reaches its port can join: see SECURITY.md.
+    It runs until Ctrl-C. It is torchft's lighthouse, with time limits that let a training continue within a second.
+    Models and data do not pass through it, and the members keep training while it is down. Anyone who can reach its
+    port can join: see SECURITY.md.
 
     Examples:
         stgt lighthouse
@@ -38,12 +39,14 @@ def lighthouse(
 
     server, address = start(bind, port, silence, verbose)
     asked_to_end = threading.Event()
-    signal.signal(
-        signal.SIGTERM, lambda *_: asked_to_end.set()
-    )  # as process 1 of a container nothing else would end it
+    signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())  # process 1 of a container ignores it otherwise
     print_line(f"lighthouse: start each node with TORCHFT_LIGHTHOUSE={address}")
-    who = "this machine alone reaches it, --bind 0.0.0.0 lets others" if bind in LOOPBACK else "open to who reaches it"
-    print_line(f"status page: {address}/ ({who}); Ctrl-C ends it, and the members train on")
+    who = (
+        "only this machine can reach it; --bind 0.0.0.0 opens it to others"
+        if bind in LOOPBACK
+        else "anyone who reaches it can join"
+    )
+    print_line(f"status page: {address}/ ({who}); Ctrl-C ends it, but the members keep training")
     try:
         asked_to_end.wait()
     finally:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from stgt.cli.common import Imports, app, console, import_scripts
 
-# What can be listed, and the module that registers ours; models and data sets are registered by scripts only.
+# The kinds of names, and the module that registers those of the library. Only scripts register models and data sets.
 KINDS = {
     "algorithms": "algorithms",
     "topologies": "topology",
@@ -27,13 +27,13 @@ KINDS = {
 @app.command(name="list")
 def list_names(
     what: Annotated[str | None, typer.Argument(help=f"{', '.join(KINDS)} or runs.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON, with a line on each.")] = False,
-    below: Annotated[Path, typer.Option(help="Folder to look for runs in.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON, with a description of each.")] = False,
+    below: Annotated[Path, typer.Option(help="The folder with the runs.")] = Path("runs"),
     scripts: Imports = None,
 ) -> None:
-    """List what spec files name, yours included, or the runs in a folder.
+    """List the names for spec files, including your own, or the runs in a folder.
 
-    `stgt list algorithms` describes each in a line.
+    `stgt list algorithms` prints a line about each algorithm.
 
     Examples:
         stgt list
@@ -56,7 +56,7 @@ def list_names(
             if names := _described(kind):
                 console.print(f"{kind}:", ", ".join(names))
             continue
-        table = Table("name", "what it is")
+        table = Table("name", "description")
         for name, words in _described(kind).items():
             table.add_row(name, words)
         console.print(table)
@@ -64,12 +64,12 @@ def list_names(
 
 @app.command()
 def schema(
-    kind: Annotated[str, typer.Argument(help="run, for specs of run, sweep, compare and check; or train.")] = "run",
+    kind: Annotated[str, typer.Argument(help="run, for the specs of run, sweep, compare and check; or train.")] = "run",
     scripts: Imports = None,
 ) -> None:
-    """Print the JSON schema of spec files, with which an editor completes and checks them.
+    """Print the JSON schema of spec files. With it, an editor completes and checks them.
 
-    Put `#:schema ./stgt.schema.json` into the first line of a spec.
+    Put `#:schema ./stgt.schema.json` in the first line of a spec.
 
     Examples:
         stgt schema > stgt.schema.json
@@ -83,7 +83,7 @@ def schema(
 
 
 def _list_runs(below: Path, as_json: bool) -> None:
-    """The studies in a folder, the newest first, and how they stand."""
+    """The studies in a folder with their status, newest first."""
     from stgt.study import list_folders
 
     names = ("folder", "name", "kind", "state", "begun", "methods")
@@ -104,7 +104,7 @@ def _list_runs(below: Path, as_json: bool) -> None:
 
 
 def _described(kind: str) -> dict[str, str]:
-    """A line on each name of a kind."""
+    """A description of each name of a kind."""
     from stgt._internal import registry
 
     known: registry.Registry = getattr(registry, kind.upper())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the figure.")] = Path("demo"),
-    force: Annotated[bool, typer.Option(help="Overwrite what the folder holds.")] = False,
+    force: Annotated[bool, typer.Option(help="Overwrite the files in the folder.")] = False,
 ) -> None:
     """Draw the paper's figure: ST-GT, FlexGT and Scaffold on ridge regression, and methods that send fewer bytes.
 
@@ -56,46 +56,52 @@ def demo(
             table.add_row(one.method, one.graph, interval(*(1000 * value for value in one.error)), exact, reached)
     console.print(table)
     print_line("error      ‖x̄ − x*‖², the squared distance of the mean model to the minimiser, over the last quarter")
-    print_line("exact      the same, from theory, without a run")
-    print_line(f"kB a node  what a node sends, in single precision, until the error is {1000 * TARGET:g}/1000")
+    print_line("exact      the same from theory, without a run")
+    print_line(
+        f"kB a node  the kilobytes that a node sends, in single precision, until the error is {1000 * TARGET:g}/1000"
+    )
     if moving := [f"{one.method} ({one.graph})" for one in runs if not one.settled]:
         print_line(f"not at the steady state after {some.rounds} rounds: {', '.join(moving)}")
     for path in draw(figure(runs), folder / "convergence"):
         print_line(f"wrote {path}")
     lost = [f"{one.method} from round {one.lost_at} on" for one in runs if one.lost_at is not None]
     if lost:
-        print(f"stgt: the demo has no result: not finite are {', '.join(lost)}.", file=sys.stderr)
+        print(f"stgt: the demo has no result, because these runs diverged: {', '.join(lost)}.", file=sys.stderr)
         raise typer.Exit(1)
     print_line("next: your own CSV file and graph, without Python: docs/tutorials/study.md")
 
 
 class Reproduce(TyperCommand):
-    """The command whose help lists the experiments; they are loaded only for that."""
+    """The command; its help lists the experiments, which are loaded only for that."""
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         for parameter in self.params:
             if isinstance(parameter, TyperArgument):
                 names = ", ".join(complete_reproductions(""))
                 parameter.help = (
-                    f"One of {names}." if names else "Which experiment; a clone of the repository has them."
+                    f"One of {names}." if names else "The experiment; only a clone of the repository has them."
                 )
         super().format_help(ctx, formatter)
 
 
 @app.command(cls=Reproduce)
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Which experiment.", autocompletion=complete_reproductions)],
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; NAME if left out.")] = None,
-    force: Annotated[bool, typer.Option(help="Overwrite what the folder holds.")] = False,
+    name: Annotated[str, typer.Argument(help="The experiment.", autocompletion=complete_reproductions)],
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; by default NAME.")] = None,
+    force: Annotated[bool, typer.Option(help="Overwrite the files in the folder.")] = False,
     readings: Annotated[
         list[str] | None, typer.Option("--reading", help="A reading of the paper; repeat for more.")
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data, where some is needed.")] = None,
-    scale: Annotated[str | None, typer.Option(help="small, grid, paper (cifar10), full or lenet (federated).")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds to train, instead of the scale's own.", min=1)] = None,
-    batch: Annotated[int | None, typer.Option(help="Images a batch, for cifar10.", min=1)] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data, if the experiment needs it.")] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="The size: small, grid, paper (cifar10), full or lenet (federated).")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of training, instead of those of the scale.", min=1)
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Images per batch, for cifar10.", min=1)] = None,
 ) -> None:
-    """Run one of the paper's experiments: figures, results.csv, the spec it ran, and claims.json.
+    """Run one of the paper's experiments, and write figures, results.csv, the spec and claims.json.
 
     Examples:
         stgt reproduce convergence --reading printed --out figure-1

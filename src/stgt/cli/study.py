@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from stgt.study import Folder, Plan
     from stgt.study.comparison import Comparison
 
-SpecFile = Annotated[Path | None, typer.Argument(help="TOML file; left out with --resume.", show_default=False)]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results; runs/SPEC if left out.")]
+SpecFile = Annotated[Path | None, typer.Argument(help="TOML file; not needed with --resume.", show_default=False)]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results; by default runs/SPEC.")]
 Resume = Annotated[Path | None, typer.Option(help="Continue the run in this folder, to the same bits.")]
-Force = Annotated[bool, typer.Option(help="Begin anew in a folder that holds a run already.")]
-Workers = Annotated[int | None, typer.Option(help="How many runs at once; the number of cores if left out.", min=1)]
+Force = Annotated[bool, typer.Option(help="Overwrite the run in an existing folder.")]
+Workers = Annotated[int | None, typer.Option(help="Runs at the same time; by default the number of cores.", min=1)]
 Ray = Annotated[
     str | None,
-    typer.Option(help="Run on a Ray cluster: its address, such as auto or ray://host:10001; local starts one here."),
+    typer.Option(
+        help="Run on a Ray cluster: its address, such as auto or ray://host:10001; local starts a cluster here."
+    ),
 ]
 
 
@@ -46,9 +48,9 @@ def run(
     workers: Workers = None,
     scripts: Imports = None,
 ) -> None:
-    """Run a spec file, into a folder with metrics.csv, the last state and a figure.
+    """Run a spec file, and write metrics.csv, the last state and a figure to a folder.
 
-    A run that is killed or stopped by Ctrl-C continues with --resume, to the same bits.
+    If a run is killed or stopped by Ctrl-C, --resume continues it, to the same bits.
 
     Examples:
         stgt run study.toml --set rounds=100 --out runs/short
@@ -70,7 +72,7 @@ def sweep(
     ray: Ray = None,
     scripts: Imports = None,
 ) -> None:
-    """Run every combination of a spec's grid, over the cores of this machine or a Ray cluster.
+    """Run every combination of a spec's grid, on the cores of this machine or on a Ray cluster.
 
     Examples:
         stgt sweep study.toml --set 'grid.gamma=[0.01, 0.03, 0.1]'
@@ -103,7 +105,7 @@ def compare(
 
 @app.command()
 def show(
-    folder: Annotated[Path, typer.Argument(help="Folder that `stgt run`, `sweep` or `compare` wrote.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of `stgt run`, `sweep` or `compare`.")],
     as_json: AsJson = False,
 ) -> None:
     """Show the results of a run, finished or not.
@@ -119,18 +121,18 @@ def show(
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Folders that `stgt run`, `sweep` or `compare` wrote.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders of `stgt run`, `sweep` or `compare`.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("report.html"),
-    force: Annotated[bool, typer.Option(help="Overwrite the file if it is there.")] = False,
-    title: Annotated[str, typer.Option(help="Above the page; the runs' names if left out.")] = "",
+    force: Annotated[bool, typer.Option(help="Overwrite an existing file.")] = False,
+    title: Annotated[str, typer.Option(help="Title of the page; by default the runs' names.")] = "",
     theory: Annotated[
         bool, typer.Option(help="Add the predictions of the exact theory for each method at its best.")
     ] = True,
     scripts: Imports = None,
 ) -> None:
-    """Write a page on runs: interactive curves, a table with exact predictions, the graph and the spec.
+    """Write a page about runs: interactive curves, a table with exact predictions, the graph and the spec.
 
-    It is one file that needs no network, for a browser of any size, light or dark.
+    The page is one file for any browser, in light or dark colours. It needs no network.
 
     Examples:
         stgt report runs/wine -o wine.html
@@ -143,10 +145,10 @@ def report(
         raise InputError("out", out, " is a folder: give a file.")
     if out.exists() and not force:
         raise InputError(
-            "out", out, " is there already: give another file, or {other} to overwrite it.", other="force=True"
+            "out", out, " already exists: give another file, or {other} to overwrite it.", other="force=True"
         )
     with writing(out, "out"):
-        check_writable(out.resolve().parent)  # before what takes time
+        check_writable(out.resolve().parent)  # before the long computation
     import_scripts(scripts)
     with bar("predictions of the theory") as tick:
         ticks = split_progress(tick, [1.0] * len(folders))
@@ -201,7 +203,10 @@ def _study(
             out_console.print(f"wrote {path}", soft_wrap=True)
     _print(folder, found, as_json)
     if not finished:
-        print(f"stgt: stopped, and kept; continue with: stgt {kind} --resume {folder.path}", file=sys.stderr)
+        print(
+            f"stgt: stopped; its results so far are saved. Continue with: stgt {kind} --resume {folder.path}",
+            file=sys.stderr,
+        )
         raise typer.Exit(130)
     if planned.spec is not None and "report" not in planned.spec.outputs:
         out_console.print(f"Write a page of it: stgt report {folder.path} -o report.html", soft_wrap=True)
@@ -217,7 +222,7 @@ def _planned(
     data_dir: Path | None,
     scripts: Sequence[Path],
 ) -> tuple[Plan, Folder]:
-    """What to run, in a new folder or in the one to resume."""
+    """The plan, with a new folder or with the one to resume."""
     from stgt.study import Folder, load_spec, plan
     from stgt.study.run_folder import SPEC
 
@@ -228,16 +233,16 @@ def _planned(
         where = out or Path("runs") / spec.stem
         return planned, Folder.create(where, planned, force=force, scripts=scripts, data_dir=data_dir)
     if spec is not None:
-        raise InputError("resume", hint=f" continues what {resume} holds: leave {spec} out.")
+        raise InputError("resume", hint=f" continues the run in {resume}: leave {spec} out.")
     folder = Folder.open(resume)
     if folder.kind != kind:
         raise InputError(
-            "resume", hint=f" {resume} is of `stgt {folder.kind}`: use `stgt {folder.kind} --resume {resume}`."
+            "resume", hint=f" {resume} was written by `stgt {folder.kind}`: use `stgt {folder.kind} --resume {resume}`."
         )
     used, data = folder.record["scripts"], folder.record["data_dir"]
     if used and not scripts:
         raise InputError(
-            "scripts", hint=f" was left out: {resume} was run with a script of your own; give --import {used[0]}."
+            "scripts", hint=f" was left out: {resume} was run with your own script; give --import {used[0]}."
         )
     return plan(kind, folder.longer_spec(sets), resume / SPEC, data_dir or (Path(data) if data else None)), folder
 

@@ -1,4 +1,4 @@
-"""`topology`: a graph or a schedule, drawn and in numbers."""
+"""`topology`: a picture of a graph or a schedule, and its numbers."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ ENDINGS = (".png", ".pdf", ".gif")
 @app.command()
 def topology(
     name: Annotated[
-        str, typer.Argument(help="Its name, such as exponential; see `stgt list`.", autocompletion=complete_topologies)
+        str, typer.Argument(help="The name, such as exponential; see `stgt list`.", autocompletion=complete_topologies)
     ],
     n: Annotated[int, typer.Option(help="Number of nodes, if the topology takes it.", min=1)] = 32,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="An argument of the topology, as neighbors=3; repeat for more.")
+        list[str] | None,
+        typer.Option("--set", help="An argument of the topology, such as neighbors=3; repeat for more."),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Picture to write; NAME.png if left out.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds to look at; three periods if left out.", min=1)] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Picture to write; by default NAME.png.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds to compute; by default three periods.", min=1)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
-    force: Annotated[bool, typer.Option(help="Overwrite pictures that are there.")] = False,
+    force: Annotated[bool, typer.Option(help="Overwrite existing pictures.")] = False,
     scripts: Imports = None,
 ) -> None:
-    """Draw a graph or a schedule, with degree, ρ, spectral gap, eigenvalues and how quickly nodes agree.
+    """Draw a graph or a schedule, and print its degree, ρ, spectral gap, eigenvalues and speed of agreement.
 
-    Writes PNG and PDF, and a GIF where rounds differ. With very many nodes only the numbers are drawn.
+    It writes PNG and PDF, and a GIF if the rounds differ. With very many nodes, it draws only the numbers.
 
     Examples:
         stgt topology exponential --n 32 --set neighbors=3
@@ -73,7 +74,7 @@ def topology(
 
 
 def _arguments(settings: list[str]) -> dict[str, Any]:
-    """key=value by key, each value as TOML has it; a bare word is a word."""
+    """The arguments by key, from key=value; each value is TOML, or a word without quotes."""
     found: dict[str, Any] = {}
     for given in settings:
         key, equals, value = given.partition("=")
@@ -84,7 +85,7 @@ def _arguments(settings: list[str]) -> dict[str, Any]:
         try:
             found |= tomllib.loads(f"{key} = {value}")
         except tomllib.TOMLDecodeError:
-            raise InputError("settings", given, f"{value} is no value of TOML, such as 3, 0.5 or [1, 2].") from None
+            raise InputError("settings", given, f"{value} is not a TOML value, such as 3, 0.5 or [1, 2].") from None
     return found
 
 
@@ -96,7 +97,7 @@ def _table(found: TopologyStats) -> Table:
     from stgt.study.report.topology_stats import messages, near_one
 
     topology, rho = found.topology, found.rho
-    period = "random, drawn anew each round" if topology.random else "none: it never repeats"
+    period = "random, drawn again each round" if topology.random else "none: it never repeats"
     if topology.period is not None:
         period = "1, static" if topology.period == 1 else f"{topology.period:,}"
     interval = "" if rho is None or rho.exact else f" ({number(rho.low)} to {number(rho.high)} from {rho.draws} draws)"

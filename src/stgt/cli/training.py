@@ -17,22 +17,24 @@ from stgt.cli.common import Imports, Sets, app, console, find_clone, import_scri
 @app.command()
 def train(
     spec: Annotated[Path, typer.Argument(help=escape("TOML file with one run, or several as [[runs]]."))],
-    out: Annotated[Path, typer.Option(help="Folder for curves, checkpoints and models; an unfinished one goes on.")],
-    nodes: Annotated[int, typer.Option(help="How many processes, each a node.", min=1)] = 8,
+    out: Annotated[
+        Path, typer.Option(help="Folder for curves, checkpoints and models; an unfinished run in it continues.")
+    ],
+    nodes: Annotated[int, typer.Option(help="The number of processes; each is a node.", min=1)] = 8,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set.")] = None,
-    download: Annotated[bool, typer.Option(help="Fetch the data set into --data-dir if it is not there.")] = False,
-    max_restarts: Annotated[int, typer.Option(help="How often to go on after a process has died.", min=0)] = 0,
+    download: Annotated[bool, typer.Option(help="Download the data set to --data-dir if it is missing.")] = False,
+    max_restarts: Annotated[int, typer.Option(help="How often to restart after a process has died.", min=0)] = 0,
     sets: Sets = None,
     scripts: Imports = None,
 ) -> None:
-    """Train classifiers in several processes of this machine; for more see `torchrun -m stgt.torch.train`.
+    """Train classifiers in several processes of this machine; for several machines see `torchrun -m stgt.torch.train`.
 
-    The model and the data set of a spec are functions that a script registers.
+    The model and the data set of a spec are functions that your script registers.
 
     Examples:
         stgt train spec.toml --out runs/own --nodes 4 --import my_model.py
         stgt train examples/mnist.toml --out runs/mnist --data-dir DATA --download
-    The same line again goes on where it was stopped. A clone has the models and data sets of examples/.
+    The same command again continues a stopped run. A clone has the models and data sets of examples/.
     """
     from stgt._internal.files import read_table
 
@@ -40,7 +42,7 @@ def train(
         from stgt.torch.train import StoppedTrainingError, launch, load_training
         from stgt.torch.train.preflight import cautions
         from stgt.torch.train.run_folder import left_out
-    except ImportError as error:  # of torch or safetensors
+    except ImportError as error:  # from torch or safetensors
         raise ValueError("training needs PyTorch: pip install 'stgt[torch]'.") from error
     clone = find_clone()
     scripts = [*([clone / "reproductions" / "register.py"] if clone else ()), *(scripts or ())]
@@ -55,7 +57,7 @@ def train(
     except StoppedTrainingError as error:
         print(f"stgt: {error}", file=sys.stderr)
         raise typer.Exit(error.code) from None
-    table = Table("run", "rounds", "training loss", "test accuracy", "own models", "MB a node sent")
+    table = Table("run", "rounds", "training loss", "test accuracy", "own models", "MB sent per node")
     for run in runs.runs:
         row = read_table(out / run.folder / "curve.csv")[-1]
         table.add_row(

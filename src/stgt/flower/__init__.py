@@ -1,4 +1,4 @@
-"""Server–client methods on Flower: a strategy for its ServerApp and a ClientApp made of a user's train step."""
+"""Server–client methods on Flower: a strategy for its ServerApp, and a ClientApp made from your train step."""
 
 from stgt.flower.client import client_app
 from stgt.flower.in_process import run_in_process

@@ -1,9 +1,9 @@
-"""The server's state in files: of the last two rounds, with a copy of each client's state.
+"""The server's state in files: the last two rounds, with a copy of each client's state.
 
 NAME.safetensors                the state after the last round
-NAME.previous.safetensors       the state after the last round before it that counted, in case that file is damaged
-NAME.clients/3-0f….safetensors  the copy of client 3's state, by the hash of its last accepted reply; a round writes
-                                those of its own clients
+NAME.previous.safetensors       the state after the counted round before it, in case that file is damaged
+NAME.clients/3-0f….safetensors  the copy of client 3's state, named by the hash of its last accepted reply; a round
+                                writes the files of its own clients only
 NAME.history.json               the outcome of each round
 """
 
@@ -29,7 +29,7 @@ KIND, COPY = "state of a Flower server", "copy of a Flower client's state"
 
 
 class ServerCheckpoint:
-    """The files that the server's state is written to after every round, and read from.
+    """The files in which the server's state is stored after every round.
 
     Args:
         path: of the file.
@@ -48,13 +48,13 @@ class ServerCheckpoint:
         return self.path.exists() or self.previous.exists()
 
     def save(self, state: ServerState, done: int, mean_examples: float, counted: bool) -> None:
-        """Writes everything the next round depends on.
+        """Writes everything that the next round depends on.
 
         Args:
-            state: the server's.
-            done: the number of rounds done.
+            state: the server's state.
+            done: the number of completed rounds.
             mean_examples: the number of examples that has the weight 1.
-            counted: did the last of them count? If not, the state is that of the file, and the previous file stays.
+            counted: did the last round count? If not, the state did not change, and the previous file is kept.
         """
         for client, client_state in state.client_states.items():
             path = self._client_file(client, state.accepted[client])
@@ -79,7 +79,7 @@ class ServerCheckpoint:
             self._remove_unneeded(state)
 
     def load(self, state: ServerState) -> tuple[int, float]:
-        """Brings a new state to that of the files; returns the number of rounds done, and the mean of examples."""
+        """Restores a new state from the files. Returns the number of completed rounds and the mean of examples."""
         errors = []
         for path in filter(Path.exists, (self.path, self.previous)):
             try:
@@ -91,7 +91,7 @@ class ServerCheckpoint:
             self._fill(state, path, arrays, note, client_states)
             if errors:
                 log(WARNING, "%s Continuing from %s, an earlier round.", errors[0], path)
-                os.replace(self.path, self.damaged)  # or the next save would overwrite the good file with it
+                os.replace(self.path, self.damaged)  # otherwise the next save would move it over the good file
             self._needed = {self._client_file(client, one) for client, one in state.accepted.items()}
             return note["done"], note["mean_examples"]
         raise ValueError(errors[0])
@@ -102,7 +102,7 @@ class ServerCheckpoint:
         for key, value in self._identity(state).items():
             if note.get(key) != value:
                 raise InputError(
-                    "checkpoint", path, f" is of another {key}: give another file, or the {key} it was made with."
+                    "checkpoint", path, f" has another {key}: give another file, or the {key} that it was made with."
                 )
         view = unflatten(arrays)
         state.views, state.untrained = {}, view.pop(UNTRAINED, {})
@@ -129,7 +129,7 @@ class ServerCheckpoint:
         return found
 
     def _remove_unneeded(self, state: ServerState) -> None:
-        """Removes the clients' files that neither of the two rounds refers to."""
+        """Removes the clients' files that neither of the two stored rounds refers to."""
         needed = {self._client_file(client, one) for client, one in state.accepted.items()}
         for path in set(self.folder.glob("*.safetensors")) - needed - self._needed:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The client's side: a ClientApp made of a user's task."""
+"""The client's side: a ClientApp made from a user's task."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from stgt.flower.protocol import (
 from stgt.flower.training import LocalTraining, Task, evaluate, users_code
 
 SERVER = "the server's strategy"
-ARRAYS = "arrays"  # the model in the messages that mods see, as in Flower's own apps
+ARRAYS = "arrays"  # the model in the messages that mods receive, as in Flower's own apps
 
 Setup = Callable[[Context, dict[str, Any]], Task]
 Folder = Path | str | None
@@ -55,14 +55,14 @@ def client_app(
     Args:
         setup: called with Flower's context and the round's config; returns the client's task. In every stage the
             config has the entries of train_config and client_config, "server-round" and "stage". The stage is "train",
-            "evaluate" (then evaluate_config takes precedence) or "count" (of the client's examples: only `Task.metrics`
-            is read). The client's partition is context.node_config["partition-id"].
-        state_dir: folder where the client keeps its state on disk, so that it survives a restart of the SuperNode; or a
-            function of the context that gives it, such as `lambda context: context.node_config["state-dir"]`. Without
-            it, the state is in Flower's context only.
-        mods: Flower's, around the training, such as LocalDpMod. They see messages as in Flower's own apps: the trained
-            parameters in "arrays", "config" and "metrics". The model that they return is the one that is sent and that
-            the control variables follow.
+            "evaluate" (then evaluate_config takes precedence) or "count" (the server asks for the client's number of
+            examples: only `Task.metrics` is read). The client's partition is context.node_config["partition-id"].
+        state_dir: folder where the client keeps its state on disk, so that the state survives a restart of the
+            SuperNode. It may be a function of the context that returns the folder, such as
+            `lambda context: context.node_config["state-dir"]`. By default the state is only in Flower's context.
+        mods: Flower's mods around the training, such as LocalDpMod. They receive messages as in Flower's own apps: the
+            trained parameters in "arrays", "config" and "metrics". The model that they return is sent to the server,
+            and the control variates are computed from it.
     """
     app, mods = ClientApp(), tuple(mods)
 
@@ -72,7 +72,7 @@ def client_app(
             try:
                 folder = state_dir(context) if callable(state_dir) else state_dir
                 return handle(_Call(message, context, header, setup, folder, mods))
-            except ValueError as error:  # an error that the user can correct is sent to the server as text
+            except ValueError as error:  # the user can correct it: its text is sent to the server
                 return _reply(message, fault=str(error), kind=type(error).__name__)
 
         return answer
@@ -85,7 +85,7 @@ def client_app(
 
 @dataclass(frozen=True)
 class _Call:
-    """A message of the server, and what the client app was made with."""
+    """A message from the server, and the arguments of `client_app`."""
 
     message: Message
     context: Context
@@ -129,7 +129,7 @@ def _query(call: _Call) -> Message:
 
 def _train(call: _Call) -> Message:
     header, partition, content, records = call.header, call.partition, call.message.content, call.context.state
-    with under("the server's algorithm"):  # which cannot name code that this process has not registered
+    with under("the server's algorithm"):  # it may be a method that this process has not registered
         algorithm = from_plain(json.loads(header["algorithm"]), registered(ALGORITHMS))
     r, view = int(header["round"]), view_from_records(content)
     state = ClientState(records, algorithm, view, str(header["model"]), partition, call.state_dir)
@@ -158,7 +158,7 @@ def _train(call: _Call) -> Message:
 
 
 def _train_with_mods(call: _Call, training: LocalTraining) -> tuple[Reply, MetricRecord] | Message:
-    """The local steps with the mods around them: the reply and its metrics, or a mod's error message."""
+    """The local steps with the mods around them. Returns the reply and its metrics, or a mod's error message."""
     made: list[Reply] = []
     trained = to_record({name: training.received[name] for name in training.trained})
     request = {ARRAYS: trained, CONFIG: ConfigRecord(call.config("train"))}
@@ -166,8 +166,8 @@ def _train_with_mods(call: _Call, training: LocalTraining) -> tuple[Reply, Metri
     def train(plain: Message, context: Context) -> Message:
         if any(plain.content.get(name) != record for name, record in request.items()):
             raise ValueError(
-                "a mod changed the model or the config that the server sent, which a method that tracks gradients "
-                "cannot follow: leave it out."
+                "a mod changed the model or the config that the server sent, and a method that tracks gradients cannot "
+                "correct for that: leave the mod out."
             )
         reply, loss = training.run()
         made.append(reply)
@@ -180,22 +180,22 @@ def _train_with_mods(call: _Call, training: LocalTraining) -> tuple[Reply, Metri
     wrapped: ClientAppCallable = train
     for mod in reversed(call.mods):
         wrapped = wrap(wrapped, mod)
-    message: Any = Message  # whose stub lacks the arguments of a message that is not sent
+    message: Any = Message  # its type stub lacks the arguments of a message that is not sent
     out = wrapped(message(content=RecordDict(request), metadata=call.message.metadata), call.context)
     if out.has_error():
         return out
     (reply,), arrays, metrics = made, out.content.get(ARRAYS), out.content.get(METRICS)
     if not isinstance(arrays, ArrayRecord) or not isinstance(metrics, MetricRecord):
-        raise ValueError(f'a mod took "{ARRAYS}" or "{METRICS}" out of the reply: leave both in.')
+        raise ValueError(f'a mod removed "{ARRAYS}" or "{METRICS}" from the reply: keep both.')
     end = from_record(arrays)
     if end.keys() != reply.end.keys():
-        raise ValueError("a mod changed the names of the model's arrays: leave them as they are.")
+        raise ValueError("a mod changed the names of the model's arrays: keep them.")
     if any(differs(end[name], reply.end[name]) for name in end):
         unchanged = "the direction of an optimiser other than plain SGD" if reply.direction else ""
         unchanged = unchanged or (f"{min(reply.buffers)}, a buffer that training changes," if reply.buffers else "")
         if unchanged:
             raise ValueError(
-                f"a mod changed the model of the reply, and {unchanged} would be sent unchanged: use SGD without "
+                f"a mod changed the model of the reply, but {unchanged} would be sent unchanged: use SGD without "
                 "momentum, and a model without BatchNorm."
             )
     return replace(reply, end={name: end[name] for name in reply.end}), metrics

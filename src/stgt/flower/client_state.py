@@ -1,10 +1,10 @@
-"""What a client keeps from one round to the next: its fields of the method's state, and the arrays it does not train.
+"""What a client keeps between rounds: its variables of the method's state, and the arrays that it does not train.
 
-Both live in Flower's context and, on request, in files, which can execute nothing when they are loaded.
+Both are in Flower's context and, on request, in files. Loading these files cannot execute code.
 
-The server computes the same fields from the replies that it accepted, to the last bit, and so has a copy of them. Where
-the model is at the server (Scaffold), a client's fields follow from its round alone. Where each client has its own
-model (ST-GT), they also need what was mixed, which the client receives with its next message.
+The server computes the same variables from the replies that it accepted, bit for bit, and so has a copy. If the model
+is at the server (Scaffold), a client's variables follow from its own round. If each client has its own model (ST-GT),
+they also need the mixed values, which the client receives with its next message.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from stgt.flower.protocol import (
     view_to_records,
 )
 
-NO_REPLY = ""  # in the place of a hash: no reply was accepted yet
+NO_REPLY = ""  # the hash if no reply has been accepted yet
 BEFORE, PENDING, STATE_NOTE = "stgt.before.", "stgt.pending.", "stgt.client_state"
 UNTRAINED_RECORD, UNTRAINED_NOTE = f"stgt.{UNTRAINED}", f"stgt.{UNTRAINED}.note"
-KIND = "state of a Flower client"  # a file's
+KIND = "state of a Flower client"  # of a file
 
 
 # -- one round of one parameter ----------------------------------------------------------------------------------------
 
 
 class NotReceived:
-    """Stands for a mixed value that a client has not received when its round ends, and for any result that uses it."""
+    """A placeholder for a mixed value that a client has not received yet, and for any result computed from it."""
 
-    __array_ufunc__ = None  # NumPy leaves the arithmetic to this class
+    __array_ufunc__ = None  # NumPy then leaves the arithmetic to this class
 
     def _itself(self, *_: object) -> NotReceived:
         return self
@@ -62,7 +62,7 @@ class NotReceived:
 
 
 def state_from_view(method: Checked, view: View, name: str) -> Arrays:
-    """The state of one parameter as the view has it; fields that the view lacks have their initial value."""
+    """The state of one parameter in a view; variables that the view lacks have their initial value."""
     initial = method.init(view["x"][name])
     return initial | {field: view[field][name] for field in initial if field in view}
 
@@ -70,8 +70,8 @@ def state_from_view(method: Checked, view: View, name: str) -> Arrays:
 def next_client_state(
     method: Checked, state: Mapping[str, np.ndarray], local: Local, mixed: Mapping[str, np.ndarray] | None
 ) -> Arrays:
-    """A client's fields of one parameter after its round; `mixed` is needed where the model is not at the server."""
-    if method.spec.server_fields:  # the client has gone when the mixture is there, so its fields cannot depend on it
+    """A client's variables of one parameter after its round. `mixed` is needed unless the model is at the server."""
+    if method.spec.server_fields:  # the client does not wait for the mixture, so its variables cannot depend on it
         unknown = {field: NotReceived() for field in server_only_fields(method.spec)}
         pending = {sent.name: NotReceived() for sent in method.spec.messages}
         after = method.merge(method.readable({**state, **unknown}), local, pending)
@@ -80,28 +80,28 @@ def next_client_state(
     found = {field: after[field] for field in client_fields(method.spec)}
     if any(isinstance(value, NotReceived) for value in found.values()):
         raise ValueError(
-            f"{method.label} computes a client's field from what was mixed, which a client does not receive in the "
-            "same round when the model is at the server: keep the field at the server, or compute it from the client's "
-            "own round."
+            f"{method.label} computes a client's variable from the mixed values, which a client does not receive in "
+            "the same round when the model is at the server: keep the variable at the server, or compute it from the "
+            "client's own round."
         )
     return found
 
 
-# -- the client's fields -----------------------------------------------------------------------------------------------
+# -- the client's variables --------------------------------------------------------------------------------------------
 
 
 class ClientState:
-    """A client's fields before its last round, and what is needed to compute them after it.
+    """A client's variables before its last round, and what is needed to compute them after it.
 
-    A round's change is pending until the server confirms that it accepted the reply. It does so with its next message,
-    which has the hash of the last accepted reply. So a reply that was lost, late or refused changes nothing. A client
-    whose context is gone, or that gets an old message after a newer one, finds neither hash. It reports that, and the
-    server sends its copy of the client's fields.
+    A round's change is pending until the server confirms that it accepted the reply. The server does so with its next
+    message, which has the hash of the last accepted reply. So a reply that was lost, late or refused changes nothing. A
+    client whose context is lost, or that receives an old message after a newer one, has no state with that hash. It
+    reports this, and the server sends its copy of the client's variables.
 
     Args:
         records: of Flower's context.
         algorithm: the method.
-        view: what the server sent.
+        view: the view that the server sent.
         model: the digest of the names, shapes and types of the server's model.
         partition: the client's number.
         state_dir: folder for a copy on disk.
@@ -124,11 +124,11 @@ class ClientState:
         self.accepted = NO_REPLY
 
     def restore(self, accepted: str, server_copy: View) -> bool:
-        """Brings the fields to where the server has them; False if they are lost.
+        """Restores the variables as the server has them; False if they are lost.
 
         Args:
             accepted: the hash of this client's last accepted reply.
-            server_copy: the server's copy of them, if it sent that.
+            server_copy: the server's copy of the variables, if it was sent.
         """
         self.accepted = accepted
         if not self.fields or accepted == NO_REPLY:
@@ -146,9 +146,7 @@ class ClientState:
             return False
         for key, value in self.run.items():
             if note[key] != value:
-                raise ValueError(
-                    f"the client has the state of another {key}: start a new run, and use another state_dir."
-                )
+                raise ValueError(f"the client's state has another {key}: start a new run, and use another state_dir.")
         if self.accepted not in (note["before"], note["pending"]):
             return False
         self.state = view_from_records(self.records, BEFORE)
@@ -158,7 +156,7 @@ class ClientState:
 
     @QUIET
     def store(self, reply: Reply, r: int, participation: float) -> None:
-        """Stores the fields that this round began with, and what is needed to compute those after it."""
+        """Stores the variables at the start of this round, and what is needed to compute those after it."""
         if not self.fields:
             return
         stored: View = {}
@@ -168,7 +166,7 @@ class ClientState:
             local = reply.local(method, state["x"], name, r, participation)
             if method.spec.server_fields:
                 later = next_client_state(method, state, local, None)
-            else:  # the result depends on the mixture
+            else:  # the result depends on the mixed values
                 later = {part: np.asarray(getattr(local, part)) for part in sorted(method.spec.reads)}
             for field, value in later.items():
                 stored.setdefault(PENDING + field, {})[name] = value
@@ -180,12 +178,12 @@ class ClientState:
             container.write(self.path, KIND, flatten(stored), note, private=True)
 
     def of_parameter(self, name: str) -> Arrays:
-        """One parameter's whole state when the round begins."""
+        """The whole state of one parameter at the start of the round."""
         client_state = {field: arrays[name] for field, arrays in self.state.items()}
         return state_from_view(self.method, self.view, name) | client_state
 
     def _after_round(self, pending: View) -> View:
-        """The fields after the round whose reply was accepted."""
+        """The variables after the round whose reply was accepted."""
         if self.method.spec.server_fields:
             return pending
         after: View = {field: {} for field in self.fields}
@@ -201,7 +199,7 @@ class ClientState:
         return after
 
     def _read_file(self, path: Path) -> bool:
-        """Brings the file's content into the context; False if it is missing or damaged."""
+        """Loads the file's content into the context; False if it is missing or damaged."""
         found = _read_or_warn(path)
         if found is None:
             return False
@@ -214,7 +212,7 @@ class ClientState:
 
 
 class UntrainedArrays:
-    """Buffers and frozen parameters. They are sent when they have changed, and the client keeps them between rounds.
+    """Buffers and frozen parameters. The server sends them when they have changed; the client keeps them.
 
     Args:
         records: of Flower's context.
@@ -227,11 +225,11 @@ class UntrainedArrays:
         self.path = None if state_dir is None else Path(state_dir) / f"partition-{partition}.{UNTRAINED}.safetensors"
 
     def complete(self, content: RecordDict, wanted: str) -> Arrays | None:
-        """All of them: those that were sent and those that are stored; None if these are not what the server has.
+        """All untrained arrays, sent or stored; None if they are not those of the server.
 
         Args:
             content: of the server's message.
-            wanted: the digest of all of them; "" if they came with the model.
+            wanted: the digest of all of them; "" if the message has them with the model.
         """
         if not wanted:
             return {}
@@ -245,11 +243,11 @@ class UntrainedArrays:
         return None
 
     def store(self, arrays: Arrays, known_digest: str) -> str:
-        """Stores all of them, so that they need not be sent again, and returns their digest.
+        """Stores all untrained arrays, so that they need not be sent again. Returns their digest.
 
         Args:
             arrays: all of them.
-            known_digest: their digest, or "" if it is to be computed.
+            known_digest: their digest, or "" if it must be computed.
         """
         found = known_digest or digest(arrays)
         if arrays and found != self._stored_digest():
@@ -271,7 +269,7 @@ class UntrainedArrays:
 
 
 def _read_or_warn(path: Path) -> tuple[Arrays, Any] | None:
-    """The arrays and the note of a file; None if it is missing or, with a warning, if it cannot be used."""
+    """The arrays and the note of a file; None if it is missing or unusable. An unusable file is logged as a warning."""
     try:
         return container.read(path, KIND)
     except container.BadFile as error:

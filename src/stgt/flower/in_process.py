@@ -1,4 +1,4 @@
-"""A grid that calls its clients one after the other in this process: no Ray, quick to start, easy to debug."""
+"""A grid that calls its clients one after the other in this process: no Ray, a fast start, easy to debug."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CLIENT_APP_RAISED = 2  # Flower's error code
 
 
 class InProcessGrid(Grid):
-    """The clients of `run_in_process`, each with a context that lasts for the whole run.
+    """The clients of `run_in_process`, each with a context for the whole run.
 
-    A client that takes longer than the timeout is late: its reply is dropped, and until it has finished it gets no
-    other message, as at a SuperNode. The others do not wait for it.
+    A client that takes longer than the timeout is late: its reply is dropped. It receives no other message until it has
+    finished, as at a SuperNode. The other clients do not wait for it.
     """
 
     def __init__(self, app: ClientApp, clients: int, run_config: Mapping[str, Any] | None = None):
@@ -41,7 +41,7 @@ class InProcessGrid(Grid):
             for node in range(check_count(clients, "clients"))
         }
         self._thread = _TaskThread()
-        self._busy: dict[int, Future[Message]] = {}  # the replies of late nodes
+        self._busy: dict[int, Future[Message]] = {}  # the pending replies of nodes that were late
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self.contexts)
@@ -51,7 +51,7 @@ class InProcessGrid(Grid):
         return [reply for reply in replies if reply is not None]
 
     def _call_within(self, message: Message, timeout: float | None) -> Message | None:
-        """The reply to a message; None if it does not come in time."""
+        """The reply to a message; None if it is late."""
         node = message.metadata.dst_node_id
         if node in self._busy and not self._busy[node].done():
             return None
@@ -81,7 +81,7 @@ class InProcessGrid(Grid):
 
 
 class _TaskThread:
-    """A thread that runs one task after the other, so that the caller can stop waiting. It ends with its owner."""
+    """A thread that runs one task after the other, so that its caller can stop waiting. It ends with its owner."""
 
     def __init__(self) -> None:
         self._tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
@@ -101,7 +101,7 @@ def _run_tasks(tasks: SimpleQueue[Any]) -> None:
             future.set_result(task())
         except BaseException as error:  # raised again in the thread of the caller
             future.set_exception(error)
-        del one, future, task  # so that nothing is kept alive while it waits
+        del one, future, task  # so that nothing is kept alive while the thread waits
 
 
 def run_in_process(
@@ -111,8 +111,8 @@ def run_in_process(
 
     Args:
         strategy: a `Strategy`; its topology has the number of clients.
-        app: the clients'.
-        initial_arrays: the first model, ArrayRecord(model.state_dict()), or the model itself.
+        app: the clients' ClientApp.
+        initial_arrays: the initial model, ArrayRecord(model.state_dict()), or the model itself.
         run_config: the content of `context.run_config`.
         start: arguments of `strategy.start`: num_rounds, timeout, train_config, evaluate_fn, ….
     """

@@ -1,4 +1,4 @@
-"""Which methods run on a server with clients, and the fields of their state on each side."""
+"""Which methods run on a server with clients, and the variables of their state on each side."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from stgt.topology.sampled import Sampled
 def check_supported(algorithm: Algorithm, topology: Topology) -> None:
     """A ValueError unless the server can compute every message of the method from a client's last model alone.
 
-    The message may read what the server has of a round, and of the state x and the server's fields. x and the server's
-    fields must become what was mixed, or what the method's own `serve` computes from that. What the message reads of
-    the state is checked when it is read; the rest is declared, or tried here.
+    A message may read the values of a round that the server has, the state x and the server's variables. x and the
+    server's variables must become the mixed values, or what the method's own `serve` computes from them. What a message
+    reads of the state is checked when it is read. All else is declared, or tested here.
     """
     check_algorithm_object(algorithm, ENGINES["flower"].example)
-    ALGORITHMS.name_of(type(algorithm))  # a client finds it by its name
-    from_plain(to_plain(algorithm), registered(ALGORITHMS))  # and a method that it wraps
+    ALGORITHMS.name_of(type(algorithm))  # a client finds the method by its name
+    from_plain(to_plain(algorithm), registered(ALGORITHMS))  # and also a method that it wraps
     if not isinstance(topology, Topology) or not isinstance(topology.structure, Sampled):
         raise InputError("topology", topology, "Flower has a server; give stgt.topology.server(n, sampled=s).")
     check_runs(algorithm, topology, "flower")
@@ -34,8 +34,8 @@ def check_supported(algorithm: Algorithm, topology: Topology) -> None:
 
 
 def _check_serve(algorithm: Algorithm, participation: float) -> None:
-    """A ValueError unless `serve` and `merge` give the same server fields, tried on random numbers, and the local
-    steps do not read fields that are not sent."""
+    """A ValueError unless `serve` and `merge` compute the same server variables, tested on random numbers, and the
+    local steps read no variable that is not sent."""
     draws, method = np.random.default_rng(0), Checked(algorithm)
     state = {name: draws.uniform(1, 2, 4) for name in method.spec.state_fields}
     vectors = {name: draws.uniform(1, 2, 4) for name in VECTORS}
@@ -46,8 +46,8 @@ def _check_serve(algorithm: Algorithm, participation: float) -> None:
     for name in method.spec.server_fields:
         if not np.allclose(merged[name], served[name], rtol=1e-9, atol=0):
             raise ValueError(
-                f"{algorithm.label}'s serve and merge make different things of {name!r}, given the same mixture: "
-                "write both alike."
+                f"{algorithm.label}'s serve and merge compute different values of {name!r} from the same mixed values: "
+                "make them agree."
             )
     hidden = server_only_fields(method.spec)
     sent = {name: value for name, value in method.readable(state).items() if name not in hidden}
@@ -62,11 +62,11 @@ def _check_serve(algorithm: Algorithm, participation: float) -> None:
 
 
 def server_only_fields(spec: RoundSpec) -> list[str]:
-    """The server's fields that no message contains, such as outer momentum: they are not sent."""
+    """The server's variables that no message contains, such as outer momentum: they are not sent."""
     exchanged = {sent.name for sent in spec.messages}
     return [name for name in spec.server_fields if name not in exchanged]
 
 
 def client_fields(spec: RoundSpec) -> list[str]:
-    """The fields of the state that live at a client, beside the model, which it gets from the server."""
+    """The variables of the state that a client keeps. The model is not one: the server sends it."""
     return [field for field in spec.state_fields if field != "x" and field not in spec.server_fields]

@@ -1,19 +1,19 @@
-"""Which replies are so much larger than the others that they are refused. NumPy, no Flower.
+"""Refuses replies that are far larger than the others. NumPy, no Flower.
 
 This protects against nonsense, such as broken memory or a wrong unit. It is not a robust aggregation: a reply that is
-ten times too large, or has the wrong sign, is accepted. Honest clients differ in their data, their lr and the number of
-their steps. So the bounds are wide, and compare what does not depend on these:
+ten times too large, or has the wrong sign, is accepted. Honest clients differ in their data, their lr and their number
+of steps. So the bounds are wide, and the compared sizes do not depend on these:
 
-- the update, ‖x_i − x‖, and the rate, ‖x_i − x‖ over the sum of the stepsizes: both must be MAX_RATIO times those of
-  others, as more steps explain a large update and another optimiser a large rate; and the update must be larger than
-  MODEL_NORMS times the model's norm;
-- the direction that control variables follow, where the method reads one;
+- the update, ‖x_i − x‖, and the rate, ‖x_i − x‖ over the sum of the stepsizes. Both must be MAX_RATIO times those of
+  others, because more steps explain a large update and another optimiser a large rate. The update must also be larger
+  than MODEL_NORMS times the model's norm;
+- the direction from which control variates are computed, if the method reads one;
 - the sum of the stepsizes, which the client itself reports;
 - the change of the buffers.
 
-"Others" are the median of the round's other replies, or of the earlier round in which that was largest: clients that
-have nearly converged do not shut a new one out. The only reply to a first round has none to be compared with. The sizes
-of a client are divided by the factor that multiplies its loss.
+"Others" are the median of the round's other replies, or of an earlier round if its median was larger. So clients that
+have nearly converged do not exclude a new one. A first round with only one reply has nothing to compare it with. The
+sizes of a client are divided by the factor of its loss.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_RATIO = 1e3
 MAX_LR_SUM_RATIO = 1e6  # a thousand times the lr and a thousand times the steps
 MODEL_NORMS = 10.0
 COMPARED = ("update", "rate", "direction", "lr_sum", "buffers")
-Sizes = dict[str, float]  # these, and "model", its norm
+Sizes = dict[str, float]  # the compared sizes, and "model", the model's norm
 
 
 @QUIET
@@ -38,7 +38,7 @@ def sizes_of(reply: Reply, model: Arrays, scale: float, reads_direction: bool) -
 
     Args:
         reply: of a client.
-        model: the model it began from, buffers included.
+        model: the model that it started from, buffers included.
         scale: the factor of the client's loss.
         reads_direction: does the method read the direction?
     """
@@ -58,11 +58,11 @@ def sizes_of(reply: Reply, model: Arrays, scale: float, reads_direction: bool) -
 
 @QUIET
 def find_outliers(measured: Mapping[int, Sizes], usual: Sizes) -> dict[int, str]:
-    """The clients whose replies are out of all proportion to the others', and why.
+    """The clients whose replies are far larger than the others', and why.
 
     Args:
         measured: the sizes of the round's replies.
-        usual: those of the rounds before.
+        usual: those of earlier rounds.
     """
     found = {}
     for client, sizes in measured.items():
@@ -74,7 +74,7 @@ def find_outliers(measured: Mapping[int, Sizes], usual: Sizes) -> dict[int, str]
         elif ratio.get("direction", 0) > MAX_RATIO and sizes["direction"] * others["lr_sum"] > bound:
             found[client] = (
                 f"its direction is {ratio['direction']:.1e} times as long as those of others, with stepsizes that sum "
-                f"to {sizes['lr_sum']:.3g} where theirs sum to {others['lr_sum']:.3g}"
+                f"to {sizes['lr_sum']:.3g}, where those of others sum to {others['lr_sum']:.3g}"
             )
         elif ratio.get("lr_sum", 0) > MAX_LR_SUM_RATIO:
             found[client] = f"its stepsizes sum to {ratio['lr_sum']:.1e} times those of others"
@@ -84,7 +84,7 @@ def find_outliers(measured: Mapping[int, Sizes], usual: Sizes) -> dict[int, str]
 
 
 def typical_sizes(measured: Iterable[Sizes], usual: Sizes) -> Sizes:
-    """The (lower) median of each size that is not 0, or the usual one, if that is larger."""
+    """The (lower) median of each nonzero size, or the usual size, if that is larger."""
     found = dict(usual)
     rows = list(measured)
     for name in COMPARED:
@@ -95,7 +95,7 @@ def typical_sizes(measured: Iterable[Sizes], usual: Sizes) -> Sizes:
 
 
 def _change(one: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """The change of a buffer, which may hold inf and NaN where it did before."""
+    """The change of a buffer. Entries that are inf or NaN count as unchanged."""
     found = one.astype(np.float64) - before
     return np.where(np.isfinite(found), found, 0.0)
 

@@ -1,13 +1,13 @@
 """The messages between server and clients: a client's reply as a typed value, its checks, and Flower's records.
 
-train, to a client:  "view.x", "view.c", …   arrays: the model and the other mixed fields it starts from
+train, to a client:  "view.x", "view.c", …   arrays: the model and the other mixed variables that it starts from
                      "untrained"             arrays: the buffers and frozen parameters that it does not have yet
-                     "client_state.…"        arrays: its own state, if it may have lost it
+                     "client_state.…"        arrays: its own state, if it may have lost that
                      "stgt"                  the method, the round, the hash of its last accepted reply
                      "config"                the user's config
 its reply:           "end", "buffers"        arrays: its last model, and the buffers that it changed
                      "direction"             arrays: only if its optimiser is not plain SGD
-                     "lr_sum"                the sum of the stepsizes of each parameter
+                     "lr_sum"                the sum of the stepsizes, for each parameter
                      "metrics"               the user's metrics, and the mean loss
                      "stgt"                  its partition; or "fault", why it could not train; or "lost": its state
 """
@@ -26,8 +26,8 @@ from stgt._internal.digest import digest
 from stgt.algorithms import Local
 from stgt.algorithms.calls import Checked
 
-Arrays = dict[str, np.ndarray]  # by the parameter's name
-View = dict[str, Arrays]  # by the field's name
+Arrays = dict[str, np.ndarray]  # by parameter name
+View = dict[str, Arrays]  # by variable name
 Record = TypeVar("Record", ArrayRecord, ConfigRecord, MetricRecord)
 
 HEADER, UNTRAINED, END, BUFFERS, DIRECTION, LR_SUM, METRICS, CONFIG = (
@@ -36,7 +36,7 @@ HEADER, UNTRAINED, END, BUFFERS, DIRECTION, LR_SUM, METRICS, CONFIG = (
 VIEW, CLIENT_STATE = "view.", "client_state."
 NUM_EXAMPLES = "num-examples"  # the metric that Flower's own strategies use as the weight
 NO_NODE = 5  # Flower's error code: the node is not connected
-UNAVAILABLE = (3, 4, NO_NODE)  # and: the message or the reply is not available
+UNAVAILABLE = (3, 4, NO_NODE)  # 3 and 4: the message or the reply is not available
 SAME_VERSION = "use the same version of stgt on both sides."
 REMEDY = "build the clients' ClientApp by stgt.flower.client_app and the server's strategy by stgt.flower.Strategy"
 MAX_CHARACTERS = 1000  # of an error text
@@ -44,10 +44,10 @@ QUIET = np.errstate(all="ignore")  # values that are not finite are checked wher
 
 
 class BadReply(ValueError):  # noqa: N818
-    """Why a client is left out of a round; `reason` is the keyword of it.
+    """Why a client is left out of a round; `reason` is a keyword for it.
 
-    The text may quote the client. It is escaped and cut, so that a client can neither forge lines of the log nor send
-    control characters to a terminal nor fill the disk.
+    The text may quote the client. It is escaped and truncated, so that a client cannot forge log lines, send control
+    characters to a terminal or fill the disk.
     """
 
     reason = "refused"
@@ -72,14 +72,14 @@ class StateLost(BadReply):
 
 
 class Diverged(BadReply):
-    """What a client sent, or what follows from it, is not finite."""
+    """The client's values, or values computed from them, are not finite."""
 
 
 class PartitionChanged(BadReply):
     """The node now serves another partition."""
 
 
-FAULTS = {kind.__name__: kind for kind in (Crashed, Diverged)}  # which a client reports by their names
+FAULTS = {kind.__name__: kind for kind in (Crashed, Diverged)}  # the kinds that a client can report, by name
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ class Reply:
 
     Attributes:
         end: its last model.
-        lr_sum: the sum of the round's stepsizes, of each parameter.
+        lr_sum: the sum of the round's stepsizes, for each parameter.
         direction: the mean corrected gradient, if the optimiser is not plain SGD.
-        buffers: those that it changed.
+        buffers: the buffers that it changed.
         tied: other names of the same parameters.
-        untrained_digest: of the buffers and frozen parameters it had when its round began.
-        metrics: the user's, and the mean loss.
+        untrained_digest: of the buffers and frozen parameters that it had at the start of the round.
+        metrics: the user's metrics, and the mean loss.
         size: bytes of its arrays.
     """
 
@@ -109,7 +109,7 @@ class Reply:
     def chained_hash(self, previous: str, r: int) -> str:
         """Identifies this reply to round r by a client whose last accepted reply has the hash `previous`.
 
-        A client that was called twice for a round, or long ago, thereby finds which of its replies was accepted.
+        A client that was called twice for a round, or long ago, can so identify which of its replies was accepted.
         """
         return digest(previous, r, {name: float(self.lr_sum[name]) for name in self.end}, self.end, self.direction)
 
@@ -121,7 +121,7 @@ class Reply:
         return (start - self.end[name]) / float(self.lr_sum[name])
 
     def local(self, method: Checked, start: np.ndarray, name: str, r: int, participation: float) -> Local:
-        """The round of one parameter as the method reads it. Client and server compute it alike, to the last bit."""
+        """The round of one parameter as the method reads it. Client and server compute the same bits."""
         return method.local(
             start=start,
             end=self.end[name],
@@ -133,7 +133,7 @@ class Reply:
 
     @property
     def structure(self) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
-        """The names it trains and those it ties: all clients must have the same."""
+        """The parameters that it trains and those that it ties: all clients must have the same."""
         return frozenset(self.end), frozenset(self.tied.items())
 
 
@@ -143,13 +143,13 @@ class Reply:
 def check_reply(reply: Reply, model: Arrays) -> None:
     """A BadReply unless a reply fits the server's model and its numbers are usable.
 
-    A buffer may hold inf and NaN, as a mask does, where the server's has the same.
+    A buffer may contain inf and NaN, as a mask does, if the server's buffer has the same.
     """
     if not reply.end:
         raise BadReply("it trained nothing: give its optimiser model.parameters().")
     if reply.direction is not None and reply.direction.keys() != reply.end.keys():
         odd = min(reply.direction.keys() ^ reply.end.keys())
-        raise BadReply(f"{odd} is in one of its model and its direction only: {SAME_VERSION}")
+        raise BadReply(f"{odd} is in only one of its model and its direction: {SAME_VERSION}")
     buffers = model.keys() - reply.end.keys() - reply.tied.keys()
     for arrays, names in ((reply.end, model.keys()), (reply.direction or {}, model.keys()), (reply.buffers, buffers)):
         for name, array in arrays.items():
@@ -158,20 +158,22 @@ def check_reply(reply: Reply, model: Arrays) -> None:
             shape, dtype = model[name].shape, model[name].dtype
             if array.shape != shape or array.dtype != dtype:
                 raise BadReply(
-                    f"{name} has shape {array.shape} and type {array.dtype} where the server's has {shape} and "
+                    f"{name} has shape {array.shape} and type {array.dtype}, and at the server shape {shape} and type "
                     f"{dtype}: give both sides the same model."
                 )
             if arrays is not reply.buffers:
                 check_finite(array, f"{name} is not finite after the local steps: use a smaller lr.")
             elif not (_is_finite(array) | same_bits(array, model[name])).all():
                 raise BadReply(
-                    f"{name}, a buffer, holds inf or NaN where the server's does not hold the same: check the code "
-                    "that writes into it."
+                    f"{name}, a buffer, has inf or NaN where the server's buffer does not: check the code that writes "
+                    "it."
                 )
     for other, name in reply.tied.items():
         specs = {(model[each].shape, model[each].dtype) for each in (other, name) if each in model}
         if name not in reply.end or other in reply.end or other not in model or len(specs) > 1:
-            raise BadReply(f"it ties {other} to {name}, which the server's model cannot: give both sides the same one.")
+            raise BadReply(
+                f"it ties {other} to {name}, which the server's model does not allow: give both sides the same one."
+            )
     for name in reply.end:
         if not 0.0 < reply.lr_sum.get(name, 0.0) < math.inf:
             raise BadReply(f"{name} was trained with lr={reply.lr_sum.get(name)}: use one above 0.")
@@ -187,12 +189,12 @@ def same_bits(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def differs(one: np.ndarray, other: np.ndarray) -> bool:
-    """Do two arrays differ in shape, type or a bit?"""
+    """Do two arrays differ in shape, type or any bit?"""
     return one.shape != other.shape or one.dtype != other.dtype or not same_bits(one, other).all()
 
 
 def check_finite(array: np.ndarray, text: str) -> None:
-    """A Diverged with this text if a number is inf or NaN."""
+    """Raises Diverged with this text if a number is inf or NaN."""
     if not _is_finite(array).all():
         raise Diverged(text)
 
@@ -214,7 +216,7 @@ def from_record(record: ArrayRecord) -> Arrays:
     for name, array in record.items():
         try:
             found[name] = array.numpy()
-        except Exception as error:  # NumPy may raise anything on bytes from elsewhere
+        except Exception as error:  # NumPy may raise any exception on bytes from outside
             raise BadReply(f"{name} cannot be read ({error}): {SAME_VERSION}") from None
         if not isinstance(found[name], np.ndarray):
             raise BadReply(f"{name} is not one array: {SAME_VERSION}")
@@ -236,7 +238,7 @@ def flatten(view: View) -> Arrays:
 
 
 def unflatten(arrays: Arrays) -> View:
-    """The view that `flatten` was given."""
+    """The inverse of `flatten`."""
     found: View = {}
     for entry, array in arrays.items():
         key, name = entry.split(":", 1)
@@ -245,12 +247,12 @@ def unflatten(arrays: Arrays) -> View:
 
 
 def size_of(content: RecordDict) -> int:
-    """Bytes of all arrays in a message, as they are sent."""
+    """Bytes of all arrays of a message, as sent."""
     return sum(len(array.data) for record in content.array_records.values() for array in record.values())
 
 
 def is_unavailable(message: Message) -> bool:
-    """Did Flower itself answer for a client that is late or gone?"""
+    """Did Flower itself reply for a client that is late or not connected?"""
     return message.has_error() and message.error.code in UNAVAILABLE
 
 
@@ -260,16 +262,16 @@ def read_header(message: Message, sender: str) -> dict[str, Any]:
         raise Crashed(f"{sender} failed: {str(message.error.reason).strip()}")
     record = message.content.get(HEADER) if message.has_content() else None
     if not isinstance(record, ConfigRecord):
-        raise BadReply(f"{sender} is not one of stgt's: {REMEDY}.")
+        raise BadReply(f"{sender} does not use stgt: {REMEDY}.")
     if "fault" in record:
         raise FAULTS.get(str(record.get("kind")), BadReply)(str(record["fault"]))
     return dict(record)
 
 
 def read_reply(message: Message, partition: int, r: int) -> Reply:
-    """A client's reply to round r; a BadReply gives the reason why it cannot be used.
+    """A client's reply to round r; a BadReply says why it cannot be used.
 
-    This is the only place where a reply to a round is read. Whatever it holds, nothing but a BadReply is raised.
+    This is the only place where a reply to a round is read. Whatever it contains, only BadReply is raised.
     """
     header, content = _client_header(message, partition), message.content
     if header.get("round") != r:
@@ -299,7 +301,7 @@ def read_evaluation(message: Message, partition: int) -> tuple[dict[str, Any], s
 
 
 def read_partition(message: Message, partitions: int) -> int:
-    """The partition of a client; a BadReply if it is none."""
+    """The partition of a client; a BadReply if it is not valid."""
     partition = read_header(message, "a client").get("partition")
     if not isinstance(partition, int) or isinstance(partition, bool):
         raise BadReply(f"a client sent partition={partition!r}: {SAME_VERSION}")
@@ -309,7 +311,7 @@ def read_partition(message: Message, partitions: int) -> int:
 
 
 def read_examples(message: Message, partition: int) -> int:
-    """The number of examples of a client; a BadReply if it is none."""
+    """The number of examples of a client; a BadReply if it is not valid."""
     examples = _client_header(message, partition).get("examples")
     if not isinstance(examples, int) or isinstance(examples, bool) or examples < 1:
         raise BadReply(f"client {partition} reports {examples!r} examples: give a whole number of at least 1.")
@@ -317,14 +319,14 @@ def read_examples(message: Message, partition: int) -> int:
 
 
 def _client_header(message: Message, partition: int) -> dict[str, Any]:
-    """The header of a reply by the client of this partition, which has its state."""
+    """The header of a reply; a BadReply unless it is from the client of this partition, with its state."""
     header = read_header(message, "it")
     if header.get("partition") != partition:
         raise PartitionChanged(f"it is partition {header.get('partition')} now: it is asked again before it is called.")
     if header.get("lost"):
         raise StateLost(
-            "it restarted without its state, which the server sends with its next call: give client_app a state_dir, "
-            "and it keeps its state on disk."
+            "it restarted without its state, which the server sends with its next call: give client_app a state_dir "
+            "to keep the state on disk."
         )
     return header
 
@@ -334,7 +336,7 @@ def _record(content: RecordDict, name: str, kind: type[Record]) -> Record:
     if record is None:
         raise BadReply(f"its reply lacks {name!r}: {SAME_VERSION}")
     if not isinstance(record, kind):
-        raise BadReply(f"{name!r} of its reply is no {kind.__name__}: {SAME_VERSION}")
+        raise BadReply(f"{name!r} of its reply is not a {kind.__name__}: {SAME_VERSION}")
     return record
 
 

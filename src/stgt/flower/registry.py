@@ -1,6 +1,6 @@
-"""The clients that are connected, and the context of a run: whom the server called and what came back.
+"""The connected clients, and the context of a run: which clients the server called, and their replies.
 
-Clients are identified by their partition, as Flower gives them other node ids in every run.
+Clients are identified by their partition, because Flower's node ids change with every run.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class ClientRegistry:
     """The partition of each connected node.
 
     Args:
-        partitions: n, the number of clients in all.
+        partitions: n, the total number of clients.
         min_clients: how many must be connected.
         wait: seconds to wait for that many.
         timeout: seconds to wait for a new node's partition, if less.
         count_config: the clients' config, if they are asked for their numbers of examples.
-        need_all_examples: must the numbers of all clients be there before a round begins?
+        need_all_examples: are the numbers of examples of all clients needed before a round begins?
     """
 
     def __init__(
@@ -61,25 +61,25 @@ class ClientRegistry:
         self.need_all_examples, self.query_timeout = need_all_examples, min(wait, timeout)
         self.examples: dict[int, int] = {}  # by partition
         self._partition_of: dict[int, int] = {}  # by node
-        self._failures: dict[int, int] = {}  # of each unidentified node: how often it was asked in vain
+        self._failures: dict[int, int] = {}  # of each unidentified node: how often it was asked without success
         self._calls = 0
 
     @property
     def missing_examples(self) -> list[int]:
-        """The partitions whose number of examples is needed and missing."""
+        """The partitions whose number of examples is needed and unknown."""
         return [one for one in range(self.partitions) if one not in self.examples] if self.need_all_examples else []
 
     def connected(self, grid: Grid, r: int) -> dict[int, int]:
-        """The node of each connected partition in round r; waits until there are enough.
+        """The node of each connected partition in round r. Waits until there are enough.
 
-        A node that gave no partition is asked again while there are too few without it, else after 2, 4, 8, … rounds.
-        A client's error ends the wait only before the first round, when it is likely to occur at all clients.
+        A node without a valid partition is asked again: at once while there are too few others, else after 2, 4, 8, …
+        rounds. A client's error ends the wait only before the first round, when all clients are likely to have it.
         """
         deadline = time.monotonic() + self.wait
         self._calls += 1
         while True:
             nodes = set(grid.get_node_ids())
-            if not self._partition_of.keys() <= nodes:  # a partition is free again, which another node may have claimed
+            if not self._partition_of.keys() <= nodes:  # a partition is free again; another node may have claimed it
                 self._partition_of = {node: one for node, one in self._partition_of.items() if node in nodes}
                 self._failures = {}
             enough = len(self._partition_of) >= self.min_clients and not self.missing_examples
@@ -103,15 +103,15 @@ class ClientRegistry:
             time.sleep(1.0)
 
     def forget(self, node: int) -> None:
-        """The node is asked for its partition again before it is called."""
+        """Makes the server ask the node for its partition again before it is called."""
         self._partition_of.pop(node, None)
 
     def _identify(self, grid: Grid, nodes: set[int], r: int) -> list[str]:
         """Asks new nodes for their partition and, if needed, for their number of examples. Returns the errors.
 
-        A partition belongs to the node that came first for as long as Flower counts that as connected, which is a
-        minute after its death at most. A second node that claims it is refused. A node without its number of examples
-        is forgotten.
+        The first node of a partition keeps it while Flower considers that node connected, which ends at most a minute
+        after its death. A second node that claims the partition is refused. A node without a number of examples is
+        forgotten.
         """
 
         def claim(message: Message, node: int) -> None:
@@ -120,7 +120,7 @@ class ClientRegistry:
             if holder is not None:
                 raise BadReply(
                     f"node {node} claims partition-id={partition}, which node {holder} has: it is refused while "
-                    "that one is connected; give each SuperNode a partition-id of its own."
+                    f"node {holder} is connected; give each SuperNode its own partition-id."
                 )
             self._partition_of[node] = partition
 
@@ -142,7 +142,7 @@ class ClientRegistry:
         return errors
 
     def _query(self, grid: Grid, contents: Mapping[int, RecordDict], read: Callable[[Message, int], None]) -> list[str]:
-        """Asks nodes, and reads what each replies; returns the errors."""
+        """Sends a query to nodes and reads their replies; returns the errors."""
         timeout, errors = self.query_timeout, list[str]()
         messages = [
             Message(content=contents[node], message_type=MessageType.QUERY, dst_node_id=node, ttl=timeout)
@@ -159,30 +159,30 @@ class ClientRegistry:
 
 @dataclass
 class RunContext:
-    """What the server needs from `start` to the end of a run and does not save, and its state, which it does."""
+    """What the server needs during one `start`. Of it, only `state` is saved."""
 
     grid: Grid
     state: ServerState
     registry: ClientRegistry
-    rounds: int  # in all
+    rounds: int  # in total
     timeout: float  # seconds that a client has for its reply
-    mean_examples: float  # of all clients, which has the weight 1; 0 if it is not known yet
+    mean_examples: float  # the mean number of examples of all clients, which has the weight 1; 0 while it is unknown
     config: Mapping[str, Any] = field(default_factory=dict)  # the train_config
     called: dict[int, int] = field(default_factory=dict)  # the partition of each node that was sent a message
-    failed_rounds: int = 0  # rounds in a row that do not count
-    unevaluated_rounds: int = 0  # rounds in a row in which no client evaluated
-    round_began: float = 0.0  # by the clock
-    largest_message: int = 0  # bytes, of the round's messages to a client
+    failed_rounds: int = 0  # consecutive rounds that do not count
+    unevaluated_rounds: int = 0  # consecutive rounds in which no client evaluated
+    round_began: float = 0.0  # on the monotonic clock
+    largest_message: int = 0  # bytes: the largest of the round's messages to clients
 
     def read_replies(
         self, replies: Iterable[Message], read: Callable[[Message, int], Value]
     ) -> tuple[dict[int, Value], list[Absence]]:
         """The replies of the called clients, by partition, and the clients without a usable reply, with the reason.
 
-        A client that changed its partition is asked for it again; one that lost its state is sent it again.
+        A client that changed its partition is asked for it again. A client that lost its state is sent it again.
 
         Args:
-            replies: the messages that came.
+            replies: the messages received.
             read: reads a message of a partition, or raises a BadReply.
         """
         messages = {message.metadata.src_node_id: message for message in replies}

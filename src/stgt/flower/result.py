@@ -46,8 +46,8 @@ class Absence:
     Attributes:
         client: its partition.
         reason: one of REASONS.
-        detail: what happened, in words.
-        diverged: was it left out as its numbers are not finite, or far larger than those of others?
+        detail: what happened, as text.
+        diverged: was it left out because its numbers are not finite, or far larger than those of others?
     """
 
     client: int
@@ -65,16 +65,16 @@ class RoundOutcome:
 
     Attributes:
         round: its number, from 1.
-        called, taken: clients, by partition: those that were called, and those whose replies were accepted. `taken` is
-            empty if the round does not count.
-        absent: those that were called and left out.
-        sampled: how many were to be called; fewer are called when fewer are connected.
+        called, taken: the clients, by partition, that were called and whose replies were accepted. `taken` is empty if
+            the round does not count.
+        absent: the clients that were called and left out.
+        sampled: how many were to be called; fewer are called if fewer are connected.
         problem: why the round does not count; "" if it does.
-        metrics: the clients' metrics of training, aggregated.
-        evaluation: those of the clients that evaluated.
-        unevaluated: those that were asked to evaluate and did not.
+        metrics: the clients' training metrics, aggregated.
+        evaluation: the metrics of the clients that evaluated, aggregated.
+        unevaluated: the clients that were asked to evaluate and did not.
         server: the metrics of `evaluate_fn`.
-        up, down: bytes of the arrays of all clients' messages.
+        up, down: bytes of the arrays in all clients' messages.
         seconds: from the call to the end of the aggregation.
     """
 
@@ -94,7 +94,7 @@ class RoundOutcome:
 
     @property
     def reasons(self) -> str:
-        """Why it does not count, with the reasons of all clients."""
+        """Why the round does not count, with the reasons of all clients."""
         return "; ".join([self.problem, *grouped(self.absent)])
 
     def line(self, rounds: int) -> str:
@@ -126,7 +126,7 @@ class RoundOutcome:
 
 
 def grouped(absent: list[Absence]) -> list[str]:
-    """The reasons, each with all clients that have it."""
+    """Each reason, with all clients that have it."""
     groups: dict[tuple[str, str], list[int]] = {}
     for one in absent:
         groups.setdefault((one.reason, one.detail), []).append(one.client)
@@ -137,18 +137,18 @@ def grouped(absent: list[Absence]) -> list[str]:
 
 
 def save_history(path: Path, history: list[RoundOutcome]) -> None:
-    """Writes the rounds to a JSON file, whole or not at all."""
+    """Writes the rounds to a JSON file, atomically."""
     write_text(path, json.dumps([asdict(one) for one in history], default=float))
 
 
 def load_history(path: Path, rounds: int) -> list[RoundOutcome]:
-    """The first `rounds` rounds of a file; none, with a warning, if it cannot be read."""
+    """The first `rounds` rounds of a file; an empty list, with a warning, if it cannot be read."""
     if not path.exists():
         return []
     try:
         found = [_outcome(one) for one in json.loads(path.read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        log(WARNING, "the history in %s cannot be read (%s): it begins anew.", path, error)
+        log(WARNING, "the history in %s cannot be read (%s): a new history begins.", path, error)
         return []
     return [one for one in found if one.round <= rounds]
 
@@ -161,12 +161,12 @@ def _outcome(one: Mapping[str, Any]) -> RoundOutcome:
 def aggregate_metrics(
     rows: Sequence[Mapping[str, Any]], function: Aggregate | None, weight: str = ""
 ) -> dict[str, Any]:
-    """The result of a user's function of the clients' metrics; without one, the mean of each number that all have.
+    """The result of a user's function of the clients' metrics. By default, the mean of each number that all have.
 
     Args:
         rows: the metrics of each client.
-        function: called with a list of {"metrics": …} and the name of the weight, as Flower does.
-        weight: the metric that is the weight, if all clients have it and it is finite and above 0.
+        function: called with a list of {"metrics": …} and the name of the weight, as in Flower.
+        weight: the metric used as weight, if all clients have it and it is finite and above 0.
     """
     if function is not None:
         return dict(function([RecordDict({METRICS: MetricRecord(dict(row))}) for row in rows], NUM_EXAMPLES))
@@ -178,7 +178,7 @@ def aggregate_metrics(
 
 @QUIET
 def _mean(values: list[float], weights: np.ndarray) -> float:
-    """The weighted mean; NaN of inf and -inf."""
+    """The weighted mean. The mean of inf and -inf is NaN."""
     return float(np.average(values, weights=weights))
 
 
@@ -188,13 +188,13 @@ def _is_number(value: Any) -> bool:
 
 @dataclass(repr=False)
 class FederatedResult(Result):
-    """Flower's result and the history of the run, including the rounds before a checkpoint."""
+    """Flower's result, with the history of the run. The history includes the rounds before a checkpoint."""
 
     history: list[RoundOutcome] = field(default_factory=list)
     title: str = ""
 
     def __repr__(self) -> str:
-        """The run in one line; `rows` is all of it."""
+        """The run in one line; `rows` has all details."""
         counted = sum(bool(one.taken) for one in self.history)
         left = sum(len(one.absent) for one in self.history)
         text = f"{self.title}: {len(self.history)} rounds, {counted} of them counted, {left} replies left out"
@@ -203,8 +203,8 @@ class FederatedResult(Result):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each round: how many clients were called and accepted, who was left out and why, the metrics
-        ("train_loss", "evaluate_…", "server_…"), bytes and seconds."""
+        """A row for each round: the number of clients called and accepted, the clients left out with the reason, the
+        metrics ("train_loss", "evaluate_…", "server_…"), bytes and seconds."""
         return [one.row() for one in self.history]
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -219,7 +219,7 @@ class FederatedResult(Result):
         """Draws the metrics over the rounds, and the number of clients of each round.
 
         Args:
-            path: of the picture, if it ends in .png or .pdf; without an ending, of both.
+            path: of the figure, if it ends in .png or .pdf; without a suffix, both are written.
         """
         from stgt.study.report import Figure, Line, Panel, draw
 

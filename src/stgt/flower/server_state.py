@@ -1,12 +1,12 @@
-"""The server's state and how a round's replies change it. NumPy, no Flower.
+"""The server's state, and how the replies of a round change it. NumPy, no Flower.
 
-A *view* is what a client starts its next round from: the model and the other mixed fields. Where the model is at the
-server (Scaffold, FedAvg), all clients share the view of the last round. The fields that the server does not send (outer
-momentum) are in it too. Where each client has its own model (ST-GT), a client has the view of the last round in which
-its reply was accepted. A view is dropped when no client has it.
+A *view* is what a client starts its next round from: the model and the other mixed variables. If the model is at the
+server (Scaffold, FedAvg), all clients share the view of the last round. It also contains the variables that the server
+does not send (outer momentum). If each client has its own model (ST-GT), a client has the view of the last round in
+which its reply was accepted. A view is deleted when no client has it.
 
-The server computes each client's state from the replies that it accepted and keeps a copy. A client that has lost its
-state gets this copy back; c and all other clients stay as they are.
+The server computes each client's state from the replies that it accepted, and keeps a copy. A client that has lost its
+state receives this copy. Neither c nor any other client changes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from stgt.flower.protocol import (
 )
 from stgt.topology import Topology
 
-INITIAL = -1  # in the place of a round: before the first
+INITIAL = -1  # the round number of the initial view
 
 
 class ServerState:
@@ -44,8 +44,8 @@ class ServerState:
     Args:
         algorithm: the method.
         topology: a server; its share s/n is that of the method, however many clients reply.
-        arrays: the first model, buffers and frozen parameters included.
-        trained: the names of the trained parameters; if left out, they are taken from the first round's replies.
+        arrays: the initial model, buffers and frozen parameters included.
+        trained: the names of the trained parameters; by default they are taken from the first round's replies.
         tied: other names of the same parameters, if `trained` is given.
     """
 
@@ -59,16 +59,16 @@ class ServerState:
     ):
         clients = range(topology.n)
         self.method, self.topology = Checked(algorithm), topology
-        self.views: dict[int, View] = {INITIAL: {"x": dict(arrays)}}  # by the round that made them
-        self.view_round = dict.fromkeys(clients, INITIAL)  # the view that each client has
+        self.views: dict[int, View] = {INITIAL: {"x": dict(arrays)}}  # by the round that produced them
+        self.view_round = dict.fromkeys(clients, INITIAL)  # the round of the view that each client has
         self.accepted = dict.fromkeys(clients, NO_REPLY)  # the hash of each client's last accepted reply
         self.client_states: dict[int, View] = {}  # the copy of each client's state
         self.resend: set[int] = set()  # the clients that may have lost their state
         self.trained: frozenset[str] | None = None  # the names of the trained parameters, once they are known
         self.untrained: Arrays = {}  # buffers and frozen parameters, once `trained` is known
         self.untrained_digest = ""
-        self.changed: dict[str, int] = {}  # the first round that begins with the present value of each of these
-        self.confirmed = dict.fromkeys(clients, INITIAL)  # the last round that each client began with all of these
+        self.changed: dict[str, int] = {}  # the first round that starts with the current value of each of these
+        self.confirmed = dict.fromkeys(clients, INITIAL)  # the last round that each client started with all of these
         self.tied: dict[str, str] = {}
         self.usual: dict[str, float] = {}  # the usual sizes of replies, see stgt.flower.outliers
         self.specs = {name: (array.shape, array.dtype) for name, array in arrays.items()}
@@ -78,7 +78,7 @@ class ServerState:
     # -- what clients are sent ---------------------------------------------------------------------------------------
 
     def view_for(self, client: int) -> View:
-        """The view of a client without what is not sent; of all arrays while `trained` is not known."""
+        """A client's view, without the variables that are not sent. It has all arrays while `trained` is unknown."""
         hidden = server_only_fields(self.method.spec)
         return {key: one for key, one in self.views[self.view_round[client]].items() if key not in hidden}
 
@@ -91,7 +91,7 @@ class ServerState:
         return self.client_states.get(client, {}) if client in self.resend else {}
 
     def model(self) -> Arrays:
-        """The mean of all clients' models; the server's model where it has one."""
+        """The mean of all clients' models, or the server's model, if it has one."""
         counts = {r: sum(one == r for one in self.view_round.values()) for r in self.views}
         if len(counts) == 1:
             return self._full_model(next(iter(self.views.values()))["x"])
@@ -106,16 +106,16 @@ class ServerState:
     # -- checks of replies -------------------------------------------------------------------------------------------
 
     def check(self, client: int, reply: Reply) -> None:
-        """A BadReply that gives the error of a reply to this round."""
+        """Raises a BadReply if a reply does not fit this round."""
         check_reply(reply, self._full_model(self.views[self.view_round[client]]["x"]))
 
     def mismatches(self, replies: Mapping[int, Reply]) -> dict[int, str]:
-        """The clients that train or tie other parameters than the server's model, or than most clients; and which."""
+        """The clients that train or tie other parameters than the server's model or most clients, and which ones."""
         if not replies:
             return {}
         if self.trained is not None:
             right, owner = (self.trained, frozenset(self.tied.items())), "the server's model"
-        else:  # the most frequent structure; among equals, the largest
+        else:  # the most frequent structure; if there are several, the largest
             votes = Counter(reply.structure for reply in replies.values())
             right = max(votes, key=lambda one: (votes[one], len(one[0]), sorted(one[0])))
             owner = f"{votes[right]} of {len(replies)} clients"
@@ -134,10 +134,10 @@ class ServerState:
         return found
 
     def _unequal_lr_sums(self, replies: Mapping[int, Reply]) -> dict[int, str]:
-        """The clients whose sum of stepsizes differs from most others'.
+        """The clients whose sum of stepsizes differs from that of most others.
 
-        Only for methods that divide by it terms that must add up to 0 over all clients: with unequal divisors the run
-        would converge to another point.
+        Only for methods that divide by this sum, and whose terms must add up to 0 over all clients. With unequal
+        divisors the run would converge to another point.
         """
         sums = {
             client: tuple((name, f"{reply.lr_sum[name]:.9g}") for name in sorted(reply.end))
@@ -149,14 +149,14 @@ class ServerState:
             for (name, one), (_, usual) in zip(given, most, strict=True):
                 if one != usual:
                     found[client] = (
-                        f"its stepsizes of {name} sum to {one}, and those of most replies to {usual}, which "
-                        f"{self.method.label} needs equal: give all clients one lr and one number of steps, or use "
-                        "ScaffoldPlus."
+                        f"its stepsizes of {name} sum to {one}, and those of most replies to {usual}, but "
+                        f"{self.method.label} needs equal sums: give all clients one lr and one number of steps, or "
+                        "use ScaffoldPlus."
                     )
         return found
 
     def measure(self, replies: Mapping[int, Reply], scales: Mapping[int, float]) -> dict[int, Sizes]:
-        """The sizes of each reply, of a client whose loss was multiplied by its scale."""
+        """The sizes of each reply, given the factor of each client's loss."""
         models = {r: self._full_model(view["x"]) for r, view in self.views.items()}
         reads_direction = bool({"direction", "gamma"} & self.method.spec.reads)
         return {
@@ -169,9 +169,9 @@ class ServerState:
     def aggregate(self, r: int, replies: Mapping[int, Reply]) -> None:
         """Ends round r with the accepted replies, at least one, which agree in what is trained.
 
-        The model is mixed over the clients that replied. For every other field at the server, a client that was called
-        and did not reply counts as one that changed nothing. So c keeps its fixed proportion to the clients' control
-        variables, for any γ_c and however many replies were lost. The method's `serve` is then applied to the result.
+        The model is the mean over the clients that replied. For every other variable at the server, a client that was
+        called and did not reply counts as one without a change. So c keeps its fixed proportion to the clients' control
+        variates, for any γ_c and however many replies were lost. The method's `serve` is then applied to the result.
         """
         first = next(iter(replies.values()))
         mixed = {name: self._mix(r, name, replies) for name in first.end}
@@ -202,18 +202,18 @@ class ServerState:
             self.confirmed[client] = r
 
     def state_lost(self, client: int) -> None:
-        """A client has lost its state: all of it is sent with the next message."""
+        """A client has lost its state: the next message contains all of it."""
         self.resend.add(client)
         self.confirmed[client] = INITIAL
 
     def resumed(self) -> None:
-        """The server continues from a file: it does not rely on what clients have."""
+        """The server continues from a file: it no longer assumes that clients have anything."""
         self.resend, self.untrained_digest = set(self.client_states), digest(self.untrained)
         self.confirmed = dict.fromkeys(self.confirmed, INITIAL)
 
     @QUIET
     def _mix(self, r: int, name: str, replies: Mapping[int, Reply]) -> Arrays:
-        """All fields of one parameter after the round."""
+        """All variables of one parameter after the round."""
         method, participation = self.method, self.topology.participation
         sums: dict[str, np.ndarray] = {}
         state: Arrays = {}
@@ -231,7 +231,7 @@ class ServerState:
             else:
                 count = len(replies)
             found[key] = total / count
-        if method.spec.server_fields:  # then all clients have one view, which is the server's own state
+        if method.spec.server_fields:  # then all clients share one view, which is the server's own state
             found |= method.serve(state, found)
         found = {key: value.astype(self.specs[name][1]) for key, value in found.items()}
         for value in found.values():
@@ -240,7 +240,7 @@ class ServerState:
 
     @QUIET
     def _next_state(self, r: int, client: int, reply: Reply, mixed: Mapping[str, Arrays]) -> View:
-        """A client's state after the round, as the client itself computes it."""
+        """A client's state after the round, the same as the client itself computes."""
         found: View = {field: {} for field in client_fields(self.method.spec)}
         for name in reply.end if found else ():
             state = state_from_view(self.method, self.views[self.view_round[client]], name)
@@ -251,12 +251,12 @@ class ServerState:
         return found
 
     def _split(self, trained: frozenset[str], tied: Mapping[str, str]) -> None:
-        """Separates the arrays that are not trained from the view."""
+        """Moves the arrays that are not trained out of the view."""
         (view,) = self.views.values()
         missing = trained - view["x"].keys()
         if missing:
             raise BadReply(
-                f"{min(missing)} is to be trained and is not in the server's arrays: give it the same model."
+                f"{min(missing)} is trained and is not in the server's arrays: give the server the same model."
             )
         self.untrained = {name: value for name, value in view["x"].items() if name not in trained and name not in tied}
         view["x"] = {name: value for name, value in view["x"].items() if name in trained}
@@ -264,14 +264,14 @@ class ServerState:
         self.trained, self.tied = trained, dict(tied)
 
     def _full_model(self, x: Arrays) -> Arrays:
-        """The trained parameters under all their names, with the untrained arrays."""
+        """The trained parameters under all their names, and the untrained arrays."""
         found = {**self.untrained, **x}
         found |= {other: found[name] for other, name in self.tied.items()}
         return {name: found[name] for name in self.specs}
 
 
 def _readable_by_server(method: Checked, state: Arrays) -> Fields:
-    """The part of a client's state that the server has: a message may read no other."""
+    """The part of a client's state that the server has: a message may read nothing else."""
     names = [name for name in ("x", *method.spec.server_fields) if name != "x" or "start" in method.spec.reads]
     return Fields(
         {name: state[name] for name in dict.fromkeys(names)},
@@ -281,9 +281,9 @@ def _readable_by_server(method: Checked, state: Arrays) -> Fields:
 
 
 def _merge_buffers(before: np.ndarray, arrays: list[np.ndarray]) -> np.ndarray:
-    """The mean of the clients' values of a buffer; of counters and flags the largest.
+    """The mean of the clients' values of a buffer; the maximum for counters and flags.
 
-    A number stays as it was where no client changed it, and while it is not finite at one of them.
+    An entry keeps its value if no client changed it, or if it is not finite at a client.
     """
     if not np.issubdtype(before.dtype, np.floating):
         return np.max(arrays, axis=0)

@@ -58,33 +58,33 @@ WEIGHTS = ("equal", "num_examples")
 
 
 class Strategy(FlowerStrategy):
-    """Any server–client method of the family: ScaffoldPlus, Scaffold, FedAvg, FedProx, FedDyn, these with a server
+    """Any server–client method of the library: ScaffoldPlus, Scaffold, FedAvg, FedProx, FedDyn, these with a server
     optimiser (DiLoCo, FedAdam, Outer, Adaptive), or STGT and LED on a sampled server.
 
     Replies have the weight 1/|S|. Clients are identified by their partition, so that the same seed gives the same run.
-    A client that fails, is late or sends an unusable reply is left out of its round and named with the reason. The
-    method's invariants hold all the same.
+    A client that fails, is late or sends an unusable reply is left out of its round, and the log gives the reason. The
+    method's invariants still hold.
 
     Args:
-        algorithm: such as stgt.ScaffoldPlus(tau=10, gamma_g=1.0, gamma_c=1.0); gamma is the clients' lr. With s < n,
-            ScaffoldPlus takes steps n/s times as long as Scaffold: what is alike in both is lr·γ_c·n/s.
-        topology: stgt.topology.server(n, sampled=s, seed=…): n clients in all, of which s are called each round.
-        seed: of the run: it determines which clients are called and what they draw.
+        algorithm: such as stgt.ScaffoldPlus(tau=10, gamma_g=1.0, gamma_c=1.0); gamma is the clients' lr. If s < n,
+            ScaffoldPlus takes n/s times longer steps than Scaffold: equal lr·γ_c·n/s give equal steps.
+        topology: stgt.topology.server(n, sampled=s, seed=…): n clients, of which s are called each round.
+        seed: of the run: it determines which clients are called and their random draws.
         min_clients: how many must be connected for a round to begin.
         min_replies: how many must reply for a round to count.
-        wait: seconds to wait for clients to connect, and for a new one to send its partition.
-        patience: rounds in a row that may fail; after that many the run ends with the reasons.
-        checkpoint: a file to write the server's state to after every round, and to continue from; none if left out.
-        evaluate: how many clients are asked to evaluate the model after each round. The run ends with an error when no
-            client evaluated in `patience` rounds in a row, or in any round.
-        weights: "equal" minimises (1/n) Σ f_i, the mean over clients; "num_examples" Σ m_i f_i / Σ m_i, the mean over
-            all examples, if f_i is the mean over the m_i examples of client i. Each client multiplies its loss by
-            n m_i / Σ m_i, which makes it exact for every method; m_i is its metric "num-examples", for which all n
-            clients are asked before the first round.
-        client_config: `client_config(round, partition)` gives the entries of one client's config beside train_config,
-            in training, in evaluation and when it is asked for its examples.
-        train_metrics_aggr_fn, evaluate_metrics_aggr_fn: as in Flower's strategies; the mean if left out, in evaluation
-            with the weights "num-examples".
+        wait: seconds to wait for clients to connect, and for a new client to send its partition.
+        patience: consecutive rounds that may fail; after that many the run ends with the reasons.
+        checkpoint: a file for the server's state, written after every round and used to continue; none by default.
+        evaluate: how many clients are asked to evaluate the model after each round. The run ends with an error if no
+            client evaluated in `patience` consecutive rounds, or in any round.
+        weights: "equal" minimises (1/n) Σ f_i, the mean over clients. "num_examples" minimises Σ m_i f_i / Σ m_i, the
+            mean over all examples, if f_i is the mean over the m_i examples of client i. Each client multiplies its
+            loss by n m_i / Σ m_i, which is exact for every method. m_i is the client's metric "num-examples"; all n
+            clients are asked for it before the first round.
+        client_config: `client_config(round, partition)` returns more entries for one client's config, in addition to
+            train_config. They apply to training, evaluation and the query for its number of examples.
+        train_metrics_aggr_fn, evaluate_metrics_aggr_fn: as in Flower's strategies. The default is the mean; in
+            evaluation it has the weights "num-examples".
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Strategy(FlowerStrategy):
         self.train_metrics_aggr_fn, self.evaluate_metrics_aggr_fn = train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         self.server_state: ServerState | None = None
         self.history: list[RoundOutcome] = []
-        self.done = 0  # rounds before this start
+        self.done = 0  # rounds completed before this start
         self._run: RunContext | None = None
 
     # -- the whole run -----------------------------------------------------------------------------------------------
@@ -136,14 +136,14 @@ class Strategy(FlowerStrategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> FederatedResult:
-        """Runs `num_rounds` rounds in all, including those before a checkpoint; see Flower's `Strategy.start`.
+        """Runs `num_rounds` rounds in total, including those before a checkpoint; see Flower's `Strategy.start`.
 
         Args:
-            grid: Flower's.
-            initial_arrays: the first model, as an ArrayRecord of its state_dict, or of a part of it that has all
-                trained parameters; or the model itself: then the parameters that require a gradient are trained. With
-                an ArrayRecord the majority of the first replies decides which are.
-            num_rounds: rounds in all.
+            grid: Flower's grid.
+            initial_arrays: the initial model, or an ArrayRecord of its state_dict. The ArrayRecord may lack arrays that
+                are not trained. With the model, the parameters that require a gradient are trained. With an
+                ArrayRecord, the majority of the first replies determines which are trained.
+            num_rounds: rounds in total.
             timeout: seconds after which a client that has not replied is left out of the round.
             train_config, evaluate_config: entries of the clients' config.
             evaluate_fn: `evaluate_fn(round, arrays)`, called at the server after each round.
@@ -247,12 +247,12 @@ class Strategy(FlowerStrategy):
             outcome.down += size_of(content)
             run.largest_message = max(run.largest_message, size_of(content))
             messages.append(Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node, ttl=run.timeout))
-        return messages  # a list, as Flower's grid of a deployment iterates over them twice
+        return messages  # a list, because Flower's deployment grid iterates over it twice
 
     def _content(
         self, partition: int, view: Mapping[str, ArrayRecord], header: dict[str, Any], config: Mapping[str, Any]
     ) -> RecordDict:
-        """A message to a client: the view, the untrained arrays it does not have, the header and the config."""
+        """A message to a client: the view, the untrained arrays that it lacks, the header and the config."""
         state, _ = self._started()
         untrained = state.untrained_for(partition)
         records: dict[str, Any] = {**view, **({UNTRAINED: to_record(untrained)} if untrained else {})}
@@ -266,9 +266,9 @@ class Strategy(FlowerStrategy):
         return {**self._started()[1].config, **given, "server-round": r + 1}
 
     def _scale(self, partition: int) -> float:
-        """n m_i / Σ m_i, if the weights are the numbers of examples, else 1.
+        """n m_i / Σ m_i if the weights are the numbers of examples, else 1.
 
-        The sum is over all n clients, whose numbers are there before the first round, so that the order in which they
+        The sum is over all n clients. All numbers are known before the first round, so the order in which clients
         connect does not matter.
         """
         if self.weights == "equal":
@@ -281,7 +281,7 @@ class Strategy(FlowerStrategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Aggregates the usable replies; a round with too few leaves everything as it was."""
+        """Aggregates the usable replies. A round with too few of them changes nothing."""
         state, run = self._started()
         r, outcome = self.done + server_round - 1, self.history[-1]
 
@@ -306,7 +306,7 @@ class Strategy(FlowerStrategy):
             outcome.problem = f"{len(good)} of at least {self.min_replies} replies"
         else:
             if state.trained is None and len(good) <= self.topology.n / 2:
-                advice = "clients decide what is trained: give start the model itself, which then decides."
+                advice = "clients determine what is trained: give start the model itself to determine it there."
                 log(INFO, "round %d: %d of %d %s", r + 1, len(good), self.topology.n, advice)
             try:
                 state.aggregate(r, good)
@@ -314,7 +314,7 @@ class Strategy(FlowerStrategy):
             except BadReply as error:  # another exception is an error of the method, and ends the run
                 outcome.problem, diverged = str(error), isinstance(error, Diverged)
         if outcome.problem:
-            detail = f"its reply is usable, and the round does not count: {outcome.problem}"
+            detail = f"its reply is usable, but the round does not count: {outcome.problem}"
             outcome.absent += [Absence(partition, "refused", detail, diverged) for partition in good]
         else:
             outcome.taken = sorted(good)
@@ -329,7 +329,7 @@ class Strategy(FlowerStrategy):
         return self._end_round(outcome)
 
     def _end_round(self, outcome: RoundOutcome) -> tuple[ArrayRecord, MetricRecord | None]:
-        """Logs the round, writes the checkpoint, ends a run that failed too often. The model and its metrics."""
+        """Logs the round, writes the checkpoint, and ends a run that failed too often. Returns model and metrics."""
         state, run = self._started()
         outcome.seconds = time.monotonic() - run.round_began
         for absence in outcome.absent:
@@ -377,7 +377,7 @@ class Strategy(FlowerStrategy):
         ]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The clients' metrics, averaged with the weights "num-examples" if all of them have it."""
+        """The clients' metrics, averaged; with the weights "num-examples" if all clients have that metric."""
         if not self.evaluate:
             return None
         (state, run), outcome = self._started(), self.history[-1]
@@ -409,7 +409,7 @@ class Strategy(FlowerStrategy):
         if self._run is None:
             raise ValueError(
                 "the strategy was not started: call strategy.start(grid, initial_arrays, …). It cannot be wrapped by "
-                "another one, such as Flower's DifferentialPrivacyServerSideFixedClipping, which would not see the "
-                "control variables: give client_app mods=[LocalDpMod(…)] instead."
+                "another strategy, such as Flower's DifferentialPrivacyServerSideFixedClipping, which would not cover "
+                "the control variates: give client_app mods=[LocalDpMod(…)] instead."
             )
         return self._run.state, self._run

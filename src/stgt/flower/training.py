@@ -1,4 +1,4 @@
-"""A client's local steps on a user's model, optimiser, batches and loss, with the method's correction in each step."""
+"""A client's local steps: the user's model, optimiser, batches and loss, with the method's correction in each step."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Task:
     Attributes:
         model: its weights are overwritten by the server's.
         optimizer: over the model's parameters; its lr is the method's gamma. A new one each round. Parameters that it
-            does not hold, or that do not require a gradient, are not trained: the server's arrays may lack them.
-        batches: one for each step. A loader that ends earlier makes the round shorter, which is allowed. More than one
-            batch is refused where tau is 1, the default of methods with local steps, and `steps` is left out.
+            does not contain, or that do not require a gradient, are not trained: the server's arrays may lack them.
+        batches: one for each step. If there are fewer, the round is shorter, which is allowed. If tau is 1, the default
+            of methods with local steps, and `steps` is not given, more than one batch is refused.
         loss: `loss(model, batch)`, the number to differentiate.
-        steps: local steps of this client, if not the method's tau; a client may take more or fewer than others.
-        evaluate: `evaluate(model)` gives numbers by name, for the server's rounds of evaluation.
+        steps: local steps of this client, if not the method's tau; clients may take different numbers of steps.
+        evaluate: `evaluate(model)` returns numbers by name, for the server's evaluation rounds.
         metrics: numbers by name that are sent with each reply, such as {"num-examples": 600}.
     """
 
@@ -49,7 +49,7 @@ class Task:
 
 @contextmanager
 def users_code(what: str) -> Iterator[None]:
-    """An exception of the user's code is logged at the client with its traceback, and reported to the server."""
+    """Logs an exception of the user's code at the client, with its traceback, and reports it to the server."""
     try:
         yield
     except Exception as error:
@@ -63,7 +63,7 @@ class LocalTraining:
     """The local steps of one round.
 
     Args:
-        task: the user's.
+        task: the user's task.
         algorithm: the method.
         received: the server's arrays, including those that are not trained.
         scale: the factor of the loss, n times the client's weight; None if all clients have the same weight.
@@ -80,15 +80,15 @@ class LocalTraining:
         self.plain = is_plain(self.optimizer)
         if scale is not None and not isinstance(self.optimizer, torch.optim.SGD):
             raise ValueError(
-                f'weights="num_examples" multiplies the loss, which {type(self.optimizer).__name__} divides out again: '
-                'use SGD, with momentum or without, or weights="equal".'
+                f'weights="num_examples" multiplies the loss, but {type(self.optimizer).__name__} divides by its '
+                'factor: use SGD, with momentum or without, or weights="equal".'
             )
         self.steps = LocalSteps(self.algorithm, self.blocks, self.plain)
         self.not_at_server = {name: value for name, value in self._buffers().items() if name not in received}
 
     @property
     def untrained(self) -> Arrays:
-        """The server's arrays that are not trained, each once."""
+        """The server's arrays that are not trained, each under one name."""
         known = {*self.trained, *self.tied}
         return {name: array for name, array in self.received.items() if name not in known}
 
@@ -106,7 +106,7 @@ class LocalTraining:
                         place(block.state[key]).copy_(torch.from_numpy(value))
 
     def run(self) -> tuple[Reply, float]:
-        """All local steps: the reply, and the mean loss."""
+        """All local steps. Returns the reply and the mean loss."""
         task = self.task
         limit = self.algorithm.tau if task.steps is None else check_count(task.steps, "steps")
         total = 0.0
@@ -127,18 +127,18 @@ class LocalTraining:
         if more:
             raise ValueError(
                 f"{self.algorithm.label} has tau=1, the default, and the client has more than one batch: give the "
-                "method tau=…, the number of local steps, or Task steps=1 if one is meant."
+                "method tau=…, the number of local steps, or Task steps=1 if one step is meant."
             )
         return self._reply(), total / self.steps_done
 
     def _step(self) -> None:
-        """One local step. The hooks of the user's optimiser are called even where `Steps` makes the step itself."""
+        """One local step. The hooks of the user's optimiser are called even if `LocalSteps` does the step itself."""
         if not self.plain:
             self._apply()
             self.optimizer.step()
             return
         torch.optim.Optimizer.profile_hook_step(lambda optimizer: self._apply())(self.optimizer)
-        self.optimizer._opt_called = True  # pyright: ignore  # where a scheduler looks for its step
+        self.optimizer._opt_called = True  # pyright: ignore  # a scheduler checks this for a step
 
     def _apply(self) -> None:
         self.steps.apply(self.optimizer.param_groups, first=self.steps_done == 0)
@@ -157,19 +157,19 @@ class LocalTraining:
         for name, before in self.not_at_server.items():
             if differs(buffers.pop(name), before):
                 raise ValueError(
-                    f"{name}, a buffer, changed in training and is not in the server's arrays, so that its change is "
+                    f"{name}, a buffer, changed in training and is not in the server's arrays, so its change would be "
                     "lost: give the server's arrays all buffers, or train with it in eval mode."
                 )
         buffers = {name: value for name, value in buffers.items() if differs(value, self.received[name])}
         return Reply(end, lr_sum, direction or None, buffers, self.tied)
 
     def _buffers(self) -> Arrays:
-        """The model's present buffers, by all their names: a module used twice has two in the state_dict."""
+        """The model's current buffers, under all their names: a module used twice has two in the state_dict."""
         saved, buffers = self.model.state_dict(keep_vars=True), self.model.named_buffers(remove_duplicate=False)
         return {name: value.detach().cpu().numpy().copy() for name, value in buffers if name in saved}
 
     def _places(self, block: Bucket) -> Iterable[tuple[str, Callable[[Tensor], Tensor]]]:
-        """The name of each parameter of a block, and the function that gives its view of a flat buffer."""
+        """The name of each parameter of a block, and the function that returns its view of a flat buffer."""
         for slot in block.slots:
 
             def place(flat: Tensor, slot: Any = slot) -> Tensor:
@@ -187,7 +187,7 @@ def _may_take_more(algorithm: Algorithm) -> bool:
 
 
 def evaluate(task: Task, received: Arrays) -> dict[str, float]:
-    """The result of the user's function `evaluate` on the server's model."""
+    """The result of the user's function `evaluate` for the server's model."""
     if task.evaluate is None:
         raise ValueError("the client's task has no evaluate: give Task evaluate=, or Strategy evaluate=0.")
     trained, tied = _trained(task)
@@ -198,7 +198,7 @@ def evaluate(task: Task, received: Arrays) -> dict[str, float]:
 
 
 def _trained(task: Task) -> tuple[list[str], dict[str, str]]:
-    """The names of the parameters that a task trains, and the tied names of these."""
+    """The names of the parameters that a task trains, and their tied names."""
     names = {id(value): name for name, value in task.model.named_parameters()}
     found = []
     for group in task.optimizer.param_groups:
@@ -206,27 +206,27 @@ def _trained(task: Task) -> tuple[list[str], dict[str, str]]:
             if parameter.requires_grad and parameter.numel():
                 if id(parameter) not in names:
                     raise ValueError(
-                        "the optimiser holds parameters that are not the model's: give it model.parameters()."
+                        "the optimiser has parameters that are not the model's: give it model.parameters()."
                     )
                 found.append(names[id(parameter)])
     return found, ties(task.model, found)
 
 
 def ties(model: nn.Module, trained: Iterable[str]) -> dict[str, str]:
-    """The other names that trained parameters have in the state_dict, with the first name of each."""
+    """The other names of trained parameters in the state_dict, each with the parameter's first name."""
     names, first = set(trained), {id(value): name for name, value in model.named_parameters()}
     found = {other: first.get(id(value)) for other, value in model.state_dict(keep_vars=True).items()}
     return {other: name for other, name in found.items() if name is not None and name in names and name != other}
 
 
 def load(model: nn.Module, arrays: Arrays, tied: Mapping[str, str], trained: Iterable[str]) -> None:
-    """Loads the server's arrays into a model; those that it does not train may be missing, and stay as they are."""
+    """Loads the server's arrays into a model. Arrays that are not trained may be missing; they do not change."""
     own, needed = model.state_dict(), set(trained)
     given = {**{other: arrays[name] for other, name in tied.items() if name in arrays}, **arrays}
     for name in sorted(set(own) | set(given)):
         if name not in own or (name not in given and name in needed):
             side = "the client's" if name in own else "the server's"
-            raise ValueError(f"{name} is in {side} model only: give both sides the same one.")
+            raise ValueError(f"{name} is only in {side} model: give both sides the same one.")
         if name in given and tuple(own[name].shape) != given[name].shape:
             raise ValueError(
                 f"{name} has shape {tuple(own[name].shape)} at the client and {given[name].shape} at the server: "

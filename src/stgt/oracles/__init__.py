@@ -1,7 +1,7 @@
 """Where a gradient comes from: exact, noisy, minibatch, SAGA, SVRG."""
 
 from stgt._internal.registry import ORACLES
-from stgt.oracles.stochastic import Exact, Minibatch, Noisy, Oracle, ProblemNoise, default_oracle
+from stgt.oracles.stochastic import Exact, Minibatch, Noisy, Oracle, ProblemNoise, Shuffled, default_oracle
 from stgt.oracles.variance_reduced import SAGA, SVRG
 
 
@@ -18,6 +18,7 @@ __all__ = [
     "Noisy",
     "Oracle",
     "ProblemNoise",
+    "Shuffled",
     "default_oracle",
     "list_oracles",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 from stgt._internal.checks import InputError, check_count, check_number
 from stgt._internal.hyper import Frozen, ShortRepr
 from stgt._internal.ops import Ops
-from stgt._internal.randomness import Clock
+from stgt._internal.randomness import SWAPS, Clock
 from stgt._internal.registry import register
 from stgt.problems.base import NOISE_FACTOR, Problem
 
@@ -161,6 +161,43 @@ class Minibatch(Oracle):
         return model.sample_gradients(ops.xp, data, x, drawn), state
 
 
+@register
+@dataclass(frozen=True)
+class Shuffled(Oracle):
+    """The mean gradient of `batch` samples of the node, drawn without replacement: passes in random order.
+
+    A pass of node i has ⌊m_i / batch⌋ steps. The samples that are left over wait for the next pass, which has a new
+    order. The passes go on while a server does not call the node, so a node that it calls seldom misses some samples.
+    The theory does not cover it: the samples of a pass are not independent.
+    """
+
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        self._set(batch=check_count(self.batch, "batch"))
+
+    def check(self, problem: Problem) -> None:
+        needs_samples(self, problem)
+        assert problem.counts is not None
+        fewest = int(problem.counts.min())
+        if self.batch > fewest:
+            raise InputError("oracle", self, f"a node has {fewest} samples; give a batch of at most {fewest}.")
+
+    def width(self, p: int) -> int:
+        return self.batch + SWAPS
+
+    def calls(self, samples: float) -> float:
+        return self.batch
+
+    def draw(self, clock: Clock, p: int, counts: Array | None) -> Array:
+        return clock.shuffled(self.batch, counts)
+
+    def gradient(
+        self, ops: Ops, model: Any, data: dict[str, Array], state: dict[str, Array], x: Array, drawn: Any
+    ) -> tuple[Array, dict[str, Array]]:
+        return model.sample_gradients(ops.xp, data, x, drawn), state
+
+
 def needs_samples(oracle: Oracle, problem: Problem) -> None:
     if problem.counts is None:
         raise InputError(
@@ -171,7 +208,7 @@ def needs_samples(oracle: Oracle, problem: Problem) -> None:
 
 
 def default_oracle(problem: Problem) -> Oracle:
-    """The oracle that the problem was made for: noisy, minibatch or exact."""
+    """The oracle that fits the problem's own noise: noisy, minibatch or exact."""
     if problem.batch is not None:
         return Minibatch(problem.batch)
     if problem.noise is None:

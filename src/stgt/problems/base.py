@@ -10,13 +10,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stgt._internal.checks import InputError, check_choice
+from stgt._internal.checks import Argument, InputError, check_choice
 from stgt._internal.digest import digest
 from stgt._internal.ops import Array
 
 NOISE_FACTOR = "noise_factor"  # the key of the factors F_i in a problem's data
 SCALE = "scale"  # the key of n m_i / Σ m in a problem's data
 WEIGHTS = ("equal", "samples")
+MOST_ENTRIES = 5 * 10**8  # the most entries of the features, 4 GB
 
 
 class Model(Protocol):
@@ -196,8 +197,21 @@ def scaled(data: dict[str, Array], values: Array) -> Array:
     return values * data[SCALE].reshape(-1, *[1] * (values.ndim - 1)) if SCALE in data else values
 
 
+def as_dense(values: Any, name: Argument) -> Any:
+    """One of SciPy's sparse arrays as a dense one, if that is not too large; anything else unchanged."""
+    if not hasattr(values, "toarray"):
+        return values
+    entries = int(np.prod(values.shape, dtype=np.float64))
+    if entries > MOST_ENTRIES:
+        raise InputError(
+            name, hint=f" is sparse, with {entries:.1e} entries when dense: give at most {MOST_ENTRIES:.0e}."
+        )
+    return values.toarray()
+
+
 def check_array(values: Any, name: str, shape: tuple[int | None, ...], meaning: str) -> np.ndarray:
     """`values` as float64 if it has the shape (None: any length) and is finite, else a ValueError."""
+    values = as_dense(values, name)
     try:
         array = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):

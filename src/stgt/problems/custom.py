@@ -15,7 +15,7 @@ from stgt._internal.checks import InputError, check_count, check_number, quoted
 from stgt._internal.hyper import ShortRepr
 from stgt._internal.ops import Array
 from stgt._internal.registry import register
-from stgt.problems.base import SCALE, Problem, check_array, scale_of, scaled
+from stgt.problems.base import SCALE, Problem, as_dense, check_array, scale_of, scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,8 @@ def from_loss(
             arrays (n, m, …) for all nodes.
         params: the dimension p, if `loss` takes a flat vector. Otherwise a pytree like the parameters it takes, where
             runs also start unless you give them another `x0`. All its numbers are trained, integers too.
-        batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
+        batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients. Runs with
+            `oracle=stgt.oracles.Shuffled(batch)` draw them without replacement.
         L, mu: smoothness and strong convexity constants of the nodes' means, before `weights`, if you know them.
         optimum: x* (p,), if you know it.
         weights: "equal": each node's mean counts 1/n, for any number of samples; "samples": f_i is multiplied by
@@ -246,7 +247,7 @@ def _leaves(node: Any, i: int, treedef: Any) -> list[np.ndarray]:
         raise InputError(
             ("data", i), hint=" has another structure than data[0]: all nodes must hold the same kind of sample."
         )
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(node)]
+    leaves = [np.asarray(as_dense(leaf, ("data", i))) for leaf in jax.tree.leaves(node)]
     if any(leaf.ndim == 0 for leaf in leaves) or len({len(leaf) for leaf in leaves}) != 1:
         raise InputError(("data", i), hint="the first axis of all its arrays must be the samples.")
     if len(leaves[0]) == 0:

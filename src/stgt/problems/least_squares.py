@@ -53,13 +53,14 @@ def least_squares(
     """Linear regression, f_i(x) = 1/(2 m_i) Σ_j (a_ijᵀx − y_ij)² + (l2/2)‖x‖², spread over n nodes.
 
     Args:
-        features: (samples, p).
+        features: (samples, p). One of SciPy's sparse arrays is made dense.
         labels: (samples,), the values y to predict.
         n: number of nodes (omit it if `partition` is a list).
         partition: "iid", "sorted" (node 0 holds the smallest labels, the last node the largest), or the index array of
             each node.
         l2: adds (l2/2)‖x‖².
-        batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
+        batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients. Runs with
+            `oracle=stgt.oracles.Shuffled(batch)` draw them without replacement.
         seed: of the partition, and of the test samples.
         weights: "equal": each node's mean counts 1/n, for any number of samples; "samples": f_i is multiplied by
             n m_i / Σ m, so that (1/n) Σ f_i is the mean over all samples.

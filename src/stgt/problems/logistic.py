@@ -66,13 +66,14 @@ def logistic(
     """Logistic regression, f_i(x) = (1/m_i) Σ_j log(1 + exp(−y_ij a_ijᵀx)) + penalty, spread over n nodes.
 
     Args:
-        features: (samples, p).
+        features: (samples, p). One of SciPy's sparse arrays is made dense.
         labels: (samples,), numbers or words of two different values; the larger, or later in the alphabet, becomes +1.
         n: number of nodes (omit it if `partition` is a list).
         partition: "iid", "label" (`classes` labels a node), "dirichlet" (`alpha`), or the index array of each node.
         l2: adds (l2/2)‖x‖², and makes the problem strongly convex.
         nonconvex: adds nonconvex · Σ_k x_k²/(1 + x_k²).
-        batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients.
+        batch: samples of a minibatch gradient, drawn with replacement; None for exact gradients. Runs with
+            `oracle=stgt.oracles.Shuffled(batch)` draw them without replacement.
         seed: of the partition, and of the test samples.
         width: rows that each node is padded to; by default those of the largest node. Partitions of one width share a
             compiled program.

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import InputError, check_flag, did_you_mean, first_line
+from stgt._internal.checks import InputError, check_flag, did_you_mean
 from stgt._internal.files import is_number, read_rows, readable
+from stgt.problems.datasets import check_finite, read_libsvm
 from stgt.problems.partition import held_out
 
 SPARSE = (".libsvm", ".svm", ".txt", ".bz2")
 FORMATS = (".csv", ".npz", *SPARSE)
-MOST_ENTRIES = 5 * 10**8  # the most entries of the features, 4 GB
 MISSING = ("", "na", "nan", "null", "none", "?")
 
 
@@ -50,6 +50,7 @@ def load_table(
     intercept: bool = False,
     test: float = 0.0,
     seed: int = 0,
+    drop: Sequence[str | int] = (),
 ) -> DataTable:
     """Reads features and labels from a file. An error names the row and column of a missing, non-finite or wrong cell.
 
@@ -61,6 +62,7 @@ def load_table(
         standardise: give every column of the features mean 0 and variance 1.
         intercept: add a column of ones.
         test, seed: those of the problem that the table is for: `standardise` then ignores its test samples.
+        drop: columns of a CSV file that are not read, by their names or numbers, such as ["id", "date"].
 
     Returns:
         The rows. Nodes are in the order of their entries in `node`: numbers by size, other names alphabetically.
@@ -72,10 +74,14 @@ def load_table(
         raise InputError("data", path, f"give a file that ends in {', '.join(FORMATS)}.")
     if kind != ".csv" and label is not None:
         raise InputError("label", label, "only a CSV file has columns to choose from; leave it out.")
+    if kind != ".csv" and drop:
+        raise InputError("drop", drop, "only a CSV file has columns to choose from; leave it out.")
     if kind in SPARSE and node is not None:
         raise InputError("node", node, "a file in LIBSVM's format does not say who holds its rows; leave it out.")
     with readable(path, "data"):
-        table = _csv(path, label, node) if kind == ".csv" else _npz(path, node) if kind == ".npz" else _libsvm(path)
+        table = (
+            _csv(path, label, node, drop) if kind == ".csv" else _npz(path, node) if kind == ".npz" else _libsvm(path)
+        )
     return prepared(table, f"data {path}", standardise, intercept, test, seed)
 
 
@@ -94,7 +100,7 @@ def prepared(
         if len(constant):
             raise ValueError(
                 f"standardise=true: column {columns[constant[0]]} of {data} has one value in all rows; leave it out "
-                "of the file, and give intercept = true for a column of ones."
+                "(of a CSV file, by `drop`), and give intercept = true for a column of ones."
             )
         features = (features - train.mean(axis=0)) / spread
     if intercept:
@@ -105,7 +111,7 @@ def prepared(
 # -- CSV ----------------------------------------------------------------------------------------------------------
 
 
-def _csv(path: Path, label: str | int | None, node: str | int | None) -> DataTable:
+def _csv(path: Path, label: str | int | None, node: str | int | None, drop: Sequence[str | int]) -> DataTable:
     lines, rows = read_rows(path, "data")
     if not rows:
         raise InputError("data", path, " is empty: give a row for each sample.")
@@ -116,11 +122,17 @@ def _csv(path: Path, label: str | int | None, node: str | int | None) -> DataTab
             raise InputError("data", path, " has a header and no rows: give a row for each sample.")
     width = len(names or rows[0])
     shown = names or [str(column) for column in range(width)]
-    labels_at = _column(label, "label", names, width, path) if label is not None else width - 1
+    if isinstance(drop, str) or not isinstance(drop, Sequence):
+        raise InputError("drop", drop, "give a list of columns, such as ['id', 'date'].")
+    dropped = [_column(one, "drop", names, width, path) for one in drop]
+    last = max((column for column in range(width) if column not in dropped), default=0)
+    labels_at = _column(label, "label", names, width, path) if label is not None else last
     node_at = _column(node, "node", names, width, path) if node is not None else None
     if node_at == labels_at:
         raise InputError("node", node, f"column {shown[labels_at]} holds the labels; give another.")
-    features_at = [column for column in range(width) if column not in (labels_at, node_at)]
+    if used := {labels_at, node_at} & {*dropped}:
+        raise InputError("drop", drop, f"column {shown[used.pop()]} is the label or the node; do not drop it.")
+    features_at = [column for column in range(width) if column not in (labels_at, node_at, *dropped)]
     if not features_at:
         raise InputError("data", path, " has only a column of labels: give features.")
     columns = list(zip(*rows, strict=True))
@@ -160,8 +172,8 @@ def _numbers(cells: Sequence[str], lines: Sequence[int], column: str, path: Path
             raise InputError(
                 "data",
                 path,
-                f"column {column!r} has {cell.strip()[:40]!r} in line {line}; features are numbers: leave the column "
-                "out of the file, or write it as numbers.",
+                f"column {column!r} has {cell.strip()[:40]!r} in line {line}; features are numbers: write it as "
+                "numbers, or leave the column out by `drop`.",
             )
         found[index] = float(cell)
         if not math.isfinite(found[index]):
@@ -218,33 +230,11 @@ def _npz(path: Path, node: Any) -> DataTable:
             raise InputError(
                 "data", path, f"{name} has shape {array.shape}; give ({len(features)},), one for each row."
             )
-        _check_finite(array, f"data {path}: {name}")
+        check_finite(array, f"data {path}: {name}")
     columns = tuple(str(column) for column in range(features.shape[1]))
     return DataTable(features.astype(np.float64), labels, columns, None if node is None else _parts(arrays[node]))
 
 
 def _libsvm(path: Path) -> DataTable:
-    from sklearn.datasets import load_svmlight_file
-
-    path.open("rb").close()  # so that a missing file is not reported as a wrong format
-    try:
-        sparse, labels = load_svmlight_file(str(path))[:2]
-    except (ValueError, OverflowError) as error:
-        raise InputError(
-            "data", path, f" is not in LIBSVM's format ({first_line(error)}): give `label index:value` lines."
-        ) from None
-    rows, p = sparse.shape
-    if rows == 0 or p == 0:
-        raise InputError("data", path, " has no entries: give `label index:value` lines.")
-    if rows * p > MOST_ENTRIES:
-        raise InputError("data", path, f"{rows} rows of {p} features are more than {MOST_ENTRIES:.0e} entries.")
-    features = np.asarray(sparse.todense())
-    _check_finite(features, f"data {path}: features")
-    _check_finite(labels, f"data {path}: labels")
-    return DataTable(features, labels, tuple(str(column + 1) for column in range(p)))
-
-
-def _check_finite(array: np.ndarray, name: str) -> None:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        at = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(f"{name} holds {array[at]} at {at}; all entries must be finite numbers.")
+    features, labels = read_libsvm(path, "data")
+    return DataTable(features, labels, tuple(str(column + 1) for column in range(features.shape[1])))

@@ -1,7 +1,7 @@
 """The two engines that simulate a run: the NumPy reference and the JAX simulator."""
 
 from stgt._internal.registry import METRICS
-from stgt.simulator.changes import Change, Crash, Join, Leave, Pause, random_churn
+from stgt.simulator.changes import Change, Crash, Join, Leave, Pause, Repair, random_churn
 from stgt.simulator.choice import Rule, best
 from stgt.simulator.churn import ChurnTrace, simulate_churn
 from stgt.simulator.metrics import Metric, Snapshot, list_metrics, of_state
@@ -17,6 +17,7 @@ __all__ = [
     "Leave",
     "Metric",
     "Pause",
+    "Repair",
     "Rule",
     "Snapshot",
     "Trace",

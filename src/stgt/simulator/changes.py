@@ -1,9 +1,9 @@
-"""Changes of a run's members: nodes that join, leave, crash or pause, and when."""
+"""Changes of a run's members: nodes that join, leave, crash or pause, and when; and late repairs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,19 @@ class Pause(Change):
 
 
 @dataclass(frozen=True)
+class Repair(Change):
+    """The members repair the sum of each zero-sum variable, c_i ← c_i − (1/|V|) Σ_V c_j, some rounds after a crash.
+
+    It is for runs with repair="none". With repair="projection" each crash is repaired at once.
+    """
+
+    nodes: tuple[int, ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        self._set(round=check_count(self.round, "round", 0))
+
+
+@dataclass(frozen=True)
 class Segment:
     """Rounds first, …, last − 1, in which nothing changes.
 
@@ -90,8 +103,8 @@ def segments(n: int, members: Iterable[int], changes: Iterable[Change], rounds: 
     """The segments between changes; an InputError for the first change that is impossible."""
     given = list(changes)
     for i, change in enumerate(given):
-        if type(change) not in (Join, Leave, Crash, Pause):
-            raise InputError(("changes", i), change, "give a Join, Leave, Crash or Pause, such as Crash(100, 3).")
+        if type(change) not in (Join, Leave, Crash, Pause, Repair):
+            raise InputError(("changes", i), change, "give a Join, Leave, Crash, Pause or Repair, such as Crash(9, 3).")
         with under("changes", i):
             check_count(change.round, "round", 0, rounds - 1)
             for k, node in enumerate(change.nodes):

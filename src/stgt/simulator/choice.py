@@ -37,18 +37,22 @@ class Rule(Frozen):
         target: the value to reach; None to compare the error after all rounds.
         cost: the cost of reaching the target, to be minimised.
         largest: is a larger value better, as for an accuracy?
+        stop: end a comparison's runs when the target has decided; see `settled`.
     """
 
     metric: str
     target: float | None = None
     cost: str = "rounds"
     largest: bool = False
+    stop: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.metric, str):
             raise InputError("by", self.metric, "give the name of a measurement, such as 'residual'.")
         check_choice(self.cost, "cost", COSTS)
         check_flag(self.largest, "largest")
+        if check_flag(self.stop, "stop") and self.target is None:
+            raise InputError("stop", True, f" without a target: give target=…, a value of {self.metric} to reach.")
         if self.target is not None:
             self._set(target=check_number(self.target, "target"))
         elif self.cost != "rounds":
@@ -81,6 +85,18 @@ class Rule(Frozen):
         reached = self.reached(trace)
         return trace.rounds if reached is None else reached
 
+    def settled(self, traces: Sequence[Trace]) -> bool:
+        """Can no further round change which of these settings is chosen, nor the costs of its seeds?
+
+        The best one reaches the target in the mean and with every seed. Each other one has reached it in the mean, or
+        has cost more already.
+        """
+        best = self.choose(traces)
+        least = self.score(best)
+        if not np.isfinite(least) or np.isnan(self._by_seed(best)).any():
+            return False
+        return all(self.reached(one) is not None or one.spent(self.cost)[:, -1].mean() > least for one in traces)
+
     def score(self, trace: Trace) -> float:
         """Lower is better; infinite for a run that diverges or does not reach the target."""
         if self.target is None:
@@ -103,7 +119,9 @@ class Rule(Frozen):
             return f"{self.metric} was not measured{': ' if why else ''}{why}"
         if trace.diverged.any():
             return "diverges"
-        return f"{self.metric} is not finite" if self.target is None else f"does not reach {self.target:g}"
+        if self.target is None:
+            return f"{self.metric} is not finite"
+        return f"does not reach {self.target:g}{f' in {trace.rounds:,} rounds' if self.stop else ''}"
 
     def grows(self, trace: Trace) -> bool:
         """Does the error still grow at the end of a run, above its start? False if a seed is not finite.

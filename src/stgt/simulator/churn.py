@@ -116,6 +116,7 @@ def simulate_churn(
     - `Crash` loses c. With repair="projection", c_i ← c_i − (1/|V|) Σ_V c_j for all i that stay. With repair="none"
       the members continue unchanged, towards another point.
     - `Join` starts at c = 0, and at the mean of the members' models and of all their other variables.
+    - `Repair` does with repair="none", at the start of its round, what "projection" does at a crash.
     - `Pause` changes nothing: the node keeps x and c, as if its row and column of W_r were those of the identity.
 
     A method without such a variable needs no repair. The draws of a node depend on the seed, the step and its number in
@@ -127,7 +128,7 @@ def simulate_churn(
         topology: a function of the number of nodes, such as `stgt.topology.exponential`. The k-th of its nodes is the
             k-th active node. It is called for each number of nodes that occurs.
         rounds: the number of rounds.
-        changes: `Join`, `Leave`, `Crash` and `Pause`; see also `random_churn`.
+        changes: `Join`, `Leave`, `Crash`, `Pause` and `Repair`; see also `random_churn`.
         members: those at the start; all nodes by default.
         repair: "projection" or "none": what the members do after a crash.
         x0: the initial model, (p,), or one per node, (n, p).

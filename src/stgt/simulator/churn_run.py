@@ -17,7 +17,7 @@ from stgt.algorithms.calls import at_stepsize
 from stgt.oracles import Exact, Oracle
 from stgt.problems.base import Problem
 from stgt.problems.members import problem_of
-from stgt.simulator.changes import Change, Crash, Join, Leave, Segment
+from stgt.simulator.changes import Change, Crash, Join, Leave, Repair, Segment
 from stgt.simulator.instance import Instance
 from stgt.simulator.job import Job, RunState, first_models, prepare
 from stgt.simulator.metrics import Snapshot, choose_metrics, measure
@@ -142,13 +142,26 @@ class ChurnRun:
             self._welcome(nodes, list(before))
         elif isinstance(change, Leave | Crash):
             self.members = tuple(node for node in before if node not in nodes)
-            rest = list(self.members)
-            for name in self._zero_sum:
-                c = self.state[name]
-                if isinstance(change, Leave):
-                    c[:, rest] += c[:, nodes].sum(axis=1, keepdims=True) / len(rest)
-                elif repair == "projection":
-                    c[:, rest] -= c[:, rest].mean(axis=1, keepdims=True)
+            if isinstance(change, Leave):
+                self._hand_over(nodes)
+            elif repair == "projection":
+                self._project()
+        elif isinstance(change, Repair):
+            self._project()
+
+    def _hand_over(self, nodes: list[int]) -> None:
+        """Each member receives the same share of what these nodes leave behind."""
+        rest = list(self.members)
+        for name in self._zero_sum:
+            c = self.state[name]
+            c[:, rest] += c[:, nodes].sum(axis=1, keepdims=True) / len(rest)
+
+    def _project(self) -> None:
+        """The members' zero-sum variables sum to 0 again."""
+        rest = list(self.members)
+        for name in self._zero_sum:
+            c = self.state[name]
+            c[:, rest] -= c[:, rest].mean(axis=1, keepdims=True)
 
     @property
     def _zero_sum(self) -> list[str]:

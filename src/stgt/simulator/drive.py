@@ -23,6 +23,7 @@ from stgt.simulator.job import Job, RunState
 
 CHUNK = 256  # the most rounds in one call of an engine
 PACE = 0.2  # seconds that a chunk takes, approximately: an interrupt and a progress bar wait that long
+STOPS = 32  # rounds between two looks whether a job may stop; fixed, so that a run's length does not depend on time
 SAVING = 0.05  # the largest share of the time for checkpoints, if no number of rounds is given
 
 
@@ -70,6 +71,7 @@ class Result:
 
 
 Save = Callable[[list[Result]], None]
+Stop = Callable[[list[Result]], bool]
 Mapped = TypeVar("Mapped")
 _current: list[Interrupt] = []  # the interrupt of the current runs, if there are any
 _presses = SimpleNamespace(last=-math.inf, pending=False)  # time of the last Ctrl-C, and whether it stopped nothing
@@ -85,21 +87,32 @@ class Interrupt:
 
 
 def drive(
-    job: Job, engine: Engine, interrupt: Interrupt, save: Save | None = None, interval: float = 0.0
+    job: Job,
+    engine: Engine,
+    interrupt: Interrupt,
+    save: Save | None = None,
+    interval: float = 0.0,
+    stop: Stop | None = None,
 ) -> list[Result]:
     """Runs the rounds of a job; an interrupt ends it early.
 
-    `save` receives the results so far every `job.every` rounds, or every `interval` seconds if that is None.
+    `save` receives the results so far every `job.every` rounds, or every `interval` seconds if that is None. `stop`
+    receives them every STOPS rounds, and ends the job if it returns True.
     """
     record = _Record(job, engine)
     end, size, due = job.first + job.rounds, 1, time.perf_counter() + interval
     while record.made < end and not interrupt.asked:
+        if stop is not None and record.made % STOPS == 0 and record.made and stop(record.results(interrupted=False)):
+            end = record.made
+            if job.progress is not None:
+                job.progress(1, 1)
+            break
         last = min(end, record.made + size, _next(record.made, CHUNK), _skipped_from(engine.diverged_at))
         if last <= record.made:
             record.skip(end)
             _report_progress(job, record, end)
             break
-        last = min(int(last), _next(record.made, _longest(job, save)))
+        last = min(int(last), _next(record.made, _longest(job, save)), _next(record.made, STOPS if stop else CHUNK))
         pace = record.make(last)
         size = int(np.clip(PACE / pace, 1, CHUNK))
         _report(job, record, end, pace)

@@ -18,7 +18,7 @@ from stgt._internal.progress import Progress, as_progress, split_progress
 from stgt.algorithms import Algorithm
 from stgt.oracles import Oracle
 from stgt.problems.base import Problem
-from stgt.simulator.choice import in_words, varied
+from stgt.simulator.choice import Rule, in_words, varied
 from stgt.simulator.costs import counts
 from stgt.simulator.drive import Engine, Interrupt, Result, drive, interrupts
 from stgt.simulator.job import Callback, Job, prepare
@@ -196,9 +196,13 @@ def run_together(
     engine: str | None = None,
     resume: Any = None,
     checkpoint: Path | str | CheckpointFile | None = None,
+    until: Rule | None = None,
     **options: Any,
 ) -> list[Trace]:
-    """Runs algorithms that share a compiled program, until all rounds are complete or `interrupt` is set."""
+    """Runs algorithms that share a compiled program, until all rounds are complete or `interrupt` is set.
+
+    With `until` they also end when this rule's target has decided which of them is the best.
+    """
     if engine is not None:
         engine = ENGINES[check_choice(engine, "engine", ENGINES)]
     before = None if resume is None else as_traces(resume, len(algorithms))
@@ -215,9 +219,10 @@ def run_together(
         found = [_trace(job, engine, which, result) for which, result in enumerate(results)]
         return [join_traces(*pair) for pair in zip(before, found, strict=True)] if before else found
 
+    stop = None if until is None else lambda results: until.settled(finished(results))
     if file is None:
-        return finished(drive(job, made, interrupt))
-    traces = finished(drive(job, made, interrupt, lambda results: file.save(finished(results)), file.interval))
+        return finished(drive(job, made, interrupt, stop=stop))
+    traces = finished(drive(job, made, interrupt, lambda results: file.save(finished(results)), file.interval, stop))
     file.save(traces)
     return traces
 
@@ -227,6 +232,7 @@ def check_same_call(
 ) -> None:
     """A ValueError if the traces are not of a call with these arguments; computes nothing."""
     engine = options.pop("engine", None)
+    options.pop("until", None)
     engine = None if engine is None else ENGINES[check_choice(engine, "engine", ENGINES)]
     _job(algorithms, problem, topology, before[0].rounds, seeds, engine, before, True, options)
 

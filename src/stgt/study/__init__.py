@@ -1,4 +1,4 @@
-"""Studies: spec files, comparisons, runs that are kept in a folder, and the page that shows them."""
+"""Studies: spec files, comparisons, run folders, and the report."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stgt.study.spec.load import spec_text
     from stgt.study.spec.runs import BuiltRun, RunSpec, Spec, build_all, build_run, initial_point, load_spec
 
-# Loaded when they are first asked for: all of them take half a second.
+# Loaded at first use: together they take half a second.
 _MODULES = {
     "Batch": "plans",
     "Comparison": "comparison",
@@ -43,7 +43,7 @@ _MODULES = {
     "spec_text": "spec.load",
     "write_results": "result",
 }
-# What lower parts use as well.
+# Names that lower parts of the package use as well.
 _BELOW = {
     "Progress": "stgt._internal.progress",
     "error_interval": "stgt._internal.statistics",

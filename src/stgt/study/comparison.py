@@ -1,4 +1,4 @@
-"""Several methods on one problem, each at its best by one rule: the table, the ranking and the sentences on them."""
+"""Several methods on one problem, each at its best by one rule: the table, the ranking and the verdict."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Comparison:
     """Several methods on one problem, each at the best of its hyper-parameters.
 
     Attributes:
-        rule: what best means; `str(rule)` is a sentence.
+        rule: the rule that defines the best; `str(rule)` describes it.
         runs: all traces by method, in the order of the grid.
-        best: the best one of each method; where there was a choice, its setting run again on fresh seeds, as those that
-            chose it make it look better than it is. Tables and curves are of these.
-        chosen: the run of each method that was chosen, one of `runs`.
+        best: the best run of each method. If settings were chosen, it is the chosen setting run again on fresh seeds,
+            because the seeds that chose it make it look too good. Tables and curves are of these.
+        chosen: the chosen run of each method, one of `runs`.
     """
 
     rule: Rule
@@ -45,7 +45,7 @@ class Comparison:
         return Comparison(rule, runs, {label: noted(rule, label, trace) for label, trace in best.items()}, chosen)
 
     def save(self, path: Path | str) -> Path:
-        """Writes all of it to a file, whole or not at all, for `Comparison.load`; it holds what `Trace.save` has."""
+        """Writes the comparison to a file atomically, for `Comparison.load`; it contains the same as `Trace.save`."""
         from stgt.simulator.store import save
 
         fresh = list(self.best.values()) if self.fresh else []
@@ -55,7 +55,7 @@ class Comparison:
 
     @staticmethod
     def load(path: Path | str) -> Comparison:
-        """Reads what `save` wrote; a ValueError if the file is damaged or something else."""
+        """Reads a file of `save`; a ValueError if it is damaged or another file."""
         from stgt.simulator.store import COMPARISON, load_comparison
 
         traces, about = load_comparison(Path(path).expanduser())
@@ -74,21 +74,21 @@ class Comparison:
 
     @property
     def fresh(self) -> bool:
-        """Are the numbers of other seeds than those that chose?"""
+        """Are the numbers from other seeds than the choice?"""
         return any(self.best[label].run_state is not one.run_state for label, one in self.chosen.items())
 
     @cached_property
     def order(self) -> list[str]:
-        """The methods, the best first; those that fail, or did not measure what is judged, last."""
+        """The methods, best first; those that fail, or lack the rule's measurement, last."""
         return self.rule.order(self.best)
 
     @cached_property
     def ranking(self) -> list[tuple[str, ...]]:
-        """The methods, the best first, in groups: those of a group are not told apart from its first.
+        """The methods, best first, in groups: the methods of a group do not differ significantly from its first.
 
-        Two are told apart if the 95 % interval of the difference between their errors, seed by seed, does not hold 0;
-        with a target, of what it cost each seed to reach it. One seed tells nothing: every method is a group. Empty
-        where the methods ran on different problems, whose errors are not to be compared.
+        Two differ significantly if the 95 % interval of the difference between their errors, seed by seed, does not
+        contain 0; with a target, of the costs at which each seed reached it. With one seed, every method is a group.
+        Empty if the methods ran on different problems, whose errors cannot be compared.
         """
         return self.rule.groups(self.best) if len(self.problems) == 1 else []
 
@@ -100,27 +100,27 @@ class Comparison:
 
     @cached_property
     def metrics(self) -> list[str]:
-        """Whatever some method at its best measured, what is judged first."""
+        """The measurements of the best runs; that of the rule is first."""
         found = [name for trace in self.best.values() for name in (*trace, "lyapunov") if name in trace]
         names = list(dict.fromkeys(name for name in found if name not in COUNTED))
         return sorted(names, key=lambda name: name != self.rule.metric)
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """A row for each method at its best, the winner first: what was chosen, what it reached and what that cost.
+        """A row for each method at its best, the winner first: the chosen setting, the error and the costs.
 
-        `error` is the mean over the seeds of what is judged after all rounds, `low` and `high` its 95 % interval;
-        costs are of the whole network, up to the target if there is one, else for all rounds; `rounds` are those in
-        which anything was sent, on average over the seeds.
+        `error` is the mean over the seeds of the rule's measurement after all rounds, `low` and `high` its 95 %
+        interval. Costs are of the whole network, up to the target if there is one, otherwise of all rounds. `rounds`
+        are those with communication, on average over the seeds.
         """
         return [self.row(label, self.best[label]) for label in self.order]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """What `to_pandas` has, as dicts."""
+        """The rows of `to_pandas`, as dicts."""
         found = []
         for label, traces in self.runs.items():
-            best = self.best[label]  # the chosen one of `traces` with its note, or one more of fresh seeds
+            best = self.best[label]  # the chosen one of `traces` with its note, or another one on fresh seeds
             tried = [best if one.run_state is best.run_state else one for one in traces]
             found += [(label, one) for one in (*tried, *([best] if self.fresh else []))]
         return [
@@ -129,7 +129,7 @@ class Comparison:
         ]
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row for every run, losers included; `best` marks those that `table` has."""
+        """A row for every run, including losers; `best` marks those of `table`."""
         return as_frame(self.rows)
 
     def row(self, label: str, trace: Trace) -> dict[str, Any]:
@@ -147,15 +147,15 @@ class Comparison:
         }
 
     def setting(self, label: str, trace: Trace) -> str:
-        """What sets a run apart from the others of its method, such as "gamma=0.1"."""
+        """The options in which a run differs from the others of its method, such as "gamma=0.1"."""
         return in_words(trace.algorithm, [run.algorithm for run in self.runs[label]])
 
     def is_chosen(self, label: str, trace: Trace) -> bool:
-        """Is it the run of the method that was chosen, or the same setting on fresh seeds?"""
+        """Is it the chosen run of the method, or the same setting on fresh seeds?"""
         return any(trace.run_state is one.run_state for one in (self.chosen[label], self.best[label]))
 
     def _remark(self, label: str, trace: Trace) -> str:
-        """What is remarkable about a run, in a few words."""
+        """A short remark about a run, or ""."""
         lost = trace.diverged_at[trace.diverged]
         if len(lost):
             seeds = f"{len(lost)} of {many(len(trace.seeds), 'seed')} " if len(trace.seeds) > 1 else ""
@@ -173,11 +173,11 @@ class Comparison:
 
     @property
     def _costs(self) -> tuple[str, ...]:
-        """What is counted, with the clock if that is judged."""
+        """The counted costs, with the seconds if the rule compares them."""
         return ("gradients", "messages", "floats", *(["seconds"] if self.rule.cost == "seconds" else []))
 
     def cells(self, rows: list[dict[str, Any]] | None = None) -> list[list[str]]:
-        """A head and a line for each row, those of `table` if left out, as text; the remark is last."""
+        """A head and a line for each row, by default those of `table`, as text; the remark is last."""
         shown = [name for name in self._costs if name != "messages" or self.rule.cost == "messages"]
         head = ["method", "chosen", self.rule.metric, "rounds", *shown, ""]
         lines = [
@@ -195,12 +195,12 @@ class Comparison:
 
     @cached_property
     def verdict(self) -> str:
-        """Who won, or how it ended, in a sentence."""
+        """The best method, or how the runs ended, in one sentence."""
         return verdict(self)
 
     @property
     def caption(self) -> str:
-        """What best means here, and of how much it was chosen."""
+        """The rule, and the numbers of runs and seeds."""
         runs = sum(len(traces) for traces in self.runs.values())
         seeds = len(next(iter(self.best.values())).seeds)
         amount = f"{many(runs, 'run')} of {many(seeds, 'seed')}"
@@ -208,23 +208,27 @@ class Comparison:
         if self.choice:
             words += f" {self.choice}"
         if seeds == 1 and len(self.best) > 1:
-            words += " One seed, so that nothing is known of chance."
-        made = {trace.rounds for traces in self.runs.values() for trace in traces}
-        return words if len(made) == 1 else f"Interrupted: the methods made different numbers of rounds. {words}"
+            words += " One seed, so the variation between seeds is unknown."
+        if self.rule.stop:
+            words += " Runs ended when the target had decided; errors are those of the rounds that were run."
+        traces = [trace for traces in self.runs.values() for trace in traces]
+        if len({trace.rounds for trace in traces}) == 1 or not any(trace.interrupted for trace in traces):
+            return words
+        return f"Interrupted: the methods made different numbers of rounds. {words}"
 
     @property
     def choice(self) -> str:
-        """On which seeds was chosen, and of which the numbers are; "" where there was no choice."""
+        """The seeds of the choice, and those of the numbers; "" if there was no choice."""
         if sum(map(len, self.runs.values())) == len(self.runs):
             return ""
         chosen, best = next(iter(self.chosen.values())), next(iter(self.best.values()))
         chose = in_a_row(chosen.seeds, "seed")
         if self.fresh:
             return f"Chosen on {chose}; all numbers are of the {in_a_row(best.seeds, 'fresh seed')}."
-        return f"No fresh seeds were run: all numbers are of {chose}, on which the best look better than they are."
+        return f"No fresh seeds were run: all numbers are of {chose}, which make the best look too good."
 
     def notes(self, rows: list[dict[str, Any]] | None = None) -> list[str]:
-        """What is remarkable about the rows, those of `table` if left out, and the notes of the best runs."""
+        """Remarks about the rows, by default those of `table`, and the notes of the best runs."""
         notes = [note for trace in self.best.values() for note in trace.notes]
         failing = {label for label in self.best if any(note.startswith(f"{label} at its best") for note in notes)}
         remarks = [

@@ -19,10 +19,10 @@ from stgt.topology import Topology
 
 NODES, TAU, SEEDS, ROUNDS = 32, 50, 20, 700
 GAMMA = 0.4 / NODES  # the paper's, for a node that follows its part of the mean gradient
-FEW, MANY = (5, 4), (15, 16)  # neighbours, and workers that the server samples: the paper's two panels
+FEW, MANY = (5, 4), (15, 16)  # the paper's two panels: the neighbours, and the workers that the server samples
 TARGET = 1e-3
 NUMBER = 4  # bytes: single precision
-SURE = 0.999  # the confidence with which a run is said not to have settled
+SURE = 0.999  # the confidence of the statement that a run has not reached its steady state
 BACKDROP = "centralised"
 
 
@@ -35,7 +35,7 @@ class DemoRun:
         panel: the number of the panel that it belongs to.
         style: the number of its colour.
         trace: its rounds.
-        exact: its steady-state error from theory, infinite where it is unstable; None where no theory covers it.
+        exact: its steady-state error from theory, infinite if it is unstable; None if the theory does not cover it.
     """
 
     method: str
@@ -53,7 +53,7 @@ class DemoRun:
 
     @property
     def settled(self) -> bool:
-        """Does the error agree with the exact one? It does not where the run is too short to reach its steady state."""
+        """Does the error agree with the exact one? It does not if the run is too short for its steady state."""
         _, low, high = map(float, error_interval(self.trace.tail("residual"), SURE))
         return self.exact is None or low <= self.exact <= high
 

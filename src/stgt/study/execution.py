@@ -1,4 +1,4 @@
-"""Runs the batches of a study side by side; the state and the metrics.csv of each are kept as it goes."""
+"""Runs the batches of a study in parallel. The state and the metrics.csv of each are saved during the run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stgt.study.plans import Batch, Plan
 if TYPE_CHECKING:
     from stgt.study.run_folder import Folder
 
-STATE, METRICS = "state.stgt", "metrics.csv"  # of a batch, in its folder
+STATE, METRICS = "state.stgt", "metrics.csv"  # the files in the folder of a batch
 INTERVAL = 1.0  # seconds between two checkpoints
 KEYS = ("method", "setting", "seed", "round")
 COUNTED = ("communications", "gradients", "messages", "floats")
@@ -36,16 +36,16 @@ OnSave = Callable[[list[Trace]], object]
 
 
 class LostWorkersError(RuntimeError):
-    """Workers of a cluster were lost again and again."""
+    """Too many workers of a cluster were lost in a row."""
 
 
 class RemoteWorkers(Protocol):
-    """Workers that are not threads of this process, such as a cluster's."""
+    """Workers that are not threads of this process, such as those of a cluster."""
 
     workers: int
 
     def run(self, batch: Batch, state: Path, on_save: OnSave, interrupt: Interrupt, progress: Progress) -> None:
-        """Runs a batch, from the file `state` on if it is there; calls `on_save` whenever that was written."""
+        """Runs a batch, from the file `state` on if it exists; calls `on_save` after each write of that file."""
         ...
 
 
@@ -57,18 +57,18 @@ def execute(
     workers: int | None = None,
     remote: RemoteWorkers | None = None,
 ) -> tuple[Comparison, bool]:
-    """Runs what is not finished yet; returns what was found, and whether that is all, and not interrupted.
+    """Runs all batches that are not finished; returns the comparison, and whether all of it ran without interruption.
 
-    Where a comparison has to choose, it does so when all else has run, and then runs the batches of fresh seeds.
+    If a comparison has to choose settings, it does so after all other batches, and then runs the fresh seeds.
 
     Args:
-        plan: what to run.
-        folder: where it is kept as it goes; None to keep it in memory only.
-        progress: gives the callback of a batch, when that begins.
-        workers: how many batches at once; as many as there are cores, here or remote, if left out.
-        remote: runs the batches, if it is not this process.
+        plan: the batches to run.
+        folder: the folder to which it is saved during the run; None keeps it in memory only.
+        progress: returns the callback of a batch, when the batch begins.
+        workers: the number of batches at the same time; by default the number of cores, here or remote.
+        remote: the workers that run the batches; by default threads of this process.
     """
-    alone = plan.rule.cost == "seconds"  # a method has the machine for itself where the clock is judged
+    alone = plan.rule.cost == "seconds"  # if time is compared, a method must have the machine to itself
     there = os.cpu_count() or 1 if remote is None else remote.workers
     at_once = 1 if alone else workers or there
     fresh = None
@@ -83,7 +83,7 @@ def execute(
             try:
                 return _run(batch, folder, interrupt, progress(batch), remote)
             except BaseException:
-                interrupt.asked = True  # the others end where they are, and are kept
+                interrupt.asked = True  # the others stop and save their state
                 raise
 
         try:
@@ -108,7 +108,7 @@ def execute(
 
 
 def by_method(found: Iterable[tuple[Batch, Sequence[Trace]]]) -> dict[str, list[Trace]]:
-    """The traces of batches by method, in the order of its combinations; none of a method that was not begun."""
+    """The traces of batches by method, in the order of its combinations; without methods that have not begun."""
     placed: dict[str, dict[int, Trace]] = {}
     for batch, traces in found:
         if traces:
@@ -117,7 +117,7 @@ def by_method(found: Iterable[tuple[Batch, Sequence[Trace]]]) -> dict[str, list[
 
 
 def _chosen(plan: Plan, batch: Batch, traces: list[Trace]) -> Batch:
-    """The batch of fresh seeds, with the setting that the method's runs choose."""
+    """The batch of fresh seeds, with the setting that was chosen by the method's runs."""
     algorithm = plan.rule.choose(traces).algorithm
     return replace(batch, algorithms=(algorithm,), settings=(in_words(algorithm, [one.algorithm for one in traces]),))
 
@@ -143,13 +143,13 @@ def _run(
 
 
 def _kept(batch: Batch, folder: Folder) -> list[Trace]:
-    """What is kept of a batch, with the batch's own objects; a ValueError if it is of another one."""
+    """The saved traces of a batch, with the batch's own objects; a ValueError if they are of another batch."""
     state = folder.batch(batch.folder) / STATE
     if not state.exists():
         return []
     before, parts = load(state), (batch.problem, batch.topology)
     check_same_parts(list(batch.algorithms), *parts, before)
-    if folder.record["spec"] is None:  # whose options may have changed
+    if folder.record["spec"] is None:  # a call of stgt.compare may have other options
         check_same_call(list(batch.algorithms), *parts, batch.seeds, before, **batch.options)
     return [
         replace(trace, algorithm=algorithm, problem=batch.problem, topology=batch.topology)
@@ -169,7 +169,7 @@ def run_batch(
 class MetricsFile:
     """metrics.csv of a batch: a row for each setting, seed and round.
 
-    The rows follow from the traces alone, whenever and however often it was added to.
+    The rows depend only on the traces, not on when or how often rows were added.
     """
 
     def __init__(self, path: Path, method: str, settings: tuple[str, ...], every: int):
@@ -177,7 +177,7 @@ class MetricsFile:
         self._next = 0  # the first round that is not in the file
 
     def begin(self, traces: list[Trace], done: bool) -> None:
-        """Replaces the file, whose last row may be cut off, by the rows of the traces so far."""
+        """Replaces the file, whose last row may be cut off, with the rows of the traces so far."""
         self._next = 0
         if not traces:
             self.path.unlink(missing_ok=True)
@@ -185,7 +185,7 @@ class MetricsFile:
         write_text(self.path, self._head(traces) + self._rows(traces, done))
 
     def add(self, traces: list[Trace]) -> None:
-        """Adds the rounds that are new."""
+        """Adds the new rounds."""
         head = "" if self.path.exists() else self._head(traces)
         text = head + self._rows(traces, done=not traces[0].interrupted)
         if not text:
@@ -193,20 +193,20 @@ class MetricsFile:
         try:
             with self.path.open("a", encoding="utf-8", newline="") as stream:
                 stream.write(text)
-        except OSError as error:  # such as a full disk, which has no file name
+        except OSError as error:  # for example of a full disk, whose error has no file name
             raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def _head(self, traces: list[Trace]) -> str:
         return _lines([[*KEYS, *_columns(traces[0])]])
 
     def _rows(self, traces: list[Trace], done: bool) -> str:
-        """What was measured at the starts of new rounds; where a run stands now is its next round's, if it has one."""
+        """The rows of new rounds. The current point is a row of the next round, or of the end if the run is done."""
         first, last = self._next, traces[0].rounds + done
         rounds = [r for r in range(first, last) if r % self._every == 0 or r == traces[0].rounds]
         self._next = max(first, last)
         if not rounds:
             return ""
-        # (rounds, seeds, names), so that the rows of a round stand together.
+        # (rounds, seeds, names), so that the rows of a round are consecutive.
         cells = [np.stack([_texts(trace[name][:, rounds].T) for name in _columns(trace)], axis=2) for trace in traces]
         return _lines(
             [self._method, setting, seed, r, *row]
@@ -221,7 +221,7 @@ def _columns(trace: Trace) -> list[str]:
 
 
 def _texts(values: np.ndarray) -> np.ndarray:
-    """Each number by the fewest digits that tell it from its neighbours in its own precision."""
+    """Each number with the fewest digits that identify it in its own precision."""
     return values.astype(str)
 
 

@@ -1,4 +1,4 @@
-"""What a spec file or `stgt.compare` asks for, as batches of runs that share a compiled program."""
+"""Turns a spec file or a call of `stgt.compare` into batches of runs that share a compiled program."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from stgt.study.spec.runs import BuiltRun, Spec
 
 KINDS = ("run", "sweep", "compare")
-POINTS = 4  # of a grid, at most, in a batch; it does not depend on the number of workers, as bits would then too
-SHARED = ("problem", "rounds", "seeds", "x0", "target", "metrics")  # what methods that are compared have in common
+POINTS = 4  # the most grid points in a batch. If it depended on the number of workers, the bits of results would too
+SHARED = ("problem", "rounds", "seeds", "x0", "target", "metrics")  # entries that all compared methods must share
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,15 +34,15 @@ class Batch:
 
     Attributes:
         folder: its name in the study's folder.
-        run: the number of the spec's run, or of the method, that it belongs to.
+        run: the number of its run in the spec, or of its method.
         method: its label.
         algorithms: one for each combination of hyper-parameters.
-        settings: what sets each apart from the method's others, in words.
-        places: of each among all combinations of the method.
-        options: of `simulate`.
+        settings: the options in which each differs from the method's others, as text.
+        places: the position of each among all combinations of the method.
+        options: options of `simulate`.
         every: rounds between two rows of metrics.csv.
-        fresh: is it the chosen setting of the method, on other seeds than those that chose? Until all others have
-            run, the first setting stands for it.
+        fresh: is it the chosen setting of the method, on fresh seeds? Until all other batches have run, the first
+            setting is a placeholder for it.
     """
 
     folder: str
@@ -61,13 +61,13 @@ class Batch:
 
     @property
     def title(self) -> str:
-        """Its name on a progress bar."""
+        """The name on a progress bar."""
         more = ", fresh seeds" if self.fresh else "" if len(self.settings) == 1 else " …"
         return f"{self.method}, {self.settings[0]}{more}"
 
     @property
     def work(self) -> float:
-        """How long it takes, in gradients of a node."""
+        """The amount of work, in gradients of a node."""
         return float(len(self.algorithms) * len(self.seeds) * self.algorithms[0].tau * max(1, self.rounds))
 
 
@@ -75,7 +75,7 @@ class Batch:
 class Plan:
     """A study before it runs: its batches, and the rule that ranks the methods.
 
-    Where a comparison has to choose, `fresh` are the batches of its second stage. What Python asks for has no spec.
+    If a comparison has to choose settings, `fresh` has the batches of its second stage. A call from Python has no spec.
     """
 
     kind: str
@@ -92,14 +92,14 @@ class Plan:
 
     @property
     def runs(self) -> int:
-        """How many there are, seeds not counted."""
+        """The number of runs; seeds are not counted."""
         return sum(len(batch.algorithms) for batch in self.batches)
 
 
 def plan(kind: str, spec: Spec, path: Path, data_dir: Path | None = None) -> Plan:
-    """What is to be run; a ValueError, before anything is, names the file `path` and the entry that is wrong.
+    """The plan of a spec. Before anything runs, a ValueError names the file `path` and the wrong entry.
 
-    `kind` is one of KINDS, or "check" for what is not run.
+    `kind` is one of KINDS, or "check" for a plan that is not run.
     """
     try:
         return _plan(kind, spec, path, data_dir)
@@ -117,8 +117,8 @@ def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
     if kind == "run" and any(run.grid for run in spec.runs):
         raise InputError(
             "grid",
-            hint=" is for `stgt sweep`, which runs it all, and `stgt compare`, which picks each method's best: use one "
-            "of these, or leave grid out.",
+            hint=" is for `stgt sweep`, which runs all of it, and `stgt compare`, which picks each method's best: use "
+            "one of these, or leave grid out.",
         )
     if kind == "sweep" and not any(run.grid for run in spec.runs):
         raise InputError(
@@ -137,6 +137,7 @@ def _plan(kind: str, spec: Spec, path: Path, data_dir: Path | None) -> Plan:
             "engine": run.engine,
             "dtype": run.dtype,
             **initial_point(run, one),
+            **({"until": rule} if rule.stop and kind == "compare" else {}),
         }
         seeds = tuple(range(run.seeds)) if isinstance(run.seeds, int) else run.seeds
         shared = {"problem": one.problem, "topology": one.topology, "rounds": run.rounds, "seeds": seeds}
@@ -150,18 +151,18 @@ def _check_comparable(spec: Spec) -> None:
     for run in spec.runs[1:]:
         for name in SHARED:
             if getattr(run, name) != getattr(first, name):
-                hint = f"methods that are compared share it; use `stgt run`, or give one {name} for all."
+                hint = f"compared methods must share it; use `stgt run`, or give one {name} for all."
                 raise InputError(name, hint=f" differs between the runs: {hint}")
 
 
 def _rule(spec: Spec, built: list[BuiltRun]) -> Rule:
-    """What methods are ranked by: the spec's `by`, else the residual where it is measured everywhere, else the loss."""
+    """The ranking's measurement: the spec's `by`, else the residual if all methods measure it, else the loss."""
     wanted = [name for run in spec.runs for name in run.metrics or ()]
     is_known = all(one.problem.solve is not None for one in built) and all(
         run.metrics is None or {"residual", "lyapunov"} & set(run.metrics) for run in spec.runs
     )
     measured = "residual" if is_known else "loss" if not wanted or "loss" in wanted else wanted[0]
-    return Rule(spec.by or measured, spec.runs[0].target, spec.cost, spec.largest)
+    return Rule(spec.by or measured, spec.runs[0].target, spec.cost, spec.largest, spec.stop)
 
 
 def batches_of(
@@ -191,7 +192,7 @@ def batches_of(
 
 
 def with_fresh(plan: Plan) -> Plan:
-    """The plan; of a comparison that has to choose, with one setting of each method on as many other seeds."""
+    """The plan. If a comparison has to choose settings, one setting of each method is added on as many other seeds."""
     if plan.kind != "compare" or plan.runs == len(plan.methods):
         return plan
     fresh = [
@@ -210,7 +211,7 @@ def with_fresh(plan: Plan) -> Plan:
 
 
 def check_measured(name: str, metrics: Any, algorithm: Algorithm, problem: Problem, topology: Topology) -> None:
-    """A ValueError, before the runs, if what they are to be judged by is not measured."""
+    """Raises a ValueError before the runs if the ranking's measurement is not made."""
     measured, absent = choose_metrics(metrics, algorithm, problem, topology)
     if name in absent:
         raise InputError("by", name, f", but {absent[name]}: choose from {', '.join(measured)}.")
@@ -219,5 +220,5 @@ def check_measured(name: str, metrics: Any, algorithm: Algorithm, problem: Probl
 
 
 def _slug(name: str) -> str:
-    """A name for a folder, on any system."""
+    """A valid name of a folder on any system."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40].strip("-") or "run"

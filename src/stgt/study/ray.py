@@ -1,4 +1,4 @@
-"""The batches of a study on a Ray cluster: tasks that send back their states; a lost one continues on another."""
+"""Runs the batches of a study on a Ray cluster. Tasks send back their states; another worker continues a lost task."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from stgt.study.execution import INTERVAL, LostWorkersError, OnSave, run_batch
 from stgt.study.plans import Batch
 
 TICK = 0.5  # seconds between two reports of a task's progress
-LOSSES = 3  # of workers in a row, without a round in between, after which a study is given up
-WAIT = 30  # seconds for a cluster to answer
+LOSSES = 3  # the study stops after more lost workers in a row than this, without a round in between
+WAIT = 30  # seconds to wait for the cluster's answer
 
 
 class RayCluster:
-    """A cluster that runs batches. Its workers need the same versions of the libraries, and no files of this machine.
+    """A cluster that runs batches. Its workers need the same versions of the libraries, but no files of this machine.
 
     Args:
-        address: of the cluster, "auto" for the one that this machine belongs to, "local" to start one here.
-        notify: called with a sentence for the user, such as that a worker was lost.
-        scripts: of the user's, which the workers import too.
+        address: the address of the cluster, "auto" for the one that this machine belongs to, "local" to start one here.
+        notify: called with a message for the user, for example that a worker was lost.
+        scripts: your scripts, which the workers import too.
     """
 
     def __init__(self, address: str, notify: Callable[[str], object], scripts: Sequence[Path] = ()):
@@ -64,13 +64,13 @@ class RayCluster:
                 if lost > LOSSES or not self._ray.is_initialized():
                     raise LostWorkersError(
                         f"{batch.method} lost {lost} workers in a row ({type(error).__name__}), the last after {done} "
-                        "rounds, which are kept."
+                        "rounds, which are saved."
                     ) from None
                 self._notify(f"{batch.method}: a worker was lost; another continues from round {done}.")
 
     @staticmethod
     def _take(message: Any, state: Path, on_save: OnSave, progress: Progress) -> int:
-        """Uses what a task has sent, its state or its progress; returns the rounds now kept, 0 if none is new."""
+        """Handles a message of a task, its state or its progress. Returns the rounds that are newly saved, or 0."""
         if isinstance(message, bytes):
             write_atomically(state, lambda file: file.write_bytes(message), durable=True)
             traces = load(state)
@@ -89,7 +89,7 @@ def _connected(address: str) -> Any:
             os.environ.setdefault(name, "0")
         import ray
     except ImportError:
-        raise ValueError("ray is not installed: pip install 'stgt[ray]', or leave ray out.") from None
+        raise ValueError("ray is not installed: pip install 'stgt[ray]', or do not use ray.") from None
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if ray.is_initialized():
         return ray
@@ -123,14 +123,14 @@ def _connected(address: str) -> Any:
 
 
 def _check_listening(address: str) -> None:
-    """An OSError if nothing listens at an address: Ray would print an error every second."""
+    """Raises an OSError if nothing listens at an address; otherwise Ray would print an error every second."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=5).close()
 
 
 class _QueuedProgress(Bar):
-    """Puts the progress of a task into a queue, now and then."""
+    """Puts the progress of a task into a queue, at most every TICK seconds."""
 
     def __init__(self, messages: queue.Queue[Any]):
         self._messages, self._last = messages, 0.0
@@ -146,7 +146,7 @@ class _QueuedProgress(Bar):
 
 
 def _work(packed: bytes, state: bytes | None, scripts: list[tuple[str, str, str]]) -> Iterator[Any]:
-    """The task: runs a batch, and yields its states as bytes and its progress as (done, total, pace, latest)."""
+    """The task: runs a batch, yields its states as bytes and its progress as (done, total, pace, latest)."""
     from ray import cloudpickle
 
     messages: queue.Queue[Any] = queue.Queue()

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from stgt.theory import Advice
 
 PATIENCE = 40  # seconds for the prediction of the theory for a method
-SOON = 3.0  # seconds after which the largest stepsize, a search of many such predictions, is not looked for
+SOON = 3.0  # if a prediction takes longer, the largest stepsize is skipped: its search needs many
 
 
 def load_comparison(folder: Folder) -> Comparison:
-    """All that was measured so far, by method; a ValueError if that is nothing."""
+    """The measurements so far, by method; a ValueError if there are none."""
     runs = folder.runs()
     if not runs:
         raise folder.nothing_yet()
@@ -31,7 +31,7 @@ def load_comparison(folder: Folder) -> Comparison:
 
 
 def write_results(folder: Folder, found: Comparison, progress: Progress | None = None) -> list[Path]:
-    """Marks the study as finished, and writes the outputs of its spec: a table, a picture, a page."""
+    """Marks the study as finished and writes the outputs of its spec: table, figure, page."""
     folder.end(finished=True)
     outputs, written = ("summary",) if folder.spec is None else folder.spec.outputs, list[Path]()
     if "summary" in outputs:
@@ -44,7 +44,7 @@ def write_results(folder: Folder, found: Comparison, progress: Progress | None =
 
 
 def progress_of(folder: Folder) -> str:
-    """How much of it is done, as text."""
+    """The progress as text."""
     if folder.finished:
         return "finished"
     made = {entry["folder"]: traces[0].rounds for entry, traces in folder.states()}
@@ -54,13 +54,13 @@ def progress_of(folder: Folder) -> str:
 
 
 def load_study(path: Path, theory: bool = True, progress: Progress | None = None) -> Study:
-    """A folder as a report shows it; with `theory`, what it predicts of each method at its best."""
+    """A folder as a section of a report; with `theory`, also the prediction for the best run of each method."""
     folder = Folder.open(path)
     found = load_comparison(folder)
     built = {name: _built(folder, name) for name in found.runs}
     ticks = split_progress(progress, [1.0] * len(built))
     advice = {
-        name: _advice(found.best[name], one, tick) if theory else "it was not asked for"
+        name: _advice(found.best[name], one, tick) if theory else "it was not requested"
         for (name, one), tick in zip(built.items(), ticks, strict=True)
     }
     record, network = folder.record, None if folder.spec is None else folder.spec.network
@@ -86,9 +86,9 @@ def load_study(path: Path, theory: bool = True, progress: Progress | None = None
 
 
 def _built(folder: Folder, method: str) -> BuiltRun | str:
-    """The objects of a method's run, or why they cannot be built, as its data may be gone."""
+    """The objects of a method's run, or the reason why they cannot be built, for example missing data."""
     if folder.spec is None:
-        return "it was run from Python, and the folder does not hold its problem"
+        return "it was run from Python, so the folder does not contain its problem"
     number = next(entry["run"] for entry in folder.record["batches"] if entry["method"] == method)
     where = folder.record["data_dir"]
     try:
@@ -98,14 +98,14 @@ def _built(folder: Folder, method: str) -> BuiltRun | str:
 
 
 def _advice(trace: Trace, built: Any, progress: Progress) -> Advice | str:
-    """What the theory predicts, or why there is no prediction. A page waits PATIENCE seconds for it at most.
+    """The theory's prediction, or the reason for no prediction. A page waits at most PATIENCE seconds for it.
 
-    It is computed in a thread of its own. A computation that takes longer is given up: its result is not used, and it
-    ends with the process, or earlier at the next report of its progress.
+    It is computed in its own thread. If it takes longer, its result is not used; the thread ends with the process, or
+    earlier when it next reports its progress.
     """
     if isinstance(built, str):
         return built
-    from stgt.theory import check  # it takes as long to load as a short run
+    from stgt.theory import check  # the import takes as long as a short run
 
     parts = (trace.algorithm, built.problem, built.topology)
     found: list[Advice | BaseException] = []
@@ -128,7 +128,7 @@ def _advice(trace: Trace, built: Any, progress: Progress) -> Advice | str:
     thread = threading.Thread(target=compute, daemon=True)
     thread.start()
     thread.join(PATIENCE)
-    answer = found[-1] if found else None  # before it is given up, which would add a TimeoutError
+    answer = found[-1] if found else None  # read it before the computation is cancelled, which would add a TimeoutError
     given_up.set()
     progress(1, 1)
     if answer is None:

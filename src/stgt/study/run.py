@@ -1,4 +1,4 @@
-"""The entry point `compare`: which method is better on a problem, each over its hyper-parameters, all by one rule."""
+"""The entry point `compare`: compares methods on a problem, each over its hyper-parameters, all by one rule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stgt.topology import Topology
 if TYPE_CHECKING:
     from stgt.study.run_folder import Folder
 
-OF_ONE_METHOD = ("resume", "checkpoint", "callback", "every", "state0")  # options that several cannot share
+OF_ONE_METHOD = ("resume", "checkpoint", "callback", "every", "state0")  # options that several methods cannot share
 
 
 @partial(spelt, also=OPTIONS)
@@ -42,34 +42,38 @@ def compare(
     target: float | None = None,
     cost: str = "rounds",
     largest: bool = False,
+    stop: bool = False,
     folder: Path | str | None = None,
     progress: Any = None,
     **options: Any,
 ) -> Comparison:
     """Runs each method over its hyper-parameters and picks each one's best by one rule.
 
-    The runs of a method that share a program are one compiled batch, and methods run side by side on the machine's
-    cores. Where a grid leaves a choice, each method's chosen setting is then run on as many fresh seeds, the next ones,
-    and all numbers are of these. Ctrl-C ends all of them where they are.
+    Runs of a method that share a program are one compiled batch, and the methods run in parallel on the machine's
+    cores. If a grid leaves a choice, each method's chosen setting then runs on the same number of fresh seeds, the next
+    ones, and all numbers are from these. Ctrl-C stops all runs where they are.
 
     Args:
-        algorithms: the methods; (algorithm, topology) for one that runs on a topology of its own, such as a server.
+        algorithms: the methods; (algorithm, topology) for a method with its own topology, such as a server.
         problem, topology, rounds, seeds: as for `simulate`.
-        grid: values to try by name, such as {"gamma": [0.05, 0.1, 0.2], "tau": [1, 10]}; of each method those that it
-            has.
-        by: the measurement to judge by; if left out, "residual" where x* is known, else "loss".
-        target: a value of it to reach, at the least `cost`; if left out, the lowest error after all rounds wins.
-        cost: "rounds" (those in which anything was sent), "gradients", "messages", "floats" or "seconds", of the whole
+        grid: values to try by name, such as {"gamma": [0.05, 0.1, 0.2], "tau": [1, 10]}; each method uses those that
+            it has.
+        by: the measurement to compare; by default "residual" if x* is known, otherwise "loss".
+        target: a value of it to reach, at the least `cost`; by default, the lowest error after all rounds wins.
+        cost: "rounds" (those with communication), "gradients", "messages", "floats" or "seconds", of the whole
             network.
         largest: is a larger value better, as for an accuracy?
-        folder: where the runs are kept as they go, as by `stgt compare`; the same call goes on from it, to the same
-            bits, and computes nothing again that is finished. More rounds make it longer, any other change is refused;
-            functions of one's own are compared by their names. `stgt show` and `stgt report` read it.
-        progress: True for a bar; or a function, called with (done, total).
-        options: others of `simulate`: x0, oracle, metrics, dtype, engine, logger.
+        stop: end the runs of a method as soon as its target has decided: one setting has reached it in the mean and
+            with every seed, and no other setting can do so at less cost. This is tested every 32 rounds. Costs and
+            ranking are those of complete runs; errors are those of the rounds that were run.
+        folder: the folder to which the runs are saved, as by `stgt compare`. The same call continues from it, to the
+            same bits, and does not repeat finished runs. More rounds extend it; any other change is an error. Your own
+            functions are compared by their names. `stgt show` and `stgt report` read the folder.
+        progress: True for a progress bar, or a function that is called with (done, total).
+        options: other options of `simulate`: x0, oracle, metrics, dtype, engine, logger.
 
     Returns:
-        A `Comparison`: print it, draw its `curves`, or take its `best` traces, its `losers` or `to_pandas()`.
+        A `Comparison`: print it, draw its `curves`, or use its `best` traces, its `losers` or `to_pandas()`.
 
     Example:
         >>> import stgt
@@ -87,7 +91,7 @@ def compare(
     refused = sorted({*OF_ONE_METHOD} & set(options))
     if refused:
         raise ValueError(f"{refused[0]} was given: it belongs to one method; use simulate or sweep for it.")
-    rule = Rule(by or ("loss" if problem.solve is None else "residual"), target, cost, largest)
+    rule = Rule(by or ("loss" if problem.solve is None else "residual"), target, cost, largest, stop)
     pairs = [_pair(given, topology) for given in algorithms]
     if not pairs:
         raise InputError(
@@ -96,6 +100,8 @@ def compare(
     for algorithm, where in pairs:
         check_measured(rule.metric, options.get("metrics"), algorithm, problem, where)
     logger, batches = as_logger(options.pop("logger", None)), list[Batch]()
+    if rule.stop:
+        options["until"] = rule
     shared = {"problem": problem, "rounds": check_count(rounds, "rounds", 0), "seeds": check_seeds(seeds)}
     for number, ((algorithm, where), name) in enumerate(zip(pairs, distinct(labels(pairs)), strict=True)):
         tried = combinations(algorithm, _applicable(algorithm, grid))
@@ -120,7 +126,7 @@ def compare(
 
 
 def _logged(batch: Batch, logger: SharedLogger | None, planned: Plan) -> Batch:
-    """The batch with its part of a logger, named by the method and, if it has several batches, what sets it apart."""
+    """The batch with its part of a logger, named by the method and, if it has several batches, by its settings."""
     if logger is None:
         return batch
     firsts = [one.algorithms[0] for one in planned.methods[batch.method]]
@@ -129,13 +135,13 @@ def _logged(batch: Batch, logger: SharedLogger | None, planned: Plan) -> Batch:
 
 
 def _opened(path: Path, planned: Plan) -> Folder:
-    """The folder of this comparison, new or as it was left."""
+    """The folder of this comparison, new or from an earlier call."""
     from stgt.study.run_folder import RECORD, Folder
 
     if not (path / RECORD).is_file():
         if path.is_file():
             raise InputError("folder", path, " is a file: give a folder.")
-        if path.is_dir() and any(path.iterdir()):  # which nothing here overwrites
+        if path.is_dir() and any(path.iterdir()):  # nothing here may overwrite it
             raise InputError("folder", path, " is not empty: give another folder.")
         return Folder.create(path, planned, force=False, data_dir=None)
     folder = Folder.open(path)
@@ -151,7 +157,7 @@ def _pair(given: Any, topology: Topology) -> tuple[Algorithm, Topology]:
 
 
 def _applicable(algorithm: Algorithm, grid: Any) -> dict[str, Any]:
-    """What of the grid the method has."""
+    """The entries of the grid that the method has."""
     if grid is None:
         return {}
     if not isinstance(grid, Mapping):

@@ -1,7 +1,7 @@
-"""A study on disk: what was asked for, how far it is, and the states and measurements of its batches.
+"""The folder of a study on disk: its spec, its progress, and the states and measurements of its batches.
 
-Every file is written whole or not at all, but for metrics.csv, to which rows are added: its last one may be cut off if
-the process is killed. All that a resumed run needs is in run.json and the state.stgt of each batch.
+Every file is written atomically, except metrics.csv, to which rows are added. Its last row may be cut off if the
+process is killed. To resume, a run needs only run.json and the state.stgt of each batch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RESULTS = ("summary.csv", "curves.png", "curves.pdf", "report.html")
 FORMAT = 1
 VERSIONS = ("stgt", "numpy", "scipy", "jax", "jaxlib")
 SHAPES = {"versions": dict, "data": dict, "seeds": list, "scripts": list, "data_dir": str | None}
-BATCH = re.compile(r"\d{2,}-[a-z0-9][a-z0-9-]*(\.\d+)?")  # the folder of a batch: never one outside of the study's
+BATCH = re.compile(r"\d{2,}-[a-z0-9][a-z0-9-]*(\.\d+)?")  # of a batch's folder; it excludes paths elsewhere
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Folder:
 
     @staticmethod
     def create(path: Path, plan: Plan, *, force: bool, scripts: Sequence[Path] = (), data_dir: Path | None) -> Folder:
-        """A new one, still empty; a ValueError if there is something that must not be overwritten."""
+        """A new, empty folder; a ValueError if it would overwrite something without `force`."""
         if (path / RECORD).is_file():
             _make_room(path, force)
         output_folder(path, force)
@@ -67,18 +67,18 @@ class Folder:
         return Folder(path, record)
 
     def begin(self, plan: Plan) -> None:
-        """Writes down what is to be run, and that it is being run; only within `alone`."""
+        """Records the plan, and that it is running; call it only within `alone`."""
         settings = {entry["folder"]: entry["settings"] for entry in self.record.get("batches", ())}
         batches = [_entry(one) for one in plan.batches]
         batches += [_entry(one) | {"settings": settings.get(one.folder, [])} for one in plan.fresh]
         spec = None if plan.spec is None else plan.spec.model_dump(mode="json", exclude_none=True)
-        (self.path / SPEC).unlink(missing_ok=True)  # never beside a record of another spec
+        (self.path / SPEC).unlink(missing_ok=True)  # it must never exist next to a record of another spec
         self._write(status="running", batches=batches, spec=spec)
         if plan.spec is not None:
             write_text(self.path / SPEC, spec_text(plan.spec, with_defaults=True))
 
     def choose(self, fresh: Sequence[Batch]) -> None:
-        """Writes down which settings were chosen; what is kept of another one, as of fewer rounds, is removed."""
+        """Records the chosen settings; removes the states of settings that an earlier, shorter run chose."""
         batches = {entry["folder"]: entry for entry in self.record["batches"]}
         for batch in fresh:
             if batches[batch.folder]["settings"] != list(batch.settings):
@@ -88,7 +88,7 @@ class Folder:
 
     @staticmethod
     def open(path: Path) -> Folder:
-        """One that is there; a ValueError if it is none, or is damaged."""
+        """An existing folder; a ValueError if it is not a study or is damaged."""
         file, record, number = path / RECORD, {}, FORMAT
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
@@ -96,15 +96,15 @@ class Folder:
             whole = number == FORMAT and _is_whole(record)
         except OSError as error:
             raise ValueError(
-                f"{path} is no run ({RECORD} cannot be read: {error.strerror}): give a folder that `stgt run`, `stgt "
-                "sweep` or `stgt compare` wrote."
+                f"{path} is not a run ({RECORD} cannot be read: {error.strerror}): give a folder of `stgt run`, "
+                "`stgt sweep` or `stgt compare`."
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError):
             whole = False
         if number != FORMAT:
             raise ValueError(f"{file} has format {number}, not {FORMAT}: use the version of stgt that wrote it.")
         if not whole:
-            raise ValueError(f"{file} is damaged: take another copy of the folder, or run it anew into another one.")
+            raise ValueError(f"{file} is damaged: take another copy of the folder, or run it again into another one.")
         return Folder(path, record)
 
     @property
@@ -117,7 +117,7 @@ class Folder:
 
     @property
     def methods(self) -> list[str]:
-        """What its methods are called."""
+        """The names of the methods."""
         return list(dict.fromkeys(str(entry["method"]) for entry in self.record["batches"]))
 
     @property
@@ -126,18 +126,20 @@ class Folder:
 
     @property
     def spec(self) -> Spec | None:
-        """What was run; None if `stgt.compare` did."""
+        """The spec; None if `stgt.compare` made the run."""
         return None if self.record["spec"] is None else Spec.model_validate(self.record["spec"])
 
     def check_same(self, plan: Plan) -> None:
-        """A ValueError unless it holds this comparison of `stgt.compare`, or fewer rounds of it."""
+        """A ValueError unless the folder has this comparison of `stgt.compare`, or fewer rounds of it."""
         if self.record["spec"] is not None:
             again = f"`stgt {self.kind} --resume {self.path}`"
-            raise InputError("folder", self.path, f" holds a run of a spec: continue it by {again}, or give another.")
+            raise InputError(
+                "folder", self.path, f" holds a run of a spec: continue with {again}, or give another folder."
+            )
         most = max(entry["rounds"] for entry in self.record["batches"])
         if plan.batches[0].rounds < most:
             raise InputError(
-                "rounds", plan.batches[0].rounds, f": {self.path} has {most} already; give as many, or more."
+                "rounds", plan.batches[0].rounds, f": {self.path} has {most} already; give at least as many."
             )
         tried = {}
         for entry in self.record["batches"]:
@@ -152,16 +154,16 @@ class Folder:
             raise InputError(
                 "folder",
                 self.path,
-                f" holds another comparison: {difference}. Give what it began with, or another folder.",
+                f" holds another comparison: {difference}. Give the same arguments as at its start, or another folder.",
             )
 
     def nothing_yet(self) -> ValueError:
-        """That there is nothing to show."""
+        """The error for a folder without measurements."""
         again = "call stgt.compare again" if self.record["spec"] is None else f"`stgt {self.kind} --resume {self.path}`"
         return ValueError(f"{self.path} holds no measurement yet: continue with {again}.")
 
     def longer_spec(self, sets: Sequence[str]) -> Spec:
-        """The spec, with more rounds if `sets` asks for them as rounds=…; nothing else may change."""
+        """The spec, with more rounds if `sets` has rounds=…; nothing else may change."""
         spec, file = self.spec, self.path / SPEC
         if spec is None:
             raise InputError("resume", self.path, " was run from Python: call stgt.compare(…, folder=…) again.")
@@ -169,35 +171,37 @@ class Folder:
             spec_text(spec, with_defaults=True)
         ):
             raise ValueError(
-                f"{file} was edited, and a resumed run keeps its spec: undo that, or remove the file, which is "
-                "written again; set rounds=… makes it longer, and another folder is for another run."
+                f"{file} was edited, but a resumed run keeps its spec: undo the change, or remove the file, which is "
+                "then written again. To add rounds, use set rounds=…; for another run, give another folder."
             )
         for entry in sets:
             key, _, value = entry.partition("=")
             if key.strip() != "rounds" or not value.strip().isdecimal():
-                raise InputError("sets", entry, "a resumed run keeps its spec; only rounds=… may be given, for more.")
+                raise InputError(
+                    "sets", entry, "a resumed run keeps its spec; only rounds=… may be set, to a larger number."
+                )
             rounds = int(value)
             most = max(run.rounds for run in spec.runs)
             if rounds < most:
-                raise InputError("sets", entry, f"the run is of {most} rounds already; give more.")
+                raise InputError("sets", entry, f"the run already has {most} rounds; give more.")
             spec = spec.model_copy(
                 update={"runs": tuple(run.model_copy(update={"rounds": rounds}) for run in spec.runs)}
             )
         return spec
 
     def batch(self, name: str) -> Path:
-        """Where a batch is kept."""
+        """The folder of a batch."""
         return self.path / name
 
     def states(self) -> Iterator[tuple[dict[str, Any], list[Trace]]]:
-        """What is kept of each batch, with its entry in run.json; none of those that were not begun."""
+        """The saved traces of each batch with its entry in run.json, without batches that have not begun."""
         for entry in self.record["batches"]:
             file = self.batch(entry["folder"]) / STATE
             if file.exists():
                 yield entry, load(file)
 
     def runs(self) -> dict[str, list[Trace]]:
-        """What is kept of each method's settings, in their order."""
+        """The saved traces of each method's settings, in their order."""
         found: dict[str, dict[int, Trace]] = {}
         for entry, traces in self.states():
             if not entry["fresh"]:
@@ -205,29 +209,29 @@ class Folder:
         return {method: [of[place] for place in sorted(of)] for method, of in found.items()}
 
     def fresh(self) -> dict[str, Trace] | None:
-        """Each method's chosen setting on fresh seeds; None if that is not all there."""
+        """Each method's chosen setting on fresh seeds; None if some are missing."""
         wanted = [entry for entry in self.record["batches"] if entry["fresh"]]
         found = {entry["method"]: traces[0] for entry, traces in self.states() if entry["fresh"]}
-        whole = all(
-            entry["method"] in found
-            and found[entry["method"]].rounds == entry["rounds"]
-            and not found[entry["method"]].interrupted
-            for entry in wanted
-        )
+        rule = Rule(**self.record["rule"])
+
+        def is_whole(trace: Trace, rounds: int) -> bool:
+            return not trace.interrupted and (trace.rounds == rounds or (rule.stop and rule.settled([trace])))
+
+        whole = all(entry["method"] in found and is_whole(found[entry["method"]], entry["rounds"]) for entry in wanted)
         return found if wanted and whole else None
 
     def _write(self, **changes: Any) -> None:
-        """Writes run.json, with the changes."""
+        """Writes run.json with these changes."""
         self.record.update(changes)
         write_text(self.path / RECORD, json.dumps(self.record, indent=1, ensure_ascii=False) + "\n")
 
     def end(self, finished: bool) -> None:
-        """Records how it ended."""
+        """Records how the run ended."""
         self._write(status="finished" if finished else "interrupted", ended=_now())
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """While it lasts no other process may write into the folder; a ValueError if one does."""
+        """A context in which no other process can write into the folder; a ValueError if one is writing."""
         with (self.path / LOCK).open("a") as stream:
             if not _lock(stream):
                 raise ValueError(
@@ -237,18 +241,18 @@ class Folder:
 
     @property
     def state(self) -> str:
-        """Its status in a word: "killed" if the process that ran it is gone without recording how it ended."""
+        """The status in one word: "killed" if the process of the run ended without recording how."""
         if self.record["status"] != "running":
             return self.record["status"]
         try:
-            with (self.path / LOCK).open() as stream:  # which may be a folder that nobody can write into
+            with (self.path / LOCK).open() as stream:  # read only, as the folder may be write-protected
                 return "killed" if _lock(stream) else "running"
         except OSError:
             return "killed"
 
 
 def list_folders(below: Path) -> list[Folder]:
-    """The studies in a folder and its folders, the newest first; those that cannot be read are left out."""
+    """The studies below a folder, newest first, without those that cannot be read."""
     found = []
     for file in below.glob(f"**/{RECORD}"):
         try:
@@ -259,13 +263,13 @@ def list_folders(below: Path) -> list[Folder]:
 
 
 def _entry(batch: Batch) -> dict[str, Any]:
-    """A batch in run.json."""
+    """The entry of a batch in run.json."""
     found = {name: getattr(batch, name) for name in ("folder", "run", "method", "rounds", "fresh")}
     return found | {"settings": list(batch.settings), "places": list(batch.places)}
 
 
 def _is_whole(record: dict[str, Any]) -> bool:
-    """Does it have all that is read of it? False, or an error, if it does not."""
+    """Does the record have all entries that are used? False, or an error, if it does not."""
     Rule(**record["rule"])
     spec = None if record["spec"] is None and record["kind"] == "compare" else Spec.model_validate(record["spec"])
     texts = [record[name] for name in ("name", "status", "started")] + [entry["method"] for entry in record["batches"]]
@@ -286,11 +290,11 @@ def _is_whole(record: dict[str, Any]) -> bool:
 
 
 def _make_room(path: Path, force: bool) -> None:
-    """Removes an older study, if it may: its batches first, so that run.json names what is left."""
+    """Removes an older study if `force` allows it: first its batches, so that run.json lists what remains."""
     old = Folder.open(path)
     if not force:
         state = "finished" if old.finished else "unfinished"
-        go_on = "" if old.finished else f", resume={path} to continue it"
+        go_on = "" if old.finished else f", `stgt {old.kind} --resume {path}` to continue it"
         hint = f" holds a run that is {state}: give another folder{go_on}, or {{other}} for a new one."
         raise InputError("out", path, hint, other="force=True")
     with old.alone():
@@ -301,7 +305,7 @@ def _make_room(path: Path, force: bool) -> None:
 
 
 def _entries(text: str) -> Any:
-    """The entries of a spec file, whatever its comments and order; its text if it cannot be read."""
+    """The entries of a spec file without comments and in any order; its text if it cannot be parsed."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -311,7 +315,7 @@ def _entries(text: str) -> Any:
 def _lock(stream: Any) -> bool:
     try:
         import fcntl
-    except ImportError:  # Windows, where a folder is not guarded
+    except ImportError:  # Windows, where the folder has no lock
         return True
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -335,7 +339,7 @@ def _versions() -> dict[str, str]:
 
 
 def _checksums(spec: Spec) -> dict[str, str]:
-    """SHA-256 of the files of the user's that the spec names."""
+    """SHA-256 of the user's files that the spec names."""
     texts = {
         value
         for run in spec.runs

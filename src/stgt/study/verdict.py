@@ -1,4 +1,4 @@
-"""What a comparison found, in a sentence."""
+"""The verdict: one sentence on the result of a comparison."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def verdict(found: Comparison) -> str:
-    """Who won, or how it ended."""
+    """The best method, or how the runs ended."""
     rule, rows = found.rule, found.table
     if not any(rule.metric in trace for trace in found.best.values()):
         return "Nothing was measured." if not found.metrics else f"{rule.metric} was not measured."
     if len(found.problems) > 1:
-        return f"{many(len(rows), 'run')} on {len(found.problems)} problems, whose errors are not to be compared."
+        return f"{many(len(rows), 'run')} on {len(found.problems)} problems, whose errors cannot be compared."
     scores = [rule.score(found.best[row["method"]]) for row in rows]
     if not math.isfinite(scores[0]):
         return _all_fail(found, rows)
@@ -49,8 +49,8 @@ def _alone(found: Comparison, only: dict[str, Any]) -> str:
 def _won(found: Comparison, rows: list[dict[str, Any]], scores: list[float]) -> str:
     rule, level = found.rule, found.ranking[0][1:]
     first, second = rows[0]["method"], rows[1]["method"]
-    others = f" and {len(level) - 1} more are" if len(level) > 1 else " is"
-    tied = f"{others} not told apart from it: the 95 % interval of the difference holds 0"
+    others = f" and {len(level) - 1} more do" if len(level) > 1 else " does"
+    tied = f"{others} not differ significantly: the 95 % interval of the difference contains 0"
     if rule.target is not None:
         what, cost = f"reaches a {rule.metric} of {rule.target:g}", COSTS[rule.cost]
         if not math.isfinite(scores[1]):
@@ -70,7 +70,7 @@ def _won(found: Comparison, rows: list[dict[str, Any]], scores: list[float]) -> 
     if second in level:
         return f"{first} is first with a {rule.metric} of {best}, but {second} with {next_best}{tied}."
     times = "" if rule.largest else _factor(rows[1]["error"], rows[0]["error"], "times as much")
-    seeds = "" if math.isfinite(rows[0]["low"]) else " (one seed, so that nothing is known of chance)"
+    seeds = "" if math.isfinite(rows[0]["low"]) else " (one seed, so the variation between seeds is unknown)"
     return f"{first} wins with a {rule.metric} of {best}; next is {second} with {next_best}{times}{seeds}."
 
 

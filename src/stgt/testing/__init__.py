@@ -1,4 +1,4 @@
-"""What our own methods, graphs and problems are held to, for anyone's: `check_algorithm` and its kin."""
+"""Checks for your own algorithms, topologies and problems: `check_algorithm` and similar functions."""
 
 from stgt.testing.algorithm import check_algorithm
 from stgt.testing.engines import CountingModel

@@ -1,4 +1,4 @@
-"""`check_algorithm`: what an algorithm must do on every engine."""
+"""`check_algorithm`: the properties that an algorithm must have on every engine."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from stgt.theory import spectral_radius, steady_state
 from stgt.topology import Topology, complete, exponential, from_matrix, push_pull, ring, sequence, server
 
 NODES, DIMENSION, ROUNDS = 6, 3, 10
-SAME = 1e-10  # relative to the largest entry: engines differ by the order of floating-point sums only
+SAME = 1e-10  # relative to the largest entry: engines differ only in the order of floating-point sums
 
 
 @interrupts_as_ever()
 def check_algorithm(algorithm: Algorithm) -> Report:
-    """Holds a method to what ours are held to.
+    """Checks a method by the same tests as those of the library.
 
-    The NumPy reference, the JAX simulator, the torch trainer and Flower agree; what sums to zero does so; a method that
-    tracks has the optimum as its fixed point; permuting the nodes permutes the result; costs are what is counted.
+    The NumPy reference, the JAX simulator, the torch trainer and Flower must agree. Conserved sums must stay zero. A
+    method with tracking must have the optimum as its fixed point. Permuting the nodes must permute the result. The
+    declared costs must match the counted ones.
 
     Args:
-        algorithm: an instance, with gamma or without (0.05 is then taken).
+        algorithm: an instance, with or without gamma (0.05 by default).
 
     Returns:
-        The report, to print.
+        The report; print it.
 
     Raises:
         CheckError: a check failed; its text is the report.
@@ -53,16 +54,16 @@ def check_algorithm(algorithm: Algorithm) -> Report:
         report.run(
             "Flower agrees", lambda: _within(flower_difference(algorithm, _quadratic(), server(NODES, 3), ROUNDS))
         )
-        report.run("what sums to zero does", lambda: _conserves(algorithm))
+        report.run("conserved sums stay zero", lambda: _conserves(algorithm))
         report.run("the optimum is a fixed point", lambda: _fixed_point(algorithm))
         report.run("permuting nodes permutes the result", lambda: _permutes(algorithm))
-        report.run("costs are what is counted", lambda: _costs(algorithm))
+        report.run("costs match the counts", lambda: _costs(algorithm))
     return report.finish()
 
 
 def _runs(algorithm: Algorithm) -> str:
     names = [_reference(algorithm, topology, ROUNDS).topology.name for topology in _topologies(algorithm)]
-    assert names, f"{algorithm.label} fits none of a ring, a directed graph, a schedule, a server and push_pull"
+    assert names, f"{algorithm.label} does not fit any of a ring, a directed graph, a schedule, a server or push_pull"
     return f"on {', '.join(names)}"
 
 
@@ -77,23 +78,23 @@ def _engines_agree(algorithm: Algorithm) -> str:
 
 def _conserves(algorithm: Algorithm) -> str:
     if not algorithm.spec().tracks:
-        raise SkipError("it declares nothing that sums to zero")
+        raise SkipError("it declares no sum that stays zero")
     worst = 0.0
     for topology in _topologies(algorithm):
         trace = _reference(algorithm, topology, 4 * ROUNDS)
         size = max(1.0, *(float(np.abs(value).sum()) for value in trace.state.values()))
         if "sum_c" in trace:
             worst = max(worst, float(trace["sum_c"].max()) / size)
-    assert worst <= 1e-11, f"‖Σ_i c_i‖ reaches {worst:.1e} of its parts: {algorithm.spec().conserves}"
-    return f"‖Σ_i c_i‖ ≤ {worst:.1e} of its parts"
+    assert worst <= 1e-11, f"‖Σ_i c_i‖ reaches {worst:.1e} of Σ|entries|: {algorithm.spec().conserves}"
+    return f"‖Σ_i c_i‖ ≤ {worst:.1e} of Σ|entries|"
 
 
 def _fixed_point(algorithm: Algorithm) -> str:
     if (algorithm.spec().communication_probability or 1) < 1:
-        raise SkipError("a coin decides what a round is")
+        raise SkipError("whether a round communicates is random")
     graph = next((one for one in (ring(NODES), complete(NODES)) if _fits(algorithm, one)), None)
     if graph is None:
-        raise SkipError("it needs a server that samples, whose rounds differ")
+        raise SkipError("it needs a server that samples, so its rounds differ")
     problem, gamma = _quadratic(), np.asarray(algorithm.gamma, dtype=float)
     for _ in range(12):
         slower = replace(algorithm, gamma=gamma.tolist())
@@ -108,7 +109,7 @@ def _fixed_point(algorithm: Algorithm) -> str:
             assert steady.bias <= 1e-15, f"it tracks, but ‖x̄ − x*‖² ends at {steady.bias:.1e} on different data"
             return f"‖x̄ − x*‖² ends at {steady.bias:.1e} on different data"
         gamma = gamma / 2
-    raise AssertionError(f"it is unstable on {graph.name} down to gamma={gamma.max():.1e}")
+    raise AssertionError(f"it is unstable on {graph.name}, even at gamma={gamma.max():.1e}")
 
 
 def _permutes(algorithm: Algorithm) -> str:
@@ -117,7 +118,7 @@ def _permutes(algorithm: Algorithm) -> str:
     A, b = _parts()
     W = _mixture(rng)
     if isinstance(algorithm.gamma, tuple):
-        raise SkipError("each node has a stepsize of its own")
+        raise SkipError("each node has its own stepsize")
     graphs = from_matrix(W), from_matrix(W[np.ix_(order, order)])
     if not _fits(algorithm, graphs[0]):
         raise SkipError("it needs a server")
@@ -144,20 +145,20 @@ def _costs(algorithm: Algorithm) -> str:
         trace = simulate(algorithm, watched, topology, rounds, **options)
         counted.append((model.count, float(trace["gradients"][0, -1])))
     (before, traced_before), (after, traced_after) = counted
-    # An oracle may compute a full gradient now and then, of which its count is the mean; one more or less is no fault.
+    # An oracle may compute full gradients only in some steps; its count is the mean. So a difference of one is allowed.
     slack = 0 if problem.counts is None else int(problem.counts.sum())
     assert abs(before - traced_before) <= slack, (
-        f"{before} gradients were computed before round 0, and {traced_before:g} are counted"
+        f"{before} gradients were computed before round 0, but {traced_before:g} are counted"
     )
     assert abs((after - before) - (traced_after - traced_before)) <= slack + 1e-9, (
-        f"{after - before} gradients were computed in {ROUNDS} rounds, and {traced_after - traced_before:g} are counted"
+        f"{after - before} gradients were computed in {ROUNDS} rounds, but {traced_after - traced_before:g} are counted"
     )
     cost = algorithm.cost(round(problem.counts.mean()) if problem.counts is not None else None)
     spec = algorithm.spec()
     declared = spec.mixing_steps * (len(spec.messages) + len(spec.second_messages))
-    assert cost.vectors == declared, f"cost() has {cost.vectors} vectors a round, and it exchanges {declared}"
+    assert cost.vectors == declared, f"cost() has {cost.vectors} vectors per round, but it exchanges {declared}"
     made = (after - before) / NODES / ROUNDS
-    return f"{made:g} gradients, {declared} vectors, {cost.buffers:g} buffers a node and round"
+    return f"{made:g} gradients, {declared} vectors, {cost.buffers:g} buffers per node and round"
 
 
 def _topologies(algorithm: Algorithm) -> Iterator[Topology]:
@@ -178,13 +179,13 @@ def _fits(algorithm: Algorithm, topology: Topology) -> bool:
 
 
 def _two_matrices(rng: np.random.Generator) -> Topology:
-    """A row- and a column-stochastic matrix, both full."""
+    """A row- and a column-stochastic matrix, both dense."""
     R, C = rng.dirichlet(np.ones(NODES), size=NODES), rng.dirichlet(np.ones(NODES), size=NODES).T
     return push_pull(R, C)
 
 
 def _mixture(rng: np.random.Generator) -> np.ndarray:
-    """A directed doubly stochastic matrix: the identity and permutations, mixed."""
+    """A directed doubly stochastic matrix: a convex combination of the identity and permutations."""
     weights = rng.dirichlet(np.ones(4))
     parts = [np.eye(NODES)] + [np.eye(NODES)[rng.permutation(NODES)] for _ in range(3)]
     return np.sum([weight * part for weight, part in zip(weights, parts, strict=True)], axis=0)
@@ -202,7 +203,7 @@ def _quadratic(noise: float = 0.0) -> Problem:
 
 
 def _problem(algorithm: Algorithm) -> Problem:
-    """One with noise; with samples for a method that is made of an oracle for them."""
+    """A problem with noise; with samples for a method that requires an oracle for samples."""
     if algorithm.spec().oracle is None:
         return _quadratic(noise=0.1)
     rng = np.random.default_rng(1)
@@ -221,5 +222,5 @@ def _reference(algorithm: Algorithm, topology: Topology, rounds: int) -> Trace:
 
 
 def _within(difference: float) -> str:
-    assert difference <= SAME, f"they differ by {difference:.1e} after {ROUNDS} rounds, and {SAME:.0e} is allowed"
-    return f"to {difference:.1e} after {ROUNDS} rounds"
+    assert difference <= SAME, f"they differ by {difference:.1e} after {ROUNDS} rounds; {SAME:.0e} is allowed"
+    return f"within {difference:.1e} after {ROUNDS} rounds"

@@ -1,4 +1,4 @@
-"""A method on the code of torch and Flower, in this process, against the reference; and a count of its gradients."""
+"""Runs a method in this process on the code for torch and Flower, compares it with the reference, counts gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stgt.topology import Topology
 
 
 def torch_difference(algorithm: Algorithm, problem: Problem, topology: Topology, rounds: int) -> float:
-    """How far the trainer's local steps, messages and merges lead from the reference, all nodes in this process."""
+    """The deviation of the trainer's local steps, messages and merges from the reference, all nodes in this process."""
     if importlib.util.find_spec("torch") is None:
         raise SkipError("PyTorch is not installed")
     if isinstance(algorithm.gamma, tuple):
@@ -36,7 +36,7 @@ def torch_difference(algorithm: Algorithm, problem: Problem, topology: Topology,
 
 
 def _train(method: Algorithm, gamma: float, problem: Problem, topology: Topology, rounds: int) -> dict[str, np.ndarray]:
-    """The state of all nodes, (n, p), by the trainer's own parts; the mixing is done here."""
+    """The state of all nodes, (n, p), computed by the trainer's own parts. The mixing is done here."""
     import torch
 
     from stgt.torch.buckets import make_buckets
@@ -91,7 +91,7 @@ def _padded(vector: Any, size: int) -> Any:
 
 
 def flower_difference(algorithm: Algorithm, problem: Problem, topology: Topology, rounds: int) -> float:
-    """How far the server's model on Flower, with its clients in this process, is from the reference's mean model."""
+    """The distance of the server's model on Flower, with clients in this process, from the reference's mean model."""
     if importlib.util.find_spec("flwr") is None or importlib.util.find_spec("torch") is None:
         raise SkipError("Flower or PyTorch is not installed")
     import logging
@@ -116,7 +116,7 @@ def flower_difference(algorithm: Algorithm, problem: Problem, topology: Topology
 
         def loss(model: Any, batch: Any) -> Any:
             gradient = problem.gradients(model.x.detach().numpy())[i]
-            return (model.x * torch.from_numpy(gradient)).sum()  # whose gradient is that of f_i
+            return (model.x * torch.from_numpy(gradient)).sum()  # its gradient is that of f_i
 
         optimizer = torch.optim.SGD(model.parameters(), lr=float(algorithm.gamma or 0.0))  # pyright: ignore
         return Task(model, optimizer, [None] * algorithm.tau, loss)
@@ -133,14 +133,14 @@ def flower_difference(algorithm: Algorithm, problem: Problem, topology: Topology
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference, relative to the largest entry where that is above 1."""
+    """The largest difference, relative to the largest entry if that is above 1."""
     return float(np.abs(found - expected).max()) / max(1.0, float(np.abs(expected).max()))
 
 
 class CountingModel:
-    """A problem's model that counts the gradients it computes: one for each sample, or for each node without samples.
+    """A problem's model that counts its gradients: one per sample, or one per node for a problem without samples.
 
-    For the NumPy reference, which computes what is asked for and nothing else.
+    Only for the NumPy reference, which computes exactly the requested gradients.
     """
 
     def __init__(self, model: Any):

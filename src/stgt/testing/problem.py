@@ -1,4 +1,4 @@
-"""`check_problem`: gradients are those of the losses, on every engine, and the constants are right."""
+"""`check_problem`: the gradients match the losses on every engine, and the constants are right."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ SAME = 1e-10
 
 @interrupts_as_ever()
 def check_problem(problem: Problem) -> Report:
-    """Holds a problem to what ours are held to.
+    """Checks a problem by the same tests as those of the library.
 
-    Gradients are the slopes of the losses; JAX and NumPy agree; samples average to the whole; L and mu bound what is
-    seen between random points; x* is where the gradient vanishes; and a run gives the same on both engines.
+    The gradients must be the derivatives of the losses, and JAX and NumPy must agree. The samples' gradients must
+    average to the gradient of f_i. L and mu must bound the curvature between random points. The gradient must vanish
+    at x*. A run must give the same result on both engines.
 
     Args:
-        problem: any.
+        problem: the problem to check.
 
     Returns:
-        The report, to print.
+        The report; print it.
 
     Raises:
         CheckError: a check failed; its text is the report.
     """
     if not isinstance(problem, Problem):
-        raise InputError("problem", problem, "give a Problem, made by a function of stgt.problems or by your own.")
+        raise InputError("problem", problem, "give a Problem, from a function of stgt.problems or your own function.")
     report = Report(problem.name)
     report.run("data and functions fit", lambda: _fits(problem))
     if report.passed:
-        report.run("gradients are the losses' slopes", lambda: _slopes(problem))
+        report.run("gradients are the losses' derivatives", lambda: _slopes(problem))
         report.run("NumPy and JAX agree", lambda: _jax_agrees(problem))
-        report.run("samples average to the whole", lambda: _samples(problem))
+        report.run("samples average to the full gradient", lambda: _samples(problem))
         report.run("L and mu are bounds", lambda: _constants(problem))
         report.run("the gradient vanishes at x*", lambda: _optimum(problem))
         report.run("a run is the same on both engines", lambda: _runs(problem))
@@ -63,17 +64,17 @@ def _losses(problem: Problem, x: np.ndarray) -> np.ndarray:
 
 def _fits(problem: Problem) -> str:
     for name, array in problem.data.items():
-        assert len(array) == problem.n, f"data[{name!r}] has {len(array)} rows, and there are {problem.n} nodes"
+        assert len(array) == problem.n, f"data[{name!r}] has {len(array)} rows, but there are {problem.n} nodes"
     x = _points(problem)[0]
     losses, gradients = _losses(problem, x), problem.gradients(x)
-    assert losses.shape == (problem.n,), f"losses has shape {losses.shape}: give one for each node, ({problem.n},)"
-    assert gradients.shape == x.shape, f"gradients has shape {gradients.shape}: give {x.shape}, like x"
+    assert losses.shape == (problem.n,), f"losses has shape {losses.shape}: give one loss per node, ({problem.n},)"
+    assert gradients.shape == x.shape, f"gradients has shape {gradients.shape}: give {x.shape}, as x has"
     assert np.isfinite(losses).all(), "a loss is not finite"
     assert np.isfinite(gradients).all(), "a gradient is not finite"
     try:
         hash(problem.model)
     except TypeError:
-        raise AssertionError("the model is not hashable: make it a frozen dataclass; arrays belong into data") from None
+        raise AssertionError("the model is not hashable: make it a frozen dataclass; put arrays into data") from None
     return f"n={problem.n}, p={problem.p}"
 
 
@@ -87,8 +88,8 @@ def _slopes(problem: Problem) -> str:
         slope = (_losses(problem, x + step * along) - _losses(problem, x - step * along)) / (2 * step)
         expected = (problem.gradients(x) * along).sum(axis=1)
         worst = max(worst, float(np.abs(slope - expected).max() / max(1.0, np.abs(expected).max())))
-    assert worst <= 1e-5, f"they are off the differences of losses by {worst:.1e}"
-    return f"to {worst:.1e} of central differences"
+    assert worst <= 1e-5, f"they differ from finite differences of the losses by {worst:.1e}"
+    return f"within {worst:.1e} of central differences"
 
 
 def _jax_agrees(problem: Problem) -> str:
@@ -104,7 +105,7 @@ def _jax_agrees(problem: Problem) -> str:
                 found = np.asarray(function(data, jnp.asarray(x)))
                 worst = max(worst, float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max())))
     assert worst <= SAME, f"they differ by {worst:.1e}"
-    return f"to {worst:.1e}"
+    return f"within {worst:.1e}"
 
 
 def _samples(problem: Problem) -> str:
@@ -118,12 +119,12 @@ def _samples(problem: Problem) -> str:
     first = np.asarray(model.sample_gradients(np, problem.data, x, np.zeros((problem.n, 1), dtype=int)))
     worst = max(worst, float(np.abs(first - parts[:, 0]).max() / max(1.0, np.abs(whole).max())))
     assert worst <= SAME, f"they differ by {worst:.1e}"
-    return f"to {worst:.1e}, {problem.counts.min()} to {problem.counts.max()} at a node"
+    return f"within {worst:.1e}, {problem.counts.min()} to {problem.counts.max()} samples per node"
 
 
 def _constants(problem: Problem) -> str:
     if problem.L is None and problem.mu is None:
-        raise SkipError("neither is given")
+        raise SkipError("neither L nor mu is given")
     points = _points(problem)
     for x, y in pairwise(points):
         step, change = x - y, problem.gradients(x) - problem.gradients(y)
@@ -131,9 +132,9 @@ def _constants(problem: Problem) -> str:
         steepest = float(np.sqrt((change**2).sum(axis=1) / distance).max())
         flattest = float(((change * step).sum(axis=1) / distance).min())
         if problem.L is not None:
-            assert steepest <= problem.L * (1 + 1e-9), f"L={problem.L:.6g}, and gradients change by {steepest:.6g}"
+            assert steepest <= problem.L * (1 + 1e-9), f"L={problem.L:.6g}, but gradients change by {steepest:.6g}"
         if problem.mu is not None:
-            assert flattest >= problem.mu * (1 - 1e-9) - 1e-12, f"mu={problem.mu:.6g}, and a slope is {flattest:.6g}"
+            assert flattest >= problem.mu * (1 - 1e-9) - 1e-12, f"mu={problem.mu:.6g}, but a slope is {flattest:.6g}"
     return f"L={problem.L}, mu={problem.mu}"
 
 
@@ -156,4 +157,4 @@ def _runs(problem: Problem) -> str:
     )
     worst = float(np.abs(fast.x - plain.x).max() / max(1.0, np.abs(plain.x).max()))
     assert worst <= SAME, f"they differ by {worst:.1e} after 5 rounds"
-    return f"to {worst:.1e} after 5 rounds"
+    return f"within {worst:.1e} after 5 rounds"

@@ -1,4 +1,4 @@
-"""What was checked and what came of it, to be read."""
+"""The report of the checks and their results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MARKS = {True: "ok    ", False: "FAILED", None: "-     "}
 
 
 class CheckError(AssertionError):
-    """Some check failed; its text is the whole report."""
+    """A check failed; its text is the whole report."""
 
     def __init__(self, report: Report):
         super().__init__(str(report))
@@ -19,12 +19,12 @@ class CheckError(AssertionError):
 
 
 class SkipError(Exception):
-    """A check that does not apply, and why."""
+    """Raised by a check that does not apply, with the reason."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check: did it hold (None: it does not apply), and the numbers or the reason."""
+    """One check: whether it passed (None: it does not apply), and the numbers or the reason."""
 
     name: str
     holds: bool | None
@@ -39,7 +39,7 @@ class Report:
     checks: list[Check] = field(default_factory=list)
 
     def run(self, name: str, check: Callable[[], str]) -> None:
-        """Adds a check: a function that returns what it found, or raises an AssertionError or a ValueError."""
+        """Adds a check: a function that returns its numbers as text, or raises an AssertionError or a ValueError."""
         try:
             self.checks.append(Check(name, True, check()))
         except SkipError as why:
@@ -52,7 +52,7 @@ class Report:
         return all(check.holds is not False for check in self.checks)
 
     def finish(self) -> Report:
-        """The report, or a `CheckError` if a check failed."""
+        """Returns the report, or raises a `CheckError` if a check failed."""
         if not self.passed:
             raise CheckError(self)
         return self
@@ -60,4 +60,4 @@ class Report:
     def __str__(self) -> str:
         width = max((len(check.name) for check in self.checks), default=0)
         rows = [f"  {MARKS[check.holds]} {check.name:<{width}}  {check.detail}" for check in self.checks]
-        return "\n".join([f"{self.subject}: {'all checks passed' if self.passed else 'NOT as it should be'}", *rows])
+        return "\n".join([f"{self.subject}: {'all checks passed' if self.passed else 'some checks FAILED'}", *rows])

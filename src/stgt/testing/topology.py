@@ -1,4 +1,4 @@
-"""`check_topology`: a schedule has what it declares, on every engine."""
+"""`check_topology`: a topology has the properties that it declares, on every engine."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from stgt.simulator.instance import check_topology_object
 from stgt.testing.report import Report, SkipError
 from stgt.topology import Topology, check_matrix, period_contraction
 
-DRAWS = 20  # rounds of a schedule without a period that are looked at
-MOST_NODES = 2000  # whose matrices are written out
+DRAWS = 20  # the number of rounds that are checked of a schedule without a period
+MOST_NODES = 2000  # for more, the dense matrices are too large
 SAME = 1e-12
 
 
 @interrupts_as_ever()
 def check_topology(topology: Topology) -> Report:
-    """Holds a topology to what ours are held to.
+    """Checks a topology by the same tests as those of the library.
 
-    Each W_r is stochastic as declared; symmetry, period and degree are as declared; NumPy's matrices and JAX's kernels
-    agree, also transposed; links are counted right; and the nodes come to agree.
+    Each W_r must be stochastic, with the declared symmetry, period and degree. NumPy's matrices and JAX's kernels must
+    agree, also for the transpose. The links must be counted correctly. The nodes must reach agreement.
 
     Args:
-        topology: of up to 2,000 nodes; of a schedule without a period the first rounds of two runs are looked at.
+        topology: of up to 2,000 nodes. If it has no period, the first rounds of two runs are checked.
 
     Returns:
-        The report, to print.
+        The report; print it.
 
     Raises:
         CheckError: a check failed; its text is the report.
@@ -34,20 +34,20 @@ def check_topology(topology: Topology) -> Report:
     check_topology_object(topology)
     if topology.n > MOST_NODES:
         raise InputError(
-            "topology", hint=f" has {topology.n} nodes: give one of the same kind with at most {MOST_NODES}."
+            "topology", hint=f" has {topology.n} nodes: give a topology of the same kind with at most {MOST_NODES}."
         )
     report = Report(topology.name)
     report.run("every W_r is stochastic", lambda: _stochastic(topology))
     if report.passed:
-        report.run("symmetric, period and degree as declared", lambda: _flags(topology))
+        report.run("symmetry, period and degree as declared", lambda: _flags(topology))
         report.run("NumPy and JAX agree", lambda: _kernels(topology))
-        report.run("links are the entries of W_r", lambda: _links(topology))
-        report.run("the nodes come to agree", lambda: _mixes(topology))
+        report.run("links match the entries of W_r", lambda: _links(topology))
+        report.run("the nodes reach agreement", lambda: _mixes(topology))
     return report.finish()
 
 
 def _rounds(topology: Topology) -> list[tuple[int, int]]:
-    """(r, seed) of the rounds looked at."""
+    """(r, seed) of the checked rounds."""
     if topology.period is None:
         return [(r, seed) for seed in (0, 7) for r in range(DRAWS)]
     return [(r, 0) for r in range(topology.period)]
@@ -56,7 +56,7 @@ def _rounds(topology: Topology) -> list[tuple[int, int]]:
 def _stochastic(topology: Topology) -> str:
     for r, seed in _rounds(topology):
         W = topology.matrix(r, seed)
-        assert W.shape == (topology.n, topology.n), f"W_{r} has shape {W.shape}, and there are {topology.n} nodes"
+        assert W.shape == (topology.n, topology.n), f"W_{r} has shape {W.shape}, but there are {topology.n} nodes"
         check_matrix(W, f"W_{r}", row_stochastic=not topology.doubly_stochastic)
         if topology.has_push:
             check_matrix(topology.matrix(r, seed, pushed=True), f"C_{r}", column_stochastic=True)
@@ -70,7 +70,7 @@ def _flags(topology: Topology) -> str:
 
 
 def _ways(topology: Topology) -> tuple[bool, ...]:
-    """Whether to look at what is pushed: once each where there are two matrices a round."""
+    """Which matrices to check: C_r (pushed) as well as W_r, if there are two per round."""
     return (False, True) if topology.has_push else (False,)
 
 
@@ -78,28 +78,28 @@ def _flags_of(topology: Topology, pushed: bool) -> str:
     matrices = [topology.matrix(r, seed, pushed=pushed) for r, seed in _rounds(topology)]
     if topology.symmetric:
         worst = max(float(np.abs(W - W.T).max()) for W in matrices)
-        assert worst <= SAME, f"symmetric=True is declared, and W_r is off its transpose by {worst:.1e}"
+        assert worst <= SAME, f"symmetric=True is declared, but W_r differs from its transpose by {worst:.1e}"
     received = max(int((np.count_nonzero(W, axis=1) - (np.diag(W) != 0)).max()) for W in matrices)
     assert received <= topology.degree, (
-        f"degree={topology.degree} is declared, and a node receives from {received} others"
+        f"degree={topology.degree} is declared, but a node receives from {received} others"
     )
     if topology.period is not None:
         for r, W in enumerate(matrices):
             off = float(np.abs(topology.matrix(r + topology.period, pushed=pushed) - W).max())
             assert off == 0, (
-                f"period={topology.period} is declared, and W_{r + topology.period} is off W_{r} by {off:.1e}"
+                f"period={topology.period} is declared, but W_{r + topology.period} differs from W_{r} by {off:.1e}"
             )
     else:
         again = [topology.matrix(r, seed, pushed=pushed) for r, seed in _rounds(topology)]
-        assert all(np.array_equal(*pair) for pair in zip(matrices, again, strict=True)), "W_r differs when asked again"
+        assert all(np.array_equal(*pair) for pair in zip(matrices, again, strict=True)), "W_r differs if computed again"
     return f"degree {topology.degree}, period {topology.period}"
 
 
 def _kernels(topology: Topology) -> str:
     if topology.has_server:
-        raise SkipError("a server's mean is a part of the method's round")
+        raise SkipError("the server's mean is a part of the method's round")
     if topology.period is None and not topology.random:
-        raise SkipError("it never repeats, so that it runs on NumPy and torch only")
+        raise SkipError("it never repeats, so it runs only on NumPy and torch")
     from stgt._internal.xla import jax, jnp
     from stgt.simulator.jax_ops import OPS, as_arrays, mix, push
 
@@ -120,7 +120,7 @@ def _kernels(topology: Topology) -> str:
                 found = np.asarray(kernel(structure, graph_seed, jnp.int32(r), jnp.asarray(v)))
                 worst = max(worst, float(np.abs(found - (W.T if back else W) @ v).max()))
     assert worst <= SAME, f"W_r v differs by {worst:.1e}"
-    return f"to {worst:.1e}, W_r and its transpose{', and C_r' if topology.has_push else ''}"
+    return f"within {worst:.1e}, for W_r and its transpose{', and C_r' if topology.has_push else ''}"
 
 
 def _links(topology: Topology) -> str:
@@ -133,7 +133,7 @@ def _links(topology: Topology) -> str:
                 expected = float(np.count_nonzero(W) - np.count_nonzero(np.diag(W)))
             found = topology.links(r, seed, pushed=pushed)
             matrix = f"{'C' if pushed else 'W'}_{r}"
-            assert found == expected, f"it counts {found:g} links in round {r}, and {matrix} has {expected:g}"
+            assert found == expected, f"it counts {found:g} links in round {r}, but {matrix} has {expected:g}"
             total += found
     return f"{total / len(_rounds(topology)):.3g} a round"
 
@@ -143,22 +143,22 @@ def _mixes(topology: Topology) -> str:
         return " and ".join(_settles(topology, pushed) for pushed in _ways(topology))
     if topology.period is not None:
         left = period_contraction(topology)
-        assert left < 1 - 1e-12, "some nodes are never reached by others: the product over a period is not connected"
-        return f"a period leaves {left:.3g} of the disagreement"
+        assert left < 1 - 1e-12, "some nodes never receive from others: the product over a period is not connected"
+        return f"{left:.3g} of the disagreement remains after a period"
     product, left = np.eye(topology.n), 1.0
     for r in range(50 * topology.n):
         product = topology.matrix(r) @ product
         left = float(np.linalg.norm(product - product.mean(axis=0), 2))
         if left < 0.1:
-            return f"to a tenth after {r + 1} rounds of run 0"
-    raise AssertionError(f"after {50 * topology.n} rounds of run 0, {left:.2g} of the disagreement is left")
+            return f"less than a tenth of the disagreement remains after {r + 1} rounds of run 0"
+    raise AssertionError(f"after {50 * topology.n} rounds of run 0, {left:.2g} of the disagreement remains")
 
 
 def _settles(topology: Topology, pushed: bool) -> str:
-    """What a period leaves in the long run of what is not in the limit: the second largest |λ| of its product."""
+    """The part of the disagreement that remains per period asymptotically: the second largest |λ| of the product."""
     product, name = np.eye(topology.n), "C" if pushed else "R"
     for r in range(topology.period or 1):
         product = topology.matrix(r, pushed=pushed) @ product
     left = np.sort(np.abs(np.linalg.eigvals(product)))[-2:][0] if topology.n > 1 else 0.0
-    assert left < 1 - 1e-9, f"the powers of {name} have no limit: give its nodes some weight of their own"
-    return f"a period of {name} leaves {left:.3g}"
+    assert left < 1 - 1e-9, f"the powers of {name} have no limit: give nodes a weight of their own on the diagonal"
+    return f"{left:.3g} of the disagreement remains after a period of {name}"

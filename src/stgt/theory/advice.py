@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from stgt._internal.checks import InputError, NotCovered, check_number
 from stgt._internal.progress import Progress, split_progress
 from stgt.algorithms import DSGT, LED, STGT, Algorithm
-from stgt.oracles import SAGA, SVRG, Exact, Minibatch, Noisy, Oracle, ProblemNoise
+from stgt.oracles import SAGA, SVRG, Exact, Minibatch, Noisy, Oracle, ProblemNoise, Shuffled
 from stgt.problems.base import Problem
 from stgt.simulator.costs import floats_a_round
 from stgt.simulator.drive import interrupts_as_ever
@@ -256,6 +256,11 @@ def _with_noise_of(problem: Problem, oracle: Oracle | None) -> Problem:
             return replace(problem, noise=variance, batch=None)
         case Minibatch(batch=batch):
             return replace(problem, noise=0.0, batch=batch)
+        case Shuffled(batch=batch):
+            raise NotCovered(
+                f"oracle={oracle}: the samples of a pass depend on each other, which the theory does not cover; give "
+                f"Minibatch({batch}), which draws with replacement."
+            )
     raise InputError("oracle", oracle, "its noise is not covered by the theory; give one of stgt.oracles.")
 
 

@@ -350,7 +350,7 @@ def _kernel(change: Array) -> Array:
     full = len(change) < change.shape[1]
     try:
         _, s, vt = np.linalg.svd(change, full_matrices=full)
-    except np.linalg.LinAlgError:  # entries of very different sizes: the older method of LAPACK can solve it
+    except np.linalg.LinAlgError:  # entries of different orders: the older method of LAPACK can solve it
         _, s, vt = linalg.svd(change, full_matrices=full, lapack_driver="gesvd")
     small = np.ones(len(vt), dtype=bool)
     small[: len(s)] = s <= STAYS * max(1.0, float(s.max(initial=0.0)))

@@ -213,7 +213,8 @@ def from_edges(edges: Any, n: int | None = None, weights: str | None = None) -> 
 
     Args:
         edges: a list of (u, v), or of (u, v, weight), with nodes numbered from 0; or the path of a CSV file with such
-            rows, with a header or without. You may list an edge in both directions.
+            rows, with a header or without. In a file nodes may have names, which are numbered alphabetically. You may
+            list an edge in both directions.
         n: number of nodes; one more than the largest number if omitted.
         weights: "metropolis" (the default), "uniform" or "lazy", as in `from_networkx`; not if edges have weights.
 
@@ -271,8 +272,14 @@ def _read(path: Path) -> list[tuple[Any, ...]]:
     """The rows of a CSV file of edges."""
     with readable(path, "edges"):
         lines, rows = read_rows(path, "edges")
-    if rows and not any(is_number(cell) for cell in rows[0]):
-        lines, rows = lines[1:], rows[1:]
+    others = {cell.strip() for row in rows[1:] for cell in row[:2]}
+    names = bool(others) and not any(is_number(node) or not node for node in others)
+    first = {cell.strip() for cell in rows[0][:2]} if rows else set()
+    if rows and not any(map(is_number, rows[0])) and not (names and others & first):
+        lines, rows, first = lines[1:], rows[1:], set()  # a header: its words are not names of nodes in other rows
+    if names and not any(map(is_number, first)):
+        number = {node: str(place) for place, node in enumerate(sorted(others | first))}
+        rows = [[*(number[cell.strip()] for cell in row[:2]), *row[2:]] for row in rows]
     found = []
     for line, row in zip(lines, rows, strict=True):
         numbers = [_number(cell, "edges", path, line) for cell in row]
@@ -282,9 +289,7 @@ def _read(path: Path) -> list[tuple[Any, ...]]:
 
 def _number(cell: str, argument: str, path: Path, line: int) -> float:
     if not is_number(cell) or not np.isfinite(float(cell)):
-        wanted = (
-            "the numbers of nodes, from 0; names are numbered by the alphabet" if argument == "edges" else "numbers"
-        )
+        wanted = "the numbers of nodes, from 0, or names in every row" if argument == "edges" else "numbers"
         raise InputError(argument, path, f"line {line} has {cell.strip()[:40]!r}; give {wanted}.")
     return float(cell)
 

@@ -1,4 +1,4 @@
-"""Training over processes with torch.distributed: any torch optimiser, with an exchange every tau-th step.
+"""Training over processes with torch.distributed: any torch optimiser, with an exchange after every tau-th step.
 
 Most scripts need `from stgt.torch import DistributedOptimizer, init, node_split`.
 """

@@ -1,4 +1,4 @@
-"""Addresses of this machine: by which of them another host is reached, and stores that listen on one of them only."""
+"""Addresses of this machine: the one at which another host reaches it, and stores that listen on one address only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def towards(url: str) -> str:
-    """The address of this machine that a host, given by a URL, is reached from."""
+    """This machine's address as seen from the host of a URL."""
     place = urlsplit(url if "//" in url else f"//{url}")
     try:
         family, _, _, _, address = socket.getaddrinfo(place.hostname, place.port, type=socket.SOCK_DGRAM)[0]
@@ -28,7 +28,7 @@ def towards(url: str) -> str:
 
 
 def interface_of(address: str) -> str:
-    """The name of the network interface with an address; "" if that cannot be found out."""
+    """The name of the network interface with an address; "" if it cannot be determined."""
     with suppress(ImportError, OSError):
         import fcntl
 
@@ -43,9 +43,9 @@ def interface_of(address: str) -> str:
 
 
 def open_store(host: str, wait: timedelta, port: int = 0) -> TCPStore:
-    """A store in this process that only one address of this machine leads to.
+    """A store in this process that can be reached at one address of this machine only.
 
-    A TCPStore that opens its own socket listens on all addresses, so it is given one that does not.
+    A TCPStore that opens its own socket listens on all addresses. So this function opens the socket.
     """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -62,6 +62,6 @@ def open_store(host: str, wait: timedelta, port: int = 0) -> TCPStore:
 
 
 def reach_store(address: str, wait: timedelta) -> TCPStore:
-    """The store at an address, such as "10.0.0.1:4000", of another process."""
+    """The store of another process at an address such as "10.0.0.1:4000"."""
     host, _, port = address.rpartition(":")
     return TCPStore(host, int(port), is_master=False, timeout=wait)

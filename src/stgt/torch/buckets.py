@@ -1,4 +1,4 @@
-"""Parameters as flat buckets, so that a round's algebra runs over long vectors instead of many small tensors."""
+"""Parameters as flat buckets: the computations of a round then use long vectors instead of many small tensors."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-ALIGN = 16  # elements between the starts of two parameters: whole cache lines
-PIECE = 1 << 17  # elements that several operations work on in turn: they stay in the cache in between
+ALIGN = 16  # elements; the start of each parameter is a multiple of it, so that it begins a cache line
+PIECE = 1 << 17  # elements that several operations process in turn: they stay in the cache in between
 IN_FLIGHT = 2  # payloads that are on the wire while one is merged
-RING = IN_FLIGHT + 2  # payloads until a buffer is used again: on the wire, arrived, and waiting for a mean
+RING = IN_FLIGHT + 2  # payloads until a buffer is reused: on the wire, arrived, and waiting for a mean
 
 
 def wide(vector: Tensor) -> Tensor:
-    """The vector, in float32 if it has less precision: sums over steps and nodes would be lost to rounding."""
+    """The vector, in float32 if its precision is lower: sums over steps and nodes would be lost to rounding."""
     return vector.float() if is_reduced(vector) else vector
 
 
 def is_reduced(vector: Tensor) -> bool:
-    """Has it less than float32's precision?"""
+    """Is its precision lower than that of float32?"""
     return vector.dtype.itemsize < 4
 
 
@@ -33,13 +33,13 @@ class Slot:
         self.cuts: list[int] = []  # the lengths of its pieces in the bucket's segments
 
     def of(self, flat: Tensor) -> Tensor:
-        """Its part of a buffer as long as the bucket."""
+        """Its part of a buffer of the bucket's length."""
         return flat[self.offset : self.offset + self.size]
 
     def gradient(self) -> Tensor | None:
         """The parameter's gradient as a vector in the order of the flat buffer; None if there is none.
 
-        A view of the gradient itself, unless it lies in another order.
+        It is a view of the gradient itself, unless the gradient has another memory order.
         """
         found = self.parameter.grad
         if found is None:
@@ -58,7 +58,7 @@ class Slot:
 class Bucket:
     """The parameters of one parameter group that share a dtype and a device, as one flat vector `x`.
 
-    Each parameter becomes a view of it with the strides it had, so that channels_last weights stay channels_last.
+    Each parameter becomes a view of it with unchanged strides, so that channels_last weights stay channels_last.
     """
 
     def __init__(self, group: int, parameters: list[Tensor], names: Mapping[Tensor, str]):
@@ -72,20 +72,20 @@ class Bucket:
         first = parameters[0]
         self.x = torch.zeros(size, dtype=first.dtype, device=first.device)
         for slot in self.slots:
-            # The same memory, but a storage of its own: Accelerate takes parameters that share a storage for tied ones,
-            # and saves only the first.
+            # The same memory, but its own storage: Accelerate treats parameters that share a storage as tied, and saves
+            # only the first.
             view = torch.as_strided(torch.from_dlpack(slot.of(self.x)), slot.shape, slot.strides)
             view.copy_(slot.parameter.detach())
             slot.parameter.data = view
-        self.state: dict[str, Tensor] = {}  # the algorithm's, by field; "x" is the round's start if it is kept
+        self.state: dict[str, Tensor] = {}  # the algorithm's variables by name; "x" is the round's start if it is kept
         self.first: Tensor | None = None  # the round's first gradient
-        self.final: Tensor | None = None  # the last one with its weight decay, where the method reads that
-        self.decay = 0.0  # the last step's weight decay, as far as it is made here
+        self.final: Tensor | None = None  # the last gradient with its weight decay, if the method reads it
+        self.decay = 0.0  # the weight decay of the last step, if it is applied here
         self.total: Tensor | None = None  # the sum of the round's corrected gradients
         self.lr_sum = 0.0  # the sum of the round's stepsizes
 
     def check(self) -> None:
-        """A ValueError if a parameter is no trained view of the bucket any more."""
+        """A ValueError if a parameter is no longer a trained view of the bucket."""
         base, size = self.x.data_ptr(), self.x.element_size()
         for slot in self.slots:
             if slot.parameter.data_ptr() != base + size * slot.offset:
@@ -94,7 +94,7 @@ class Bucket:
                 raise ValueError("a parameter was frozen later: freeze it before DistributedOptimizer, or set lr=0.")
 
     def segments(self, length: int) -> list[tuple[slice, list[slice]]]:
-        """Parts of at most `length` elements, and the places of the parameters in each; `gradients` cuts there too."""
+        """Parts of at most `length` elements, and the parameters' places in each; `gradients` splits there too."""
         found = []
         for slot in self.slots:
             slot.cuts = []
@@ -109,7 +109,7 @@ class Bucket:
         return found
 
     def gradients(self) -> list[Tensor | None]:
-        """All gradients in the order of the bucket, cut as by `segments`; None where a parameter has no gradient."""
+        """All gradients in the order of the bucket, split like `segments`; None for a parameter without a gradient."""
         found: list[Tensor | None] = []
         for slot in self.slots:
             gradient = slot.gradient()
@@ -128,14 +128,14 @@ class Bucket:
                 yield slice(low - part.start, high - part.start), gradient[low - slot.offset : high - slot.offset]
 
     def last(self, part: slice) -> Tensor:
-        """The last gradient in a part of the bucket, gathered from the parameters; 0 of a parameter without one."""
+        """The last gradient in a part of the bucket, collected from the parameters; 0 for a parameter without one."""
         found = torch.zeros_like(wide(self.x[part]))
         for where, gradient in self.present(part):
             found[where] = gradient
         return found
 
     def keep_last(self) -> None:
-        """Copies the gradients with the weight decay of the present model, before a step changes it."""
+        """Copies the gradients, with the weight decay of the current model, before a step changes the model."""
         if self.final is None:
             self.final = torch.zeros_like(wide(self.x))
         every = slice(0, self.size)
@@ -152,13 +152,13 @@ class Bucket:
         return {name: value for name, value in kept.items() if value is not None} | state
 
     def layout(self) -> list[Any]:
-        """What another process must agree on to exchange or load this bucket."""
+        """What must be equal in another process that exchanges or loads this bucket."""
         slots = [[list(slot.shape), list(slot.strides)] for slot in self.slots]
         return [self.group, str(self.x.dtype), slots]
 
 
 def parameter_names(groups: list[dict[str, Any]], model: nn.Module | None) -> dict[Tensor, str]:
-    """All parameters of an optimiser and of its model; one of no module has its number in the optimiser."""
+    """All parameters of an optimiser and its model, by name. Parameters outside the model are named by their number."""
     everyone = [parameter for group in groups for parameter in group["params"]]
     names: dict[Tensor, str] = {parameter: f"parameter {number}" for number, parameter in enumerate(everyone)}
     for name, parameter in () if model is None else model.named_parameters():
@@ -178,7 +178,7 @@ def make_buckets(groups: list[dict[str, Any]], names: Mapping[Tensor, str] | Non
                 kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
         buckets += [Bucket(number, parameters, names or {}) for parameters in kinds.values()]
     if not buckets:
-        raise ValueError("the optimiser holds no parameters to train: give it model.parameters().")
+        raise ValueError("the optimiser has no parameters to train: give it model.parameters().")
     return buckets
 
 
@@ -188,7 +188,7 @@ def slices_of(size: int, length: int) -> Iterator[slice]:
 
 
 def _dense_strides(tensor: Tensor) -> tuple[int, ...]:
-    """The tensor's strides if it fills its memory in some order, else contiguous ones."""
+    """The tensor's strides if it fills its memory in some order, else contiguous strides."""
     order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
     if tensor.permute(order).is_contiguous():
         return tensor.stride()

@@ -1,4 +1,4 @@
-"""What a model keeps beside its parameters: BatchNorm's statistics, masks and other buffers."""
+"""A model's buffers: BatchNorm's statistics, masks and others."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _log = logging.getLogger("stgt")
 
 
 class Buffers:
-    """The model's floating-point buffers, mixed as its parameters are, or left alone.
+    """The model's floating-point buffers. They are mixed like its parameters, or not at all.
 
-    "average" mixes them at every round's end along the same edges as the model; "local" leaves each node its own, and
-    the averaged model is evaluated with their mean; with "none" it is evaluated with each node's own. Counters and
-    other integers stay with their node. So do constants: what no node has written to in the first round, unless it is
-    a normalisation's statistic, and what is not finite at the start, such as a mask with −inf.
+    "average" mixes them at the end of every round along the same edges as the model. With "local" each node keeps its
+    own, and the averaged model is evaluated with their mean; with "none" it is evaluated with each node's own. Counters
+    and other integers are never mixed. Nor are constants: buffers that were not finite at the start, such as a mask
+    with −inf, and those that no node has changed in the first round, unless they are normalisation statistics.
     """
 
-    exact = True  # statistics may be larger than float16 can hold
+    exact = True  # statistics may exceed the range of float16
 
     def __init__(self, model: nn.Module | None, policy: str):
         self.model = model
         self.policy = check_choice(policy, "buffers", POLICIES)
-        self.moving: list[str] | None = None  # names of those that are no constants; None before the start
-        self._initial: dict[str, Tensor] | None = None  # candidates for constants, as they were at the start
+        self.moving: list[str] | None = None  # names of the buffers that are not constants; None before the start
+        self._initial: dict[str, Tensor] | None = None  # possible constants, with their values at the start
         self._constants: dict[str, tuple[Tensor, int]] = {}  # constants, and torch's counter of writes to each
 
     @property
     def all(self) -> dict[str, Tensor]:
-        """The buffers by name; looked up each time, as a module may put another tensor in a buffer's place."""
+        """The buffers by name. They are looked up each time, because a module may replace a buffer's tensor."""
         return {} if self.model is None else dict(self.model.named_buffers())
 
     @property
@@ -47,12 +47,12 @@ class Buffers:
 
     @property
     def shared(self) -> dict[str, Tensor]:
-        """Those that all nodes start with from rank 0."""
+        """The buffers that all nodes receive from rank 0 at the start."""
         return {} if self.policy == "none" else self.floating
 
     @property
     def mixed(self) -> dict[str, Tensor]:
-        """Those of which there is a mean over the nodes."""
+        """The buffers that have a mean over the nodes."""
         if self.policy == "none" or self.moving is None:
             return {}
         found = self.floating
@@ -60,17 +60,17 @@ class Buffers:
 
     @property
     def mixes(self) -> bool:
-        """Are some mixed at a round's end?"""
+        """Are any buffers mixed at the end of a round?"""
         return self.policy == "average" and bool(self.moving)
 
     def layout(self) -> list[Any]:
-        """What another process must agree on."""
+        """What must be equal in another process."""
         return [self.policy, {name: list(buffer.shape) for name, buffer in self.all.items()}]
 
     def start(self, finds_constants: bool = True) -> None:
-        """Called when all nodes have the same buffers: finds those that may turn out to be constants.
+        """Called when all nodes have the same buffers: finds those that may be constants.
 
-        Where the nodes may change they do not look for any: a mixture of equal buffers is what they are.
+        If the members may change, it does not look for constants: the mixture of equal buffers is equal to them.
         """
         assert self.model is not None or not self.all
         modules = [] if self.model is None else list(self.model.named_modules())
@@ -90,11 +90,11 @@ class Buffers:
 
     @property
     def agreed(self) -> list[str] | None:
-        """The names in `moving` once the nodes have agreed on them; None before the first round's end."""
+        """The names in `moving`, once the nodes have agreed on them; None before the end of the first round."""
         return self.moving if self._initial is None else None
 
     def restore(self, agreed: list[str] | None) -> None:
-        """Takes over what had been agreed on when a state was saved that is loaded now."""
+        """Restores what the nodes had agreed on when the loaded state was saved."""
         if agreed is not None:
             self.moving, self._initial = agreed, None
         elif self._initial is not None:
@@ -102,12 +102,12 @@ class Buffers:
         self.reset_constants()
 
     def reset_constants(self) -> None:
-        """Takes the constants as they are now: earlier writes do not count as changes."""
+        """Takes the current values of the constants: earlier writes do not count as changes."""
         constants = {name: one for name, one in self.shared.items() if name not in (self.moving or ())}
         self._constants = {name: (one, one._version) for name, one in constants.items()}
 
     def check_constants(self, membership: Membership) -> None:
-        """At the first round's end all nodes agree on what has changed at one of them; later, logs new changes."""
+        """At the end of the first round the nodes agree on what has changed at any of them; later, logs new changes."""
         now = self.all if self._constants else {}
         written = [
             name for name, (one, version) in self._constants.items()
@@ -124,7 +124,7 @@ class Buffers:
             return
         for name in written:
             del self._constants[name]
-            _log.warning("buffer %s was a constant in the first round and changes now: it stays each node's own", name)
+            _log.warning("buffer %s was a constant in the first round and changes now: it will not be mixed", name)
 
     def flat(self, buffers: Mapping[str, Tensor]) -> Tensor:
         """A copy of some buffers as one vector."""

@@ -1,9 +1,9 @@
-"""Checkpoints: one shard for each node, complete when every node has written its own.
+"""Checkpoints: one shard for each node. A checkpoint is complete when every node has written its shard.
 
-On loading, the nodes agree on the newest checkpoint of which all have a whole shard, whether they share a folder or
-not. Where another number of nodes has written it, each of its shards must be whole at some node, and `other_numbers`
-takes it over. Reading and writing is separate from communication: what fails at one node becomes a sentence that all
-nodes receive, and all stop with it.
+On loading, the nodes agree on the newest checkpoint of which all have a whole shard. They may share a folder or not. If
+another number of nodes has written it, each of its shards must be whole at some node, and `other_numbers` loads it.
+Reading and writing is separate from communication: an error at one node is sent to all nodes as text, and all stop with
+it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _users: WeakValueDictionary[tuple[Path, str], Membership] = WeakValueDictionary(
 
 
 def check_name(name: Any) -> str:
-    """The name, which becomes a part of file names; a ValueError if it cannot."""
+    """The name; a ValueError if it cannot be part of a file name."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]*", name):
         raise InputError("name", name, "use letters, digits, - and _ only.")
     return name
@@ -44,11 +44,11 @@ def check_name(name: Any) -> str:
 def save(
     membership: Membership, shards: Shards, trained: Trained, state: dict[str, Any], extra: Any, keep: int
 ) -> None:
-    """Writes this node's shard, waits until all nodes have, and only then removes older ones."""
+    """Writes this node's shard, waits until all nodes have written theirs, and only then removes older ones."""
     problem, before = _open(membership, shards)
     everybody = membership.barrier("save()", [problem, state["steps_taken"], list(before)])
     raise_first(problem for problem, _, _ in everybody)
-    step = max(steps for _, steps, _ in everybody)  # nodes may differ: all name the checkpoint by the most steps
+    step = max(steps for _, steps, _ in everybody)  # nodes may differ: all use the largest number of steps as the name
     tried = [attempt for _, _, versions in everybody for one, attempt in versions if one == step]
     here = Version(step, max(tried, default=0) + 1)
     problem = _write(f"rank {membership.rank}", trained, shards, here, {**state, "extra": extra})
@@ -65,8 +65,8 @@ def save(
 def load(
     membership: Membership, shards: Shards, trained: Trained, state: dict[str, Any], start_anew: bool
 ) -> dict[str, Any] | None:
-    """Takes over the newest checkpoint that is whole: this node's shard, if as many nodes have written it; returns the
-    shard's JSON."""
+    """Loads the newest whole checkpoint and returns the JSON of a shard. If the checkpoint is from the same number of
+    nodes, each node loads its own shard."""
     problem, mine = _open(membership, shards)
     rows = [[*version, rank, *status] for version, statuses in mine.items() for rank, status in statuses.items()]
     everybody = membership.barrier("load()", [problem, start_anew, rows])
@@ -74,7 +74,7 @@ def load(
     found = visible([rows for _, _, rows in everybody])
     here = next((version for version in found if _is_whole(membership, shards, version, found[version])), None)
     if here is None:
-        _check_nothing_lost(membership, shards, found, all(anew for _, anew, _ in everybody))
+        _check_nothing_lost(membership, shards, found, all(fresh for _, fresh, _ in everybody))
         return None
     if found[here].nodes == membership.nodes:
         metadata = _take_over_own(membership, shards, trained, state, here)
@@ -92,13 +92,13 @@ def load(
 
 
 def _is_whole(membership: Membership, shards: Shards, version: Version, found: Visible) -> bool:
-    """Is every shard whole, to the last byte? Writes into `found` what the check of the bytes has shown."""
+    """Is every shard whole, in every byte? Updates `found` with the result of that check."""
     if any(status.state != "whole" for status in found.statuses):
         return False
     checked = {rank: shards.of(rank).status(version, verify) for rank in found.read_by(membership.rank)}
     for rows in membership.barrier("load()", [[rank, *status] for rank, status in checked.items()]):
         for rank, *status in rows:
-            if found.statuses[rank].state == "whole":  # of several who read it, one may have found that it is not
+            if found.statuses[rank].state == "whole":  # if several nodes read it, one may have found an error
                 found.statuses[rank] = ShardStatus(*status)
     return all(status.state == "whole" for status in found.statuses)
 
@@ -106,7 +106,7 @@ def _is_whole(membership: Membership, shards: Shards, version: Version, found: V
 def _take_over_own(
     membership: Membership, shards: Shards, trained: Trained, state: dict[str, Any], here: Version
 ) -> dict[str, Any]:
-    """Takes over the shard that this node has written, bit for bit; returns its JSON."""
+    """Loads the shard that this node has written, bit for bit; returns its JSON."""
     metadata = shards.metadata(here)
     problem = mismatch(state, metadata, str(shards.folder / here.folder), "another checkpoint folder")
     raise_first(membership.barrier("load()", problem))
@@ -121,19 +121,19 @@ def _take_over_own(
     return metadata
 
 
-# -- what a node does by itself ----------------------------------------------------------------------------------------
+# -- what a node does alone --------------------------------------------------------------------------------------------
 
 
 def _open(membership: Membership, shards: Shards) -> tuple[str | None, Survey]:
-    """A sentence if this node cannot use the folder, else None; and what was written there before."""
+    """An error message if this node cannot use the folder, else None; and the shards that exist already."""
     key = shards.folder.resolve(), shards.stem
     if _users.get(key) not in (None, membership):
-        # An optimiser that is out of use may still be alive in a cycle of references, such as that with its scheduler.
+        # An unused optimiser may still be alive in a reference cycle, such as the one with its scheduler.
         gc.collect()
     if _users.setdefault(key, membership) is not membership:
         return (
-            f"two optimisers of rank {membership.rank} use the checkpoint folder {shards.folder}: give each a name= of "
-            "its own, or a folder of its own."
+            f"two optimisers of rank {membership.rank} use the checkpoint folder {shards.folder}: give each its own "
+            "name= or its own folder."
         ), {}
     try:
         return None, shards.survey(membership.nodes)
@@ -142,7 +142,7 @@ def _open(membership: Membership, shards: Shards) -> tuple[str | None, Survey]:
 
 
 def _write(who: str, trained: Trained, shards: Shards, here: Version, metadata: dict[str, Any]) -> str | None:
-    """Writes this node's shard; a sentence if that fails, else None."""
+    """Writes this node's shard. Returns an error message if that fails, else None."""
     tensors: dict[str, Tensor] = {}
     try:
         base = pack(trained.base.state_dict(), "base", tensors)
@@ -158,7 +158,7 @@ def _write(who: str, trained: Trained, shards: Shards, here: Version, metadata: 
     try:
         json.dumps(metadata["extra"])
     except (TypeError, ValueError) as error:
-        return f"extra cannot be written as JSON ({error}): use numbers, words, lists and dicts."
+        return f"extra cannot be written as JSON ({error}): use numbers, strings, lists and dicts."
     try:
         shards.write(here, tensors, {**metadata, "base": base})
     except (OSError, ValueError) as error:
@@ -168,7 +168,7 @@ def _write(who: str, trained: Trained, shards: Shards, here: Version, metadata: 
 
 
 def _label(trained: Trained, name: str) -> str:
-    """c of parameter group 0, exp_avg of parameter 3"""
+    """A tensor's name for messages, such as "c of parameter group 0" or "exp_avg of parameter 3"."""
     match name.split(".", 3):
         case ["bucket", number, *field]:
             return f"{field[-1]} of parameter group {trained.buckets[int(number)].group}"
@@ -180,19 +180,19 @@ def _label(trained: Trained, name: str) -> str:
 def _check_nothing_lost(
     membership: Membership, shards: Shards, found: dict[Version, Visible], start_anew: bool
 ) -> None:
-    """A ValueError if a checkpoint was lost. One that never became complete, as its writers died, does not count."""
+    """A ValueError if a checkpoint was lost. A checkpoint that was never completed does not count."""
     if start_anew or not any(one.final for one in found.values()):
         others = [] if found else shards.other_names()
         if others and membership.rank == 0:
-            _log.warning("%s has %s, and nothing of this optimiser: has it another name=?", shards.folder, others[0])
+            _log.warning("%s has %s, but no files of this optimiser: has it another name=?", shards.folder, others[0])
         return
     words = []
     for version, one in found.items():
         number = f" of {one.nodes} nodes" if one.nodes != membership.nodes else ""
         words.append(f"step {version.step}{number} is {_states(one.statuses)}")
     raise ValueError(
-        f"{shards.folder} has no checkpoint that is whole at all nodes ({'; '.join(words[:SHOWN])}): bring the files "
-        "back, or begin from the start with load(folder, start_anew=True)."
+        f"{shards.folder} has no checkpoint that is whole at all nodes ({'; '.join(words[:SHOWN])}): restore the "
+        "files, or start a new run with load(folder, start_anew=True)."
     )
 
 
@@ -212,7 +212,7 @@ def _skipped(folder: Path, newer: dict[Version, Visible], logs: bool) -> list[di
 
 
 def _states(statuses: list[ShardStatus]) -> str:
-    """damaged at rank 2, missing at ranks 3, 4"""
+    """The states as text, such as "damaged at rank 2, missing at ranks 3, 4"."""
     words = []
     for state in ("damaged", "unreadable", "missing", "of a newer stgt"):
         ranks = [str(rank) for rank, status in enumerate(statuses) if status.state == state]

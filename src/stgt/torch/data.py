@@ -1,4 +1,4 @@
-"""Each node's share of a data set, and the batches it draws from it."""
+"""Each node's share of a data set, and the batches that it draws."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def node_split(
 
     Args:
         dataset: the whole data set.
-        how: "iid", "label" (each node holds `classes` labels) or "dirichlet" (with `alpha`).
-        labels: one for each sample; `dataset.targets` or `dataset.tensors[-1]` if left out.
-        classes, alpha, concentration, seed: of `stgt.problems.partition`.
+        how: "iid", "label" (each node has `classes` labels) or "dirichlet" (with `alpha`).
+        labels: one for each sample; by default `dataset.targets` or `dataset.tensors[-1]`.
+        classes, alpha, concentration, seed: arguments of `stgt.problems.partition`.
     """
     check_choice(how, "how", ("iid", "label", "dirichlet"))
     if labels is None:
@@ -52,24 +52,24 @@ def node_split(
 
 
 def sample_indices(seed: int, node: int, step: int, count: int, below: int, stream: int = STREAM_LOCAL) -> np.ndarray:
-    """Integers in [0, below) by (seed, node, step) alone, equal to the simulator's choice of samples."""
+    """Integers in [0, below), a function of (seed, node, step) only. They are equal to the simulator's samples."""
     clock = Clock(NUMPY, np.float32, seed, np.array([node]), step, stream)
     return clock.integers(count, np.array([below]))[0]
 
 
 class ClockSampler(Sampler[list[int]]):
-    """A batch sampler without end: which samples node i sees at step k depends on (seed, i, k) alone.
+    """An endless batch sampler: the samples of node i at step k depend on (seed, i, k) only.
 
-    Draws with replacement, the same ones as the simulator's. Give `start=opt.steps_taken` after loading a checkpoint,
-    and the training continues as if it had not stopped.
+    It draws with replacement, the same samples as the simulator. Give `start=opt.steps_taken` after loading a
+    checkpoint, and the training continues as if it had not stopped.
 
     Args:
-        samples: how many this node has.
-        batch: how many of them a batch has.
+        samples: the number of this node's samples.
+        batch: the number of samples in a batch.
         seed: of the choice.
         start: the step of the first batch.
-        node: i, this node's own number; its rank if left out. In an elastic training ranks change: give a number that
-            the node keeps, such as its site's.
+        node: i, this node's number; by default its rank. In an elastic training ranks change: give a number that the
+            node keeps, such as its site's.
     """
 
     def __init__(self, samples: int, batch: int, *, seed: int = 0, start: int = 0, node: int | None = None):
@@ -90,9 +90,9 @@ class ClockSampler(Sampler[list[int]]):
 
 
 def end_of_epoch(membership: Membership, loader: Any, taken: int, tau: int) -> tuple[int, int]:
-    """The round, and how many steps into it, after as many steps as the longest of the nodes' loaders has batches.
+    """The round, and the step in it, after as many steps as the longest loader of all nodes has batches.
 
-    Where nodes differ in tau, or in how many steps they have taken in this round, it is the end of a round.
+    If nodes differ in tau, or in their number of steps in this round, it is the end of a round.
     """
     try:
         length = len(loader)

@@ -1,11 +1,12 @@
-"""Membership that changes while a training goes on: nodes leave, are lost, join, and come back.
+"""Membership that changes during a training: nodes leave, are lost, join, and come back.
 
-torchft has the parts: its lighthouse agrees on who is there (`keeper.py`), and its process group of gloo can be made
-anew for other members. What is ours is what the algebra needs at a change, which the optimiser does in `on_change`.
+torchft provides the parts: its lighthouse, with which the nodes agree on the members (`keeper.py`), and its process
+group of gloo, which can be configured again for other members. The optimiser does in `on_change` what the method needs
+at a change.
 
-A group of processes is never repaired. If one message of it fails, at whichever node, that node closes all of its
-connections; so the others notice within milliseconds, and each of them ends its round by itself. Before their next
-exchange they meet, all of them that are left, and make a new group.
+A process group is never repaired. If one message fails at any node, that node closes all of its connections. So the
+others notice within milliseconds, and each of them ends its round alone. Before their next exchange all remaining
+members meet and make a new group.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from stgt.torch.membership import BrokenGroupError, Membership, Operation
 from stgt.torch.transfer import TransferError, receive
 from stgt.torch.waiting import ForgottenError, start_thread
 
-WATCH_INTERVAL = 0.4  # seconds between two looks at whether another member's group is broken
-GRACE = 10.0  # seconds after SIGTERM for a lighthouse to be found, so that a node leaves in order
+WATCH_INTERVAL = 0.4  # seconds between two checks of whether another member's group is broken
+GRACE = 10.0  # seconds after SIGTERM to find a lighthouse, so that a node leaves in an orderly way
 FAREWELL = 3.0  # seconds for the others to learn that this node leaves
-TERMINATED = 128 + signal.SIGTERM  # the exit code of a process that SIGTERM ended, as shells have it
-LATE = 5.0  # seconds for others to find out what this node knows already
+TERMINATED = 128 + signal.SIGTERM  # the exit code of a process that SIGTERM ended, as in shells
+LATE = 5.0  # seconds for others to find out what this node has found out already
 EVENTS = 50  # changes of the members that are kept for `status`
 
 _log = logging.getLogger("stgt")
@@ -48,15 +49,15 @@ Result = TypeVar("Result")
 
 
 class Left(SystemExit):
-    """This node has left the training in order. It ends the script, unless that catches it."""
+    """This node has left the training in an orderly way. It ends the script, unless the script catches it."""
 
 
 class TooFewNodesError(LostNodeError):
-    """Fewer nodes are left than may train."""
+    """There are fewer nodes than may train."""
 
 
 class _SupersededError(Exception):
-    """Other members were agreed on while these met."""
+    """The nodes agreed on other members while these met."""
 
 
 class ElasticMembership(Membership):
@@ -65,14 +66,15 @@ class ElasticMembership(Membership):
     Args:
         node: this process.
         name: of the optimiser, for messages.
-        min_nodes: how few members may train.
-        patience: seconds after which a round is made without the nodes that are late; None waits for all.
+        min_nodes: the smallest number of members that may train.
+        patience: seconds after which a round ends without nodes that are late; None waits for all.
+        tau: "auto", or None; see `DistributedOptimizer`.
 
     Attributes:
-        on_change: is called at all members when there are new ones.
-        on_request: sends a model to newcomers; is called where this node waits until enough nodes are there.
-        newcomer: does this node still lack a model that others have?
-        seconds_lost: for which this node has waited for changes of the members.
+        on_change: called at all members when the members have changed.
+        on_request: sends a model to newcomers. It is called while this node waits for enough nodes.
+        newcomer: is this node still without the model that the others have?
+        seconds_lost: the time for which this node has waited for changes of the members.
         events: the last changes.
     """
 
@@ -100,19 +102,19 @@ class ElasticMembership(Membership):
         self.on_request = lambda: None
         self.newcomer = False
         self.seconds_lost, self.events = 0.0, deque[dict[str, Any]](maxlen=EVENTS)
-        self.wanted: set[tuple[str, int]] = set()  # newcomers that wait for this node's model, and their attempt
+        self.wanted: set[tuple[str, int]] = set()  # newcomers that wait for this node's model, with their attempt
         self._given: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
         self._group: ElasticGroup | None = None  # of this epoch
-        self._next_group: ElasticGroup | None = None  # that is being made
-        self._record = Record(address=node.address)  # what changes seldom of it; the next three are the rest
+        self._next_group: ElasticGroup | None = None  # the group that is being made
+        self._record = Record(address=node.address)  # the fields that change rarely; the next three are the others
         self._progress, self._waits_in, self._step_seconds = 0, "", 0.0
         self._records: dict[str, Record] = {}
         self._plan: Plan | None = None
-        self._intact = ""  # a sentence about the last checkpoint
+        self._intact = ""  # text about the last checkpoint
         self._too_few = False
-        self._why = ""  # why members cannot be agreed on, as the last answer has it
-        self._blocked_at: float | None = None  # when the first answer in a row said so
+        self._why = ""  # why there is no agreement on the members, from the last answer
+        self._blocked_at: float | None = None  # since when the answers give such a reason
         self._broken_by = ""
         self._broken_at: float | None = None
         self._fatal: BaseException | None = None
@@ -120,7 +122,7 @@ class ElasticMembership(Membership):
         self._still: tuple[Any, float] = ((), time.monotonic())  # the progress of all nodes, and since when
         self.keeper = Keeper(node.lighthouses, node.id, node.secret, self.min_nodes, self._given_record, self._receive)
         self._watched: ElasticGroup | None = None
-        self._calls, self._depth = 0, 0  # calls of all members since the round began, and whether one is under way
+        self._calls, self._depth = 0, 0  # calls of all members since the round began, and the depth of nested calls
         self._stopped = False
         atexit.register(self.depart)
         before = sys.excepthook
@@ -134,11 +136,11 @@ class ElasticMembership(Membership):
     # -- what the keeper's threads call ----------------------------------------------------------------------------
 
     def _given_record(self) -> Record | None:
-        """This node's record; None if its training thread hangs, so that the others go on without it."""
+        """This node's record; None if its training thread hangs, so that the others continue without it."""
         record, waiting = self._record, self._waits_in
         silent = time.monotonic() - self._moved
         if waiting and not self.keeper.reached and record.state == "member" and silent > 2 * self.timeout:
-            # Without a lighthouse nobody finds out that a member hangs, so that all would wait for it for ever.
+            # Without a lighthouse nobody detects that a member hangs, so all would wait for it permanently.
             self.break_group(f"{waiting}: no message for {silent:.0f} s, and there is no lighthouse")
         if not waiting and record.state == "member" and silent > self.timeout:
             return None
@@ -155,9 +157,8 @@ class ElasticMembership(Membership):
         self._blocked_at = (self._blocked_at or time.monotonic()) if answer.why else None
         mine = self._record
         if mine.state == "member":
-            gone = tuple(
-                sorted({*mine.gone, *(who for who, one in records.items() if one.leaving)} & set(mine.members))
-            )
+            left = {who: one.leaving for who, one in records.items() if one.leaving and who in mine.members}
+            gone = mine.gone | left
             if gone != mine.gone:
                 self._set(gone=gone)
             others = [one.run for one in records.values() if one.state == "member"]
@@ -165,12 +166,12 @@ class ElasticMembership(Membership):
                 (one for one in records.values() if one.state == "member"), key=lambda one: (one.epoch, one.run)
             )
             if latest.run != mine.run and mine.run in others:
-                self._stop_with(LostNodeError("another run is under way at this lighthouse: give each run its own."))
+                self._stop_with(LostNodeError("another run uses this lighthouse: give each run its own."))
             elif self.node.id not in latest.members and latest.epoch > mine.epoch:
                 # It was silent for a while, and may wait for an answer in a group that the others have left.
-                self.break_group("the others went on without this node")
+                self.break_group("the others continued without this node")
                 if self._plan is not None and self._plan.epoch <= latest.epoch:
-                    self._plan = None  # they have made it, without this node
+                    self._plan = None  # the others have carried it out without this node
             members = sorted(who for who, one in records.items() if one.state == "member" and not one.broken)
             members = members or sorted(who for who, one in records.items() if one.state == "member")
             for number, (who, one) in enumerate(sorted(records.items())):
@@ -184,18 +185,18 @@ class ElasticMembership(Membership):
                 self._plan = None
             return
         if self.node.id not in plan.members and not mine.leaving:
-            return  # a newcomer that has no model yet reads what the members agree on
+            return  # this node is a newcomer without a model, which also receives the members' agreement
         if mine.state == "member" and plan.epoch <= mine.epoch:
-            return  # it was agreed on before this node met others by another plan
+            return  # it was agreed on before this node met others with another plan
         if mine.state == "member" and not mine.broken and plan.round <= self.round:
-            # Others cannot go on, or a member is lost, or they are past the round: this node may wait for one of them.
+            # Others cannot continue, a member is lost, or they are past the round: this node may wait for one of them.
             why = "the change came late" if plan.round else "another member's connection was closed"
             self.break_group(f"{self.names(plan.lost)} lost" if plan.lost else why)
         with self._lock:
-            self._plan = plan  # not before: the group that was to be closed is not that of the meeting
+            self._plan = plan  # only now: otherwise `break_group` could close the group of the next meeting
 
     def _look_for_deadlock(self, records: dict[str, Record]) -> None:
-        """All members wait, and none has made progress: they have made different calls."""
+        """Detects that all members wait and none has made progress: they have made different calls."""
         members = {who: one for who, one in records.items() if one.state == "member"}
         now = time.monotonic()
         sign = tuple(sorted((who, one.progress, one.waiting, one.epoch) for who, one in members.items()))
@@ -215,7 +216,7 @@ class ElasticMembership(Membership):
         self.break_group(first_line(error))
 
     def break_group(self, why: str) -> None:
-        """This epoch's group does not work any more: closes its connections, and tells the other members."""
+        """This epoch's group has failed: closes its connections, and informs the other members."""
         with self._lock:
             if self._record.broken or self._record.state != "member":
                 return
@@ -228,9 +229,9 @@ class ElasticMembership(Membership):
         self.keeper.wake()
 
     def _run_watch(self) -> None:
-        """Looks whether a member has said that its group is broken, or the store's host is gone.
+        """Checks whether a member has reported that its group is broken, or the store's host is lost.
 
-        It matters to a node that is in its local steps: in an exchange a broken group is noticed anyway.
+        Only nodes in their local steps need this: in an exchange a broken group is noticed anyway.
         """
         closed, watched = None, None
         while not self._stopped:
@@ -253,7 +254,7 @@ class ElasticMembership(Membership):
     # -- changes of the members, by the training thread --------------------------------------------------------------
 
     def enter(self) -> None:
-        """Waits until this node is one of a new run's first members, or knows that there is a run to join."""
+        """Waits until this node is one of a new run's first members, or until it finds a run to join."""
         self.keeper.start()
         start_thread(self._run_watch)
         self.keeper.wake()
@@ -273,13 +274,13 @@ class ElasticMembership(Membership):
             time.sleep(0.01)
 
     def before_exchange(self) -> bool:
-        """Carries out a change of the members that is due. False if the others have ended this round already."""
+        """Carries out a change of the members that is due. False if the others have already ended this round."""
         self._check(broken=False)
         self._check_terminated()
         while True:
             plan, record = self._plan, self._record
             if plan is not None and not plan.members and plan.round <= self.round and not record.broken:
-                self.end = self._left()  # all leave: they end this round, and save it
+                self.end = self._left()  # all members leave: they end this round, and save it
                 return True
             due = record.broken or record.state != "member" or (plan is not None and plan.round <= self.round)
             if due and not self.regroup(exchanging=True):
@@ -297,7 +298,7 @@ class ElasticMembership(Membership):
 
     @property
     def present(self) -> tuple[int, ...]:
-        """The places of those that take part in this round's exchange."""
+        """The places of the nodes that take part in this round's exchange."""
         return (0,) if self._group is None else self._group.present
 
     @property
@@ -315,16 +316,16 @@ class ElasticMembership(Membership):
         self._step_seconds = now if not self._step_seconds else 0.8 * self._step_seconds + 0.2 * now
 
     def regroup(self, exchanging: bool = False) -> bool:
-        """Waits for new members to be agreed on, and meets them.
+        """Waits for an agreement on new members, and meets them.
 
-        False if those that are furthest have ended what this node is in: its exchange, or a call of all members.
+        False if the members that are furthest have already ended the exchange or call in which this node is.
         """
         began = time.monotonic()
         while True:
             plan = self._await_plan(began)
             member = self._record.state == "member" and not self._record.broken
             if plan is None or (member and plan.round > self.round):
-                return True  # what was to be changed is as it was, as a newcomer has gone again; or it changes later
+                return True  # a newcomer has gone again, so there is no change; or the change is later
             if self.node.id not in plan.members:
                 raise self._left()
             try:
@@ -359,11 +360,11 @@ class ElasticMembership(Membership):
             if blocked > self.timeout and self._too_few:
                 self._set(stopping=True)
                 self.keeper.wake()
-            # A member that hangs is part of each plan until the time-out has passed for it, and another may follow it.
+            # A member that hangs is part of each plan until its timeout has passed, and then another may hang.
             if blocked > self.timeout + (LATE if self._record.stopping else 0.0) or waited > 3 * self.timeout:
-                why = self._why or self.keeper.trouble or "a member that was agreed on did not come"
+                why = self._why or self.keeper.trouble or "an agreed member did not arrive"
                 raise TooFewNodesError(
-                    f"the members could not be agreed on within {blocked or waited:.0f} s after "
+                    f"there was no agreement on the members within {blocked or waited:.0f} s after "
                     f"{self._broken_by}: {why} (round {self.round}{self._intact})."
                 )
             if self.wanted:
@@ -372,12 +373,12 @@ class ElasticMembership(Membership):
                 time.sleep(PAUSE)
 
     def _blocked_for(self, began: float) -> float:
-        """Seconds since `began` for which members could not be agreed on: no lighthouse, too few, or no majority."""
+        """Seconds since `began` without an agreement on the members: no lighthouse, too few nodes, or no majority."""
         since = self._blocked_at if self.keeper.reached else self.keeper.answered
         return 0.0 if since is None else time.monotonic() - max(since, began)
 
     def _passed_over(self) -> bool:
-        """Have others begun a run without this node, which waits to begin one? Then it has to join theirs."""
+        """Have others begun a run without this node, which waits to begin one? Then it has to join their run."""
         begun = [one.members for one in list(self._records.values()) if one.state == "member"]
         return self._record.state == "joining" and bool(begun) and not any(self.node.id in one for one in begun)
 
@@ -389,14 +390,14 @@ class ElasticMembership(Membership):
             return self._plan is not plan or self._fatal is not None or self._passed_over()
 
         group = ElasticGroup(plan.store, plan.key, self.node.id, plan.members, self.timeout)
-        end = time.monotonic() + self.timeout + LATE  # then the lighthouse has left out whoever hangs, if there is one
+        end = time.monotonic() + self.timeout + LATE  # by then the lighthouse, if any, leaves out nodes that hang
         group.over = lambda: superseded() or time.monotonic() > end
         with suppress(ForgottenError):
             group.assemble()
         if superseded():
             raise _SupersededError
         if group.over():
-            raise RuntimeError("a member that was agreed on did not come")
+            raise RuntimeError("an agreed member did not arrive")
         with self._lock:
             self._next_group = group
         until = time.monotonic() + CONNECT_TIMEOUT.total_seconds()
@@ -406,16 +407,16 @@ class ElasticMembership(Membership):
         all_of_them = group.gather_values([here, self.newcomer, self._record.stopping, self.epoch])
         group.over = lambda: False
         furthest = max(place for place, new, _, _ in all_of_them if not new)
-        # Some may have met before, for a change that failed later: no two groups have one number.
+        # Some may have met before, for a change that failed later. Every group must have a different number.
         epoch = max(plan.epoch, 1 + max(epoch for _, _, _, epoch in all_of_them))
         self.round = furthest[0]
-        # An exchange goes on with those that are in it, whatever the numbers of their rounds were.
+        # An exchange continues with the nodes that are in it, whatever their round numbers were.
         over = not furthest[1] if exchanging else furthest > here
         with self._lock:
             self._group, self._next_group = group, None
             self.members, self.rank, self.nodes, self.epoch = plan.members, group.rank, group.nodes, epoch
             if self._plan is not None and self._plan.epoch <= epoch:
-                self._plan = None  # also another one for this epoch, agreed on while these met
+                self._plan = None  # also another plan for this epoch, agreed on while these met
             self._record = replace(
                 self._record,
                 state="member",
@@ -423,7 +424,7 @@ class ElasticMembership(Membership):
                 epoch=epoch,
                 members=plan.members,
                 broken=False,
-                gone=(),
+                gone={},
             )
             cause, self._broken_by, self._broken_at = self._broken_by, "", None
         self._watched = group
@@ -437,7 +438,7 @@ class ElasticMembership(Membership):
         return not over
 
     def _report(self, plan: Plan, cause: str, seconds: float) -> None:
-        """One line in the log, and one entry in `events`."""
+        """Adds a line to the log, and an entry to `events`."""
         changes = {"lost": list(plan.lost), "left": [f"{who} ({why})" for who, why in plan.left.items()]}
         changes["joined"] = list(plan.joined)
         words = "; ".join(f"{what} {self.names(who)}" for what, who in changes.items() if who)
@@ -453,7 +454,7 @@ class ElasticMembership(Membership):
         )  # fmt: skip
 
     def names(self, nodes: Sequence[str]) -> str:
-        """The names of nodes, without what makes their ids unique."""
+        """The names of nodes, without the suffix that makes their ids unique."""
         return ", ".join(one.partition(":")[0] if " (" not in one else one for one in nodes)
 
     # -- newcomers ---------------------------------------------------------------------------------------------------
@@ -479,10 +480,10 @@ class ElasticMembership(Membership):
             nonlocal seen
             self._check()
             self._check_terminated()
-            now, limit = time.monotonic(), 2 * self.timeout + LATE  # the members may wait for one that hangs meanwhile
+            now, limit = time.monotonic(), 2 * self.timeout + LATE  # meanwhile the members may wait for one that hangs
             if any(one.state == "member" for one in self._records.values()):
                 seen = now
-            gone = now - seen > self.timeout  # a new lighthouse may not have reached them yet
+            gone = now - seen > self.timeout  # a new lighthouse may not have their requests yet
             if gone or now - began > limit:
                 why = "they are gone" if gone else f"none has sent a model within {limit:g} s"
                 raise LostNodeError(f"this node could not join the members: {why}; start it again.")
@@ -509,7 +510,7 @@ class ElasticMembership(Membership):
         return Left(0 if self.node.terminated is None else TERMINATED)
 
     def _check_terminated(self) -> None:
-        """Lets this node leave after SIGTERM: at once if it is no member, or if nobody can agree to do without it."""
+        """Lets this node leave after SIGTERM: at once if it is not a member, or if nobody can agree on its leaving."""
         since = self.node.terminated
         if since is None:
             return
@@ -520,12 +521,12 @@ class ElasticMembership(Membership):
             self.announce("SIGTERM")
 
     def announce(self, why: str) -> None:
-        """This node will leave: the others agree on a round from which on they do without it."""
+        """Announces that this node will leave: the others agree on the round from which they continue without it."""
         self._set(leaving=why)
         self.keeper.wake()
 
     def depart(self, why: str = "its training is over") -> None:
-        """The end of this process: tells the others, so that they need not find out."""
+        """The end of this process: informs the others, so that they need not detect it."""
         if self._stopped:
             return
         self._stopped = True
@@ -540,7 +541,7 @@ class ElasticMembership(Membership):
         self._group = None
 
     def fail(self, error: BaseException) -> None:
-        """Tells the others why this node cannot go on."""
+        """Informs the others why this node cannot continue."""
         if not isinstance(error, LostNodeError | Left | GeneratorExit):
             group = self._group
             self.depart(quoted(error))
@@ -550,7 +551,7 @@ class ElasticMembership(Membership):
     # -- the service of a membership ---------------------------------------------------------------------------------
 
     def open_group(self) -> None:
-        """There is one: it was made when the members met."""
+        """Does nothing: the group was made when the members met."""
 
     def progress(self) -> None:
         self._check(broken=False)
@@ -561,13 +562,13 @@ class ElasticMembership(Membership):
         self.round, self._moved, self._progress, self._calls = r, time.monotonic(), self._progress + 1, 0
 
     def end_round(self) -> None:
-        """Nothing is counted."""
+        """Does nothing: no rounds are counted."""
 
     def saved(self, where: Any) -> None:
         self._intact = f"; the last checkpoint in {where} is intact"
 
     def together(self, do: Callable[[], Result], missed: Result | None = None) -> Any:
-        """A call that all members make: made again by those that are left, if it fails as one is lost."""
+        """A call that all members make. If it fails because one is lost, the remaining members make it again."""
         self._depth += 1
         try:
             while True:
@@ -623,7 +624,7 @@ class ElasticMembership(Membership):
 
     @contextmanager
     def _guarded(self, call: str) -> Iterator[ElasticGroup]:
-        """While this node communicates: a failure is one of the whole group."""
+        """Inside the block this node communicates: a failure is one of the whole group."""
         self._check()
         assert self._group is not None
         try:
@@ -639,7 +640,7 @@ class ElasticMembership(Membership):
 
     @contextmanager
     def _waits(self, call: str) -> Iterator[None]:
-        """The training thread waits for others, which is no sign that it hangs."""
+        """Inside the block the training thread waits for others. This does not mean that it hangs."""
         before, self._waits_in = self._waits_in, call
         try:
             yield

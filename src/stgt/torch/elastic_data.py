@@ -1,4 +1,4 @@
-"""One data set that all nodes have, divided among those that train together at the moment."""
+"""One data set that all nodes have, divided among the current members."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stgt._internal.randomness import STREAM_SHUFFLE, queue
 
 
 class _Members(Protocol):
-    """What is asked of the optimiser."""
+    """The part of the optimiser that is used here."""
 
     @property
     def members(self) -> Sequence[Any]: ...
@@ -23,20 +23,21 @@ class _Members(Protocol):
 
 
 class ElasticSampler(Sampler[int]):
-    """This node's share of a data set that all nodes have, divided anew at each pass among the members of the moment.
+    """This node's share of a data set that all nodes have. Each pass divides it among the current members.
 
-    Each `iter` is one pass: all samples in an order that (seed, pass) alone decide, of which the member at place i of n
-    takes each n-th from the i-th on. So nodes that begin a pass with the same members take each sample once. Where
-    members change during a pass each node ends its share of it; what a lost node had left waits for the next pass.
+    Each `iter` is one pass: all samples in an order that depends on (seed, pass) only. The member with rank i of n
+    takes every n-th sample, from the i-th on. So nodes that begin a pass with the same members take each sample once.
+    If members change during a pass, each node ends its share of it. Samples that a lost node had not used are first
+    used in the next pass.
 
     Args:
-        samples: how many there are, or the data set.
+        samples: the number of samples, or the data set.
         opt: the `DistributedOptimizer`.
         seed: of the orders; the same at all nodes.
 
     Attributes:
-        passes: that were begun. A newcomer, and a run that goes on from a checkpoint, must set it to the others':
-            save it as `extra`, and take it from what `opt.load` returns.
+        passes: the number of passes begun. A newcomer, and a run that continues from a checkpoint, must set it to the
+            others' number: save it as `extra`, and read it from the result of `opt.load`.
     """
 
     def __init__(self, samples: int | Sized, opt: _Members, seed: int = 0):
@@ -54,5 +55,5 @@ class ElasticSampler(Sampler[int]):
         return iter(mine)
 
     def __len__(self) -> int:
-        """How many samples this node takes in a pass that begins now."""
+        """The number of samples that this node takes in a pass that begins now."""
         return len(range(self._opt.rank, self.samples, len(self._opt.members)))

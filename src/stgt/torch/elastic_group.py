@@ -1,4 +1,4 @@
-"""The process group of an epoch's members: made once, never repaired, and closed as a whole."""
+"""The process group of an epoch's members. It is made once, never repaired, and closed as a whole."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from stgt.torch.waiting import Waiter, start_thread
 
 CONNECT_TIMEOUT = timedelta(seconds=10)  # for the connections of a new group, whose members all wait for them
 STORE_TIMEOUT = timedelta(seconds=10)  # for a store to answer
-PAUSE = 0.002  # seconds between two looks at what another thread or node has done
-KEPT = 16  # rounds of which a store keeps who took part
-HERE, ASSEMBLED = 1 << 19, 1 << 18  # tags of the messages of one byte that say that a node has come
-BELL = "broken"  # the key that a member sets when the group does not work any more
+PAUSE = 0.002  # seconds between two checks of what another thread or node has done
+KEPT = 16  # rounds for which a store keeps the list of nodes that took part
+HERE, ASSEMBLED = 1 << 19, 1 << 18  # tags of the one-byte messages that announce a node
+BELL = "broken"  # the key that a member sets when the group has failed
 
 
 class ElasticGroup:
-    """What one node does with the other members of its epoch.
+    """One node's communication with the other members of its epoch.
 
     Args:
-        store: the address of the store in which they meet.
-        key: of their meeting; no other has the same.
+        store: the address of the store at which they meet.
+        key: of their meeting; every meeting has a different one.
         node: this node's id.
-        members: the ids of all, in the order of their places.
+        members: the ids of all members, in the order of their places.
         timeout: seconds for a message to arrive, once its sender has begun to send it.
 
     Attributes:
-        rank, nodes: this node's place, and how many there are.
-        present: the places of those that take part in this round's exchange.
-        over: is nothing to be waited for any more, even if the group is not closed?
+        rank, nodes: this node's place, and the number of nodes.
+        present: the places of the nodes that take part in this round's exchange.
+        over: should all waits end, even if the group is not closed?
     """
 
     def __init__(self, store: str, key: str, node: str, members: Sequence[str], timeout: float):
@@ -57,14 +57,14 @@ class ElasticGroup:
         self._timeout = timedelta(seconds=timeout)
         self._closed, self._waiter = False, Waiter()
         self.over: Callable[[], bool] = lambda: False
-        self.called = self._calls_before = -1  # the round before which another, and this node, made a call of all
+        self.called = self._calls_before = -1  # the round before which another node, and this one, called all members
 
-    # -- its beginning and its end -----------------------------------------------------------------------------------
+    # -- start and end -----------------------------------------------------------------------------------------------
 
     def assemble(self) -> None:
-        """Waits until all members have come; a ForgottenError once it is over before.
+        """Waits until all members have arrived; a ForgottenError if `over` becomes true before.
 
-        The store's host may be lost, and to find out takes long: so a thread of its own waits.
+        The store's host may be lost, which takes long to detect. So a separate thread waits.
         """
 
         def wait() -> None:
@@ -74,34 +74,34 @@ class ElasticGroup:
                 time.sleep(PAUSE)
             self._store = store
 
-        waiter = Waiter(brief=True)
+        waiter = Waiter(short=True)
         waiter.run(wait, self.over)
         waiter.stop()
 
     def connect(self) -> None:
-        """Connects the members, all of whom call."""
+        """Connects the members. All of them must call it."""
         from torchft.process_group import ProcessGroupGloo
 
         self._processes = ProcessGroupGloo(timeout=CONNECT_TIMEOUT)
-        place, waiter = f"{self.address}/{self.key}/group", Waiter(brief=True)
+        place, waiter = f"{self.address}/{self.key}/group", Waiter(short=True)
         self._finish(lambda: self._processes.configure(place, self.node, self.rank, self.nodes), waiter)
         waiter.stop()
 
     def _finish(self, wait: Callable[[], object], waiter: Waiter) -> None:
-        # A thread that is left behind keeps the group: gloo would end with it, and call back the thread.
+        # An abandoned thread keeps the group alive: otherwise gloo would end with it, and would join the thread.
         waiter.run(wait, lambda: self._closed or self.over(), keep=self._processes)
 
     def close(self) -> None:
-        """Closes all connections, so that whoever waits in this group fails at once.
+        """Closes all connections, so that all waits in this group fail at once.
 
-        gloo cannot be aborted, but closes them when one receive times out. That needs a connection that is still open.
+        gloo cannot be aborted, but it closes them when one receive times out. This needs an open connection.
         """
         self._closed = True
         for peer in range(self.nodes):
             with suppress(Exception):
                 if peer != self.rank:
                     self._processes.recv([torch.zeros(1)], peer, 1 << 20).wait(timedelta(milliseconds=1))
-        # The members that are in their local steps read it. The store may not answer, so nobody waits for it.
+        # Members that are in their local steps read the key. The store may not answer, so nothing waits for it.
         start_thread(self._ring)
 
     def _ring(self) -> None:
@@ -109,9 +109,9 @@ class ElasticGroup:
             self._store.set(BELL, "")
 
     def watch(self) -> Callable[[], bool]:
-        """A function that says whether a member has closed this group; a RuntimeError if the store's host is gone.
+        """Returns a function: has a member closed this group? It raises a RuntimeError if the store's host is lost.
 
-        It has a connection of its own: on that of another thread it might have to wait.
+        It has its own connection: on that of another thread it might have to wait.
         """
         store = PrefixStore(self.key, reach_store(self.address, STORE_TIMEOUT))
         return lambda: store.check([BELL])
@@ -136,7 +136,7 @@ class ElasticGroup:
         return [one.to(value.device) for one in found]
 
     def _together(self, begin: Callable[[], Any], options: Any) -> None:
-        """A collective call. It has a time-out, so it begins when all members have come."""
+        """A collective call. It has a timeout, so it begins only when all members have arrived."""
         options.timeout = self._timeout
         others = range(1, self.nodes) if self.rank == 0 else (0,)
         arrivals = self._receive_bytes(others, ASSEMBLED)
@@ -149,7 +149,7 @@ class ElasticGroup:
         self._finish(lambda: begin().wait(), self._waiter)
 
     def gather_values(self, value: Any) -> list[Any]:
-        """What JSON can hold, of each member."""
+        """The values of all members; they must be JSON."""
         data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         lengths = [int(one) for one in self.gather(torch.tensor([len(data)]))]
         padded = torch.zeros(max(lengths), dtype=torch.uint8)
@@ -160,9 +160,9 @@ class ElasticGroup:
         ]
 
     def post(self, operations: Sequence[Operation]) -> list[tuple[int | None, Any]]:
-        """Begins to send and receive; peers are places among those that are present.
+        """Begins to send and receive; the peers are places among the present nodes.
 
-        A byte from each neighbour follows, behind what that sends. Until it comes, a node waits without a limit. If the
+        Each neighbour also sends a byte after its messages. A node waits for this byte without a time limit. If the
         connection closes in the middle of a message, gloo forgets that message, but not the byte (`waiting.py`).
         """
         posted, places = [], self.present
@@ -182,9 +182,9 @@ class ElasticGroup:
                 _take_back(one.goal, one.here)
 
     def _wait(self, arrivals: Sequence[_Posted], others: Sequence[_Posted]) -> None:
-        """Waits until the neighbours have come, however long that takes, and then for at most the time-out.
+        """Waits until the neighbours have arrived, however long that takes, and then at most for the timeout.
 
-        So the wait for a message that gloo has forgotten ends too: one that this node sends.
+        So a wait also ends if gloo has forgotten a message that this node sends.
         """
 
         def wait() -> None:
@@ -206,23 +206,23 @@ class ElasticGroup:
     # -- late members ------------------------------------------------------------------------------------------------
 
     def call(self, r: int) -> None:
-        """This node makes a call of all members before it begins round r: one that is late for it must come to it."""
+        """Announces a call of all members before this node begins round r. A node that is late for r must join it."""
         self._calls_before = r
         self._store.set("called", str(r))
 
     def choose_present(self, r: int, patience: float, check: Callable[[], None]) -> int | None:
-        """Agrees on who takes part in the next exchange: all, or those that are there soon after half of them.
+        """Agrees on who takes part in the next exchange: all members, or those that are ready soon after half of them.
 
-        A node that is late for its round takes part in the next one that is not decided yet. The first proposal in the
-        store counts, so all that read it take the same.
+        A node that is late for its round takes part in the next undecided round. The first proposal in the store is
+        valid, so all nodes that read it use the same one.
 
         Args:
             r: the round that this node wants to end.
             patience: seconds that half of the members wait for the others.
-            check: is called again and again while it waits.
+            check: called repeatedly while it waits.
 
         Returns:
-            The round in which it takes part; None if the others wait for it in a call before the round `called`.
+            The round in which this node takes part; None if the others wait for it in a call before the round `called`.
         """
         store = self._store
         while True:
@@ -243,7 +243,7 @@ class ElasticGroup:
                     store.delete_key(ready[self.rank])
                     store.add(f"count/{r}", -1)
                     return None
-                if self._undecided() > r + 1:  # it was decided long ago, and tidied up
+                if self._undecided() > r + 1:  # it was decided long ago, and its keys were removed
                     break
                 time.sleep(PAUSE)
                 there = store.add(f"count/{r}", 0)
@@ -254,11 +254,11 @@ class ElasticGroup:
             r += 1
 
     def _undecided(self) -> int:
-        """The first round of which it is not decided who takes part."""
+        """The first round for which it is not decided who takes part."""
         return int(self._store.compare_set("decided", "", "0"))
 
     def _propose(self, r: int, present: list[int]) -> None:
-        """Proposes who takes part in round r; the first one who does tidies up what is older."""
+        """Proposes who takes part in round r. If this is the first proposal, removes the keys of old rounds."""
         mine = json.dumps(present)
         if self._store.compare_set(f"present/{r}", "", mine).decode() == mine:
             self._store.set("decided", str(r + 1))
@@ -269,13 +269,13 @@ class ElasticGroup:
 
 @dataclass(frozen=True)
 class _Posted:
-    """A message on its way.
+    """A message in transfer.
 
     Attributes:
         work: torch's handle.
         here: the tensor that gloo sends or fills.
-        goal: the tensor that is to receive it, if any.
-        arrival: is it the byte that says that a node has come?
+        goal: the tensor that will receive it, if any.
+        arrival: is it the byte that announces a node?
     """
 
     work: Any
@@ -285,7 +285,7 @@ class _Posted:
 
 
 def _on_host(value: Tensor) -> Tensor:
-    """The tensor itself, or its copy if it is on a GPU: gloo sends from the host's memory only."""
+    """The tensor itself, or a copy if it is on a GPU: gloo sends only from the host's memory."""
     return value if value.is_cpu else value.to("cpu")
 
 

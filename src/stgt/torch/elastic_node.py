@@ -1,4 +1,4 @@
-"""This process as one that may train with others, wherever the lighthouse is that its environment names."""
+"""This process as a node that may train with others, which it finds with the lighthouse of its environment."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _node: ElasticNode | None = None
 
 
 class ElasticNode:
-    """This process among those that may train together: its id, its store, and where the lighthouse is."""
+    """This process as one of the nodes that may train together: its id, its store, and the lighthouse's address."""
 
     def __init__(self, lighthouses: list[str], timeout: float, node: str = ""):
-        os.environ.setdefault("RUST_LOG", "warn")  # torchft says else that it connects
+        os.environ.setdefault("RUST_LOG", "warn")  # otherwise torchft logs every connection
         try:
             import torchft.coordination  # noqa: F401
         except ImportError as error:
@@ -34,18 +34,18 @@ class ElasticNode:
         self.store = open_store(host, STORE_TIMEOUT)
         self.address = f"{host}:{self.store.port}"
         self.taken = False  # has an optimiser been made?
-        self.terminated: float | None = None  # when SIGTERM came
+        self.terminated: float | None = None  # time of SIGTERM
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._terminate)
 
     def _terminate(self, *_: object) -> None:
-        """The training leaves in order; a second SIGTERM ends the process as ever."""
+        """Makes the node leave in an orderly way. A second SIGTERM ends the process as usual."""
         self.terminated = time.monotonic()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def join(timeout: float, node: str = "") -> None:
-    """Makes this process one that may train with others, wherever the lighthouse is that the environment names."""
+    """Makes this process a node that may train with others, which it finds with the lighthouse of its environment."""
     global _node
     given = os.environ.get("TORCHFT_LIGHTHOUSE", "")
     if not given:
@@ -59,5 +59,5 @@ def join(timeout: float, node: str = "") -> None:
 
 
 def elastic_node() -> ElasticNode | None:
-    """This process's part, if init(elastic=True) was called."""
+    """This process's node, if init(elastic=True) was called."""
     return _node

@@ -1,6 +1,6 @@
-"""Evaluation over all nodes: the averaged model, and the metrics of how far the nodes are apart.
+"""Evaluation over all nodes: the averaged model, and metrics of how much the nodes differ.
 
-These use global collectives, and every node must call them at the same point of its training.
+These use global collectives: every node must call them at the same point of its training.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stgt.torch.membership import Membership
 
 
 class Evaluation:
-    """What the nodes compute together about their models. `weight` is this node's in the averaged one."""
+    """What the nodes compute together about their models. `weight` is this node's weight in the averaged model."""
 
     def __init__(self, membership: Membership, steps: LocalSteps, buffers: Buffers, topology: Topology, chunk: int):
         self.membership, self.steps, self.buffers, self.topology = membership, steps, buffers, topology
@@ -29,7 +29,7 @@ class Evaluation:
 
     @contextmanager
     def averaged(self, weight: Callable[[], float], call: str = "averaged()") -> Iterator[None]:
-        """Replaces this node's model by the average of all nodes', and restores it at the end."""
+        """Replaces this node's model by the average over all nodes, and restores it at the end."""
         mixed, members = self.buffers.mixed, self.membership
         trouble = in_buckets(self.buckets, ("x",)) or first_nonfinite(mixed.items())
         with torch.no_grad():
@@ -57,7 +57,7 @@ class Evaluation:
                     self.buffers.put(mixed, statistics)
 
     def evaluate(self, weight: Callable[[], float], function: Callable[[], float]) -> dict[str, Any]:
-        """`function()` of each node's own model, and of the averaged one as the mean over the nodes."""
+        """`function()` of each node's own model, and of the averaged model as the mean over the nodes."""
         device = self.buckets[0].x.device
         own = torch.tensor([float(function())], dtype=torch.float64, device=device)
         with self.averaged(weight, "evaluate()"):
@@ -68,9 +68,9 @@ class Evaluation:
         return {"averaged": mean.item() / self.membership.nodes, "own": [value.item() for value in each]}
 
     def metrics(self, weight: float) -> dict[str, float]:
-        """How far the nodes are apart.
+        """How much the nodes differ.
 
-        The tracking error is among it only if all nodes that have made the last step still have its gradients.
+        This includes the tracking error only if all nodes that took part in the last step still have its gradients.
         """
         sums = torch.zeros(2, dtype=torch.float64)
         drift = 0.0
@@ -99,7 +99,7 @@ class Evaluation:
         return found
 
     def _state(self, bucket: Bucket, part: slice, weight: float) -> dict[str, Tensor]:
-        """The state in a part of a bucket; of what a server holds, the server's, as an idle node may not have it."""
+        """The state in a part of a bucket. The server's variables are the server's own: an idle node may lack them."""
         held = self.method.spec.server_fields if self.topology.has_server else ()
         state = {name: wide(value[part]) for name, value in bucket.state.items()}
         state = {name: self._sum(value * weight) if name in held else value for name, value in state.items()}
@@ -115,10 +115,10 @@ class Evaluation:
 
 
 def refuse_nonfinite(troubles: list[str]) -> None:
-    """A NonFiniteError on all nodes if one of them, by rank, has found a value that is not finite."""
+    """A NonFiniteError at all nodes if one of them has found a value that is not finite."""
     for rank, trouble in enumerate(troubles):
         if trouble:
-            raise NonFiniteError(f"rank {rank}: {trouble}; there is no average of the models: take a smaller lr.")
+            raise NonFiniteError(f"rank {rank}: {trouble}; the models have no average: use a smaller lr.")
 
 
 def _norm(value: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""The exchange at a round's end: chunk by chunk, so that merging one hides behind the transfer of the next."""
+"""The exchange at the end of a round, in chunks: merging one chunk overlaps with the transfer of the next."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from stgt.torch.finite import NonFiniteError, is_finite
 from stgt.torch.membership import RECEIVE, SEND, BrokenGroupError, Membership, Operation
 from stgt.torch.routes import Mean, Route
 
-PIECE = 1 << 16  # elements that are mixed and merged at once: they stay in the cache from one operation to the next
+PIECE = 1 << 16  # elements that are mixed and merged at once: they stay in the cache between the operations
 
 
 class Payload(Protocol):
-    """What travels as one message, such as a chunk of the model."""
+    """What is sent as one message, such as a chunk of the model."""
 
-    exact: bool  # must it travel in full precision, whatever the wire's is?
+    exact: bool  # must it be sent in full precision, whatever message_dtype is?
 
     def message(self) -> Mapping[str, Tensor]: ...
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
-        """Takes over the mixture of a piece of it; of an exact payload, of all of it at once."""
+        """Merges the mixed values of a piece of it; of an exact payload, all of it at once."""
 
 
 class LrSums:
-    """A node's sums of stepsizes, one for each bucket: they travel ahead of the model and must equal the neighbours'.
+    """A node's sums of stepsizes, one for each bucket. They are sent before the model, and must equal the neighbours'.
 
-    Where nodes divide what mixing took from them, h − W h, by different numbers, Σ_i c_i is 0 no longer, and the method
-    goes to a wrong point. Any number that all have is right.
+    If nodes divide h − W h by different numbers, Σ_i c_i is no longer 0, and the method converges to a wrong point. It
+    does not matter which number it is, as long as all nodes use the same.
 
     Args:
         sums: of this node.
         rank, round: of this node, for the message.
-        why: who needs them to be the same, and what to do.
+        why: which method needs them to be equal, and what to do.
     """
 
     exact = True
-    ROUNDING = 1e-6  # relative; an lr that is a float32 tensor at one node only is off by less
+    ROUNDING = 1e-6  # relative; an lr that is a float32 tensor at only one node differs by less
 
     def __init__(self, sums: Tensor, rank: int, round: int, why: str):
         self.sums, self.rank, self.round, self.why = sums, rank, round, why
@@ -61,7 +61,7 @@ class LrSums:
                 )
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
-        """There is nothing to take over."""
+        """Nothing to merge."""
 
 
 @dataclass
@@ -72,21 +72,21 @@ class _InFlight:
     payload: Payload
     message: Mapping[str, Tensor]
     peers: tuple[int, ...]  # all nodes of this exchange
-    wires: dict[str, Tensor] = field(default_factory=dict)  # what is sent of each field, in the wire's precision
-    received: dict[str, list[tuple[float, Tensor]]] = field(default_factory=dict)  # by field: weights and buffers
-    arrived: list[tuple[int, Tensor]] = field(default_factory=list)  # (sender, buffer) of all fields
-    send_weights: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of a pushed field
-    gathered: dict[tuple[str, Mean], list[tuple[float, Tensor]]] = field(default_factory=dict)  # for means owned here
+    wires: dict[str, Tensor] = field(default_factory=dict)  # what is sent of each variable, in the wire's precision
+    received: dict[str, list[tuple[float, Tensor]]] = field(default_factory=dict)  # by variable: weights and buffers
+    arrived: list[tuple[int, Tensor]] = field(default_factory=list)  # (sender, buffer) of all variables
+    send_weights: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of a pushed variable
+    gathered: dict[tuple[str, Mean], list[tuple[float, Tensor]]] = field(default_factory=dict)  # of means owned here
     means: dict[str, Tensor] = field(default_factory=dict)
-    works: list[tuple[int | None, Any]] = field(default_factory=list)  # (peer, torch's handle), not done yet
+    works: list[tuple[int | None, Any]] = field(default_factory=list)  # (peer, torch's handle), not finished yet
 
 
 class MessageExchange:
-    """Sends and receives the messages of one node. Buffers are kept and used again.
+    """Sends and receives the messages of one node. Its buffers are reused.
 
     Args:
         membership: the nodes.
-        wire: the dtype messages travel in; None for their own. Means come back from their owner in full.
+        wire: the dtype of messages; None for that of the values. Means are sent by their owner in full precision.
     """
 
     def __init__(self, membership: Membership, wire: torch.dtype | None = None):
@@ -94,14 +94,14 @@ class MessageExchange:
         self.bytes_sent = 0
         self.seconds_waiting = 0.0
         self.seconds_exchanging = 0.0
-        self.rounds_alone = 0  # of which this node has ended some part without the others
+        self.rounds_alone = 0  # rounds of which this node has ended some part without the others
         self._merged: list[Payload] = []
         self._pool: dict[Any, Tensor] = {}
 
     def run(self, payloads: Sequence[Payload], routes: Mapping[str, Route]) -> None:
-        """Exchanges all payloads; field f of every message takes route f.
+        """Exchanges all payloads; variable f of every message takes route f.
 
-        If a member is lost on the way, the node ends the round of what is not merged yet by itself.
+        If a member is lost meanwhile, this node ends the round alone for all payloads that are not merged yet.
         """
         self._merged = []
         try:
@@ -111,17 +111,17 @@ class MessageExchange:
             self.alone([one for one in payloads if not any(one is merged for merged in self._merged)])
 
     def alone(self, payloads: Sequence[Payload]) -> None:
-        """Ends a round as if this node's row and column of W_r were unit vectors: what is mixed is its own message."""
+        """Ends a round as if this node's row and column of W_r were unit vectors: it mixes with itself only."""
         self.rounds_alone += 1
         for payload in payloads:
             payload.merge(payload.message(), slice(None))
 
     def pipeline(self, payloads: Sequence[Payload], routes: Mapping[str, Route]) -> Iterator[None]:
-        """The same, step by step: yields when the first payloads are on the wire, and after each that was merged."""
+        """The same in steps: yields once the first payloads are on the wire, and after each merged payload."""
         if not payloads:
             return
         peers = tuple(sorted(set().union(*(one.peers for one in routes.values())) - {self.membership.place}))
-        held = None  # a payload whose mean its owner has not sent back yet: it is merged one step later
+        held = None  # a payload whose mean has not come back from its owner yet: it is merged one step later
         in_flight = deque(self._post_message(i, one, routes, peers) for i, one in enumerate(payloads[:IN_FLIGHT]))
         yield
         for number in range(len(payloads)):
@@ -150,7 +150,7 @@ class MessageExchange:
     def _post_message(
         self, number: int, payload: Payload, routes: Mapping[str, Route], peers: tuple[int, ...]
     ) -> _InFlight:
-        """Posts the sends of a payload's message and the receives of the neighbours'."""
+        """Posts the sends of a payload's message and the receives of the neighbours' messages."""
         rank, item = self.membership.place, _InFlight(number, payload, payload.message(), peers)
         operations: list[Operation] = []
         for tag, (name, value) in enumerate(item.message.items()):
@@ -183,7 +183,7 @@ class MessageExchange:
         return item
 
     def _send_means(self, item: _InFlight, routes: Mapping[str, Route]) -> None:
-        """Posts the sends of the means that this node owns, and the receives of those that it needs."""
+        """Posts the sends of the means that this node owns, and the receives of the means that it needs."""
         rank, operations = self.membership.place, []
         for tag, (name, value) in enumerate(item.message.items()):
             route = routes[name]
@@ -203,7 +203,7 @@ class MessageExchange:
         self._post(item, operations)
 
     def _merge(self, item: _InFlight) -> None:
-        """Mixes what was received and merges it piece by piece, as a piece stays in the cache between the two."""
+        """Mixes the received messages and merges the result, piece by piece, so that a piece stays in the cache."""
         self._wait_for(item)
         size = max(value.numel() for value in item.message.values())
         for where in slices_of(size, size if item.payload.exact else PIECE):
@@ -218,14 +218,14 @@ class MessageExchange:
             weights = item.send_weights.get(name)
             return _mixture(own, sent, received) if weights is None else _pushed(own, sent, weights, received)
         mean = item.means[name][where]
-        # A mean of rounded messages: a node adds back what rounding took from its own, so that sums over nodes hold.
+        # A mean of rounded messages: each node adds its own rounding error back, so that sums over nodes are conserved.
         return mean if own.dtype == sent.dtype else own + (mean - sent)
 
     def _rounded(self, value: Tensor) -> Tensor:
         found = value.to(self.wire)
         if self.wire == torch.float16 and not is_finite(found):
             raise NonFiniteError(
-                f"rank {self.membership.rank}, round {self.membership.round}: a message holds "
+                f"rank {self.membership.rank}, round {self.membership.round}: a message contains "
                 f"{value.abs().max():.3g}, more than float16 can hold: give message_dtype='bfloat16', or leave it out."
             )
         return found
@@ -250,11 +250,11 @@ class MessageExchange:
 
 
 def _mixture(own: Tensor, sent: Tensor, received: list[tuple[float, Tensor]]) -> Tensor:
-    """w_own · own + Σ_j w_j m_j with weights that sum to one; the received buffers are overwritten.
+    """w_own · own + Σ_j w_j m_j with weights that sum to one. It overwrites the received buffers.
 
-    Weights rounded to float32 do not quite sum to one, and the sums over all nodes would drift round by round. So each
-    message is mixed in as a step towards it, which leaves equal messages as they are. Of rounded messages only the
-    differences are used, so that Σ_i c_i = 0 and the mean model survive half precision.
+    Weights rounded to float32 do not sum exactly to one, so sums over all nodes would drift with every round. Therefore
+    each message is mixed in as a step towards it: equal messages do not change. Of rounded messages only differences
+    are used, so that Σ_i c_i = 0 and the mean model are kept in half precision.
     """
     mixed, left = own, 1.0 - sum(weight for weight, _ in received)
     for weight, other in received:
@@ -267,7 +267,7 @@ def _mixture(own: Tensor, sent: Tensor, received: list[tuple[float, Tensor]]) ->
 
 
 def _pushed(own: Tensor, sent: Tensor, send_weights: tuple[float, ...], received: list[tuple[float, Tensor]]) -> Tensor:
-    """own − Σ_i c_i · sent + Σ_j c_j m_j: what a node gives away is exactly what the others receive of it.
+    """own − Σ_i c_i · sent + Σ_j c_j m_j: a node gives away exactly what the others receive from it.
 
     The weights are rounded to a grid on which sums up to one are exact, so that no sum over the nodes drifts.
     """

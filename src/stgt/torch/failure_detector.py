@@ -1,14 +1,14 @@
-"""The failure detector: notices when a node is lost, or when nodes wait for one another.
+"""The failure detector: finds out when a node is lost, or when nodes wait for one another.
 
-Each process runs two threads. The store thread publishes a status once a second (how far the training is, what it
-waits for, at which line of the script it is) and reads those of the others. A node is lost if it neither makes progress
-nor waits for `timeout` seconds, or if its connection has closed. The node that waits for it publishes a report, which
-all others read, and all stop with the same error. A node that waits is not lost, however long the chain of waiting
+Each process runs two threads. The store thread publishes a status once a second (the progress of the training, what it
+waits for, its line of the script) and reads those of the others. A node is lost if for `timeout` seconds it neither
+makes progress nor waits, or if its connection has closed. The node that waits for it publishes a report. All others
+read the report, and all stop with the same error. A node that waits is not lost, however long the chain of waiting
 nodes. A cycle of nodes that wait for one another is reported at once.
 
-The store may be what is lost, and a call that it does not answer never returns. So no other thread calls the store. The
-clock thread waits for nothing: it counts a store that is silent for `timeout` seconds as lost, and ends the process if
-the training does not return from a blocked call after a report.
+The store itself may be lost, and a call to a lost store never returns. So only the store thread calls the store. The
+clock thread never blocks: it treats a store that is silent for `timeout` seconds as lost, and ends the process if the
+training does not return from a blocked call after a report.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from stgt.torch.node_status import (
 HEARTBEAT_INTERVAL = 1.0  # seconds between two heartbeats
 TICK = 0.1  # seconds between two checks of the clock thread
 ABORT_GRACE = 5.0  # seconds for a blocked call to fail after a report
-EXIT_GRACE = 3.0  # seconds for the others to read the last report of a process that ends, or to give a sign of life
-EXIT_CODE = 3  # of a process that had to be ended
+EXIT_GRACE = 3.0  # seconds for the others to read the last report of a process that ends, or to send a heartbeat
+EXIT_CODE = 3  # of a process that the detector ended
 PREFIX = "stgt (a node was lost): "  # of what such a process prints
 REPORT_KEY = "report"
 
@@ -65,14 +65,14 @@ class LostNodeError(RuntimeError):
 
 
 class DeadlockError(LostNodeError):
-    """Nodes wait for one another: they made different calls, or the same in another order."""
+    """Nodes wait for one another: they made different calls, or the same calls in another order."""
 
 
 class FailureDetector:
     """Publishes this process's heartbeats, and checks those of the nodes that it waits for.
 
     Args:
-        rank, nodes: of this process, and how many there are; a world of one needs no detector.
+        rank, nodes: of this process, and the number of processes; a single process needs no detector.
         timeout: seconds without a sign of progress after which a node counts as lost.
     """
 
@@ -80,7 +80,7 @@ class FailureDetector:
         self.rank, self.nodes, self.timeout = rank, nodes, timeout
         self.others = tuple(other for other in range(nodes) if other != rank)
         self.round = 0
-        self.checkpoint = ""  # a sentence about the last complete one
+        self.checkpoint = ""  # text about the last complete checkpoint
         self.rounds: dict[str, int] = {}  # by scope: rounds done in this process
         self._barriers: dict[str, int] = {}
         self.scopes = count(1)  # a number for each optimiser
@@ -88,13 +88,13 @@ class FailureDetector:
         self._progress, self._last_progress = 0, 0.0
         self._wait: Wait | None = None
         self._heartbeat = 0
-        self._seen: dict[Any, tuple[Any, float]] = {}  # by node, or "all": how far it was, and since when
+        self._seen: dict[Any, tuple[Any, float]] = {}  # by node, or "all": its last progress, and since when
         self.report: dict[str, Any] | None = None  # of a lost node; all nodes stop with it
-        self._given_up: float | None = None  # since when a blocked call should have failed
+        self._given_up: float | None = None  # when a blocked call was made to fail
         self._store: Any = None
         self._json: Any = None
         self._hosts_store, self._store_lost = False, False
-        self._store_answered = 0.0  # when it last did, in seconds awake
+        self._store_answered = 0.0  # time of its last answer, in seconds awake
         self._training_thread = threading.get_ident()
         self.ended = threading.Event()  # this process has announced its end
         self._jobs: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
@@ -106,8 +106,8 @@ class FailureDetector:
         """Starts the threads, opens the store and publishes a first status."""
 
         def opened() -> Store:
-            # The store ends with the object, and others may still need it. The clone has a connection of its own, so
-            # that torch's calls of the store and the detector's do not wait for one another.
+            # The store ends with the object, and others may still need it. The clone has its own connection, so that
+            # torch's calls and the detector's do not wait for one another.
             self._store, self._hosts_store = connect()
             own = PrefixStore("failure_detector", self._store).clone()  # pyright: ignore[reportAttributeAccessIssue]
             self._json = JsonStore(own)
@@ -122,7 +122,7 @@ class FailureDetector:
             raise self.error() from None
 
     def progress(self, r: int) -> None:
-        """Records a step in round r; raises the reported error if a node was lost meanwhile."""
+        """Records a step in round r; raises the reported error if a node was lost since the last step."""
         self.round = r
         self._progress += 1
         self._last_progress = self._awake
@@ -131,7 +131,7 @@ class FailureDetector:
 
     @contextmanager
     def waiting(self, wait: Wait) -> Iterator[Wait]:
-        """While this node communicates: a backend's error becomes a LostNodeError that names the node."""
+        """Inside the block this node communicates: a backend's error becomes a LostNodeError that names the node."""
         if self.report is not None:
             raise self.error()
         wait.peers = wait.peers or self.others
@@ -139,8 +139,8 @@ class FailureDetector:
         try:
             yield wait
         except RuntimeError as error:
-            # The backend's and the store's calls raise a DistError or, as gloo does, a RuntimeError itself; what is
-            # derived from that is about this process, such as torch.OutOfMemoryError.
+            # The backend and the store raise a DistError or, like gloo, a plain RuntimeError. Its subclasses are about
+            # this process, such as torch.OutOfMemoryError.
             if self.nodes == 1 or not (type(error) is RuntimeError or isinstance(error, dist.DistError)):
                 raise
             raise self._diagnose(wait) from error
@@ -150,7 +150,7 @@ class FailureDetector:
             self._last_progress = self._awake
 
     def barrier(self, scope: int, call: str, value: Any = None, r: int = 0) -> list[Any]:
-        """Waits until all nodes have made this call; returns the value that each of them gave, by rank."""
+        """Waits until all nodes have made this call; returns each node's value, by rank."""
         if self.nodes == 1:
             return [value]
         number = self._barriers[str(scope)] = self._barriers.get(str(scope), 0) + 1
@@ -179,7 +179,7 @@ class FailureDetector:
         return [one["value"] for one in given]
 
     def fail(self, error: BaseException) -> None:
-        """Reports to the others why this process cannot go on."""
+        """Reports to the others why this process cannot continue."""
         if not self._is_running() or self.report is not None or isinstance(error, LostNodeError):
             return
         with suppress(Exception):
@@ -194,7 +194,7 @@ class FailureDetector:
             if not self._store_lost:
                 self._on_store_thread(self._announce_exit, self.timeout + 2 * EXIT_GRACE)
         self._jobs.put(None)
-        for thread in self._threads:  # one that returns from torch's code while Python shuts down aborts the process
+        for thread in self._threads:  # one that returns from torch's code during Python's shutdown aborts the process
             thread.join(1.0 if self._store_lost else EXIT_GRACE)
 
     def error(self) -> LostNodeError:
@@ -214,11 +214,11 @@ class FailureDetector:
         self._threads[-1].start()
 
     def _is_running(self) -> bool:
-        """Does the store thread run? It does not in a world of one, and in a fork of this process."""
+        """Does the store thread run? It does not if there is only one process, nor in a fork of this process."""
         return bool(self._threads) and self._threads[0].is_alive() and not self.ended.is_set()
 
     def _on_store_thread(self, do: Callable[[], Any], patience: float | None = None) -> Any:
-        """Runs a function on the store thread. Waits until there is a report, or for `patience` seconds if given."""
+        """Runs a function on the store thread. Waits for its result, a report or, if given, `patience` seconds."""
         answer: Future[Any] = Future()
         self._jobs.put((do, answer))
         end = None if patience is None else time.monotonic() + patience
@@ -232,7 +232,7 @@ class FailureDetector:
     # -- the store thread --------------------------------------------------------------------------------------------
 
     def _run_store_thread(self) -> None:
-        """Runs the functions it is given, and publishes a status in between."""
+        """Runs the submitted functions, and publishes a status in between."""
         published = time.monotonic()
         while True:
             due = published + HEARTBEAT_INTERVAL - time.monotonic()
@@ -249,7 +249,7 @@ class FailureDetector:
                 self._store_answered = self._awake
                 answer.set_result(found)
             except BaseException as error:
-                if isinstance(error, dist.DistError):  # the connection is not made again
+                if isinstance(error, dist.DistError):  # there is no second connection
                     self._mark_store_lost()
                 answer.set_exception(error)
 
@@ -263,10 +263,10 @@ class FailureDetector:
             self._check_peers(wait)
 
     def _announce_exit(self) -> None:
-        """Publishes that this process leaves. The host of the store stays until the others have left.
+        """Publishes that this process ends. The host of the store waits until the others have ended.
 
-        It stays as long as they give signs of life, as slower nodes may still make their last steps or evaluate. After
-        a report all nodes stop, so then it stays only for as long as they need to read the report.
+        It waits as long as they send heartbeats, because slower nodes may still do their last steps or evaluate. After
+        a report all nodes stop, so then it waits only until they can have read the report.
         """
         if self.report is None:
             self._json.put(f"status/{self.rank}", asdict(self._status(None)) | {"left": True})
@@ -284,7 +284,7 @@ class FailureDetector:
             time.sleep(0.05)
 
     def _current_wait(self) -> Wait | None:
-        """What the training waits in; a collective of torch's own is found by the stack probe."""
+        """What the training waits for. One of torch's own collectives is found by the stack probe."""
         wait = self._wait
         if wait is None and self._awake - self._last_progress > HEARTBEAT_INTERVAL:
             name = torch_collective(self._training_thread)
@@ -302,7 +302,7 @@ class FailureDetector:
         return found
 
     def _check_peers(self, wait: Wait | None) -> None:
-        """Reads a report of the others; while this node waits, checks the nodes that it waits for."""
+        """Reads a report of the others. While this node waits, checks the nodes that it waits for."""
         self.report = self.report or self._json.get(REPORT_KEY)
         if self.report is not None or wait is None:
             self._seen = {}
@@ -338,7 +338,7 @@ class FailureDetector:
         return {other: Status(**one) for other, one in zip(self.others, found, strict=True) if one is not None}
 
     def _seconds_unchanged(self, key: Any, sign: Any) -> float:
-        """For how long a node has given the same sign: it made no progress, and did not wait either."""
+        """For how long a node's status has been the same: it neither made progress nor waited."""
         if key not in self._seen or self._seen[key][0] != sign:
             self._seen[key] = sign, self._awake
         return self._awake - self._seen[key][1]
@@ -348,7 +348,7 @@ class FailureDetector:
         return f"{why}; {wait.call} must be called by all nodes" if wait.kind == "barrier" else why
 
     def _publish_report(self, kind: str, rank: int, why: str) -> None:
-        """Publishes a report; the first one counts for all nodes."""
+        """Publishes a report. The first one is valid for all nodes."""
         self.report = self._json.put_if_absent(REPORT_KEY, self._make_report(kind, rank, why))
 
     def _make_report(self, kind: str, rank: int, why: str) -> dict[str, Any]:
@@ -359,7 +359,7 @@ class FailureDetector:
         return f"it has not joined for {self.timeout:g} s (is it started, and does {place} reach rank 0 from there?)"
 
     def _mark_store_lost(self) -> None:
-        """The store, on rank 0's machine, does not answer: a report for this process alone."""
+        """The store, on rank 0's machine, does not answer: makes a report for this process only."""
         self._store_lost = True
         why = "the connection to the store on its machine was closed"
         if self._awake - self._store_answered > self.timeout:
@@ -374,8 +374,8 @@ class FailureDetector:
         last = time.monotonic()
         while not self.ended.wait(TICK):
             now = time.monotonic()
-            # A process that was stopped (SIGSTOP, a suspended machine) has seen no heartbeats meanwhile. Time in which
-            # it did not run must not count against the others.
+            # A process that was stopped (SIGSTOP, a suspended machine) has received no heartbeats meanwhile. This time
+            # must not count against the others.
             self._awake += min(now - last, 1.0)
             last = now
             if self._awake - self._store_answered > self.timeout:
@@ -384,9 +384,9 @@ class FailureDetector:
                 self._unblock()
 
     def _unblock(self) -> None:
-        """Makes the training's blocked call fail after a report; ends the process if that does not help."""
+        """Makes the training's blocked call fail after a report. If that does not help, ends the process."""
         wait = self._current_wait()
-        if wait is None:  # it computes, and its next step raises the error
+        if wait is None:  # the node computes, and its next step raises the error
             self._given_up = None
         elif self._given_up is None:
             self._given_up = self._awake
@@ -404,12 +404,12 @@ class FailureDetector:
     # -- what a backend's error means ----------------------------------------------------------------------------
 
     def _diagnose(self, wait: Wait) -> LostNodeError:
-        """The lost node: the awaited one, or among the peers one that has left or publishes no heartbeats.
+        """The lost node: the awaited node, or among the peers one that has ended or publishes no heartbeats.
 
-        A node that stops because of another one has reported that one before.
+        If that node stops because of another one, it has reported the other before.
         """
         suspects = wait.peers if wait.awaited is None else (wait.awaited,)
-        with suppress(LostNodeError, dist.DistError):  # it was reported meanwhile, or the store is gone
+        with suppress(LostNodeError, dist.DistError):  # it was reported meanwhile, or the store is lost
             before = self._on_store_thread(self._heartbeats)
             while self.report is None:
                 self._on_store_thread(partial(self._blame, wait, suspects))
@@ -440,8 +440,8 @@ class FailureDetector:
 def _abort(group: Any, others: Sequence[int]) -> None:
     """Makes the calls that wait in a group fail.
 
-    gloo cannot be aborted, but it closes a group's connections when one receive times out. That needs a connection that
-    is still open, as that of a hanging node is, so every node is tried: some may have left already.
+    gloo cannot be aborted, but it closes a group's connections when one receive times out. This needs an open
+    connection, such as that of a hanging node. Some nodes may have ended already, so every node is tried.
     """
     groups = [group] if group is not None else list(dist.distributed_c10d._world.pg_map)  # pyright: ignore
     for one in groups:

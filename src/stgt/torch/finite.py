@@ -1,4 +1,4 @@
-"""No value that is not finite leaves a node: the checks before sending, and undoing a round."""
+"""A node sends only finite values: the checks before sending, and undoing a round."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stgt.torch.local_steps import LocalSteps
 
 _log = logging.getLogger("stgt")
 POLICIES = ("stop", "skip")
-PATIENCE = 10  # rounds in a row that a node may undo
+PATIENCE = 10  # consecutive rounds that a node may undo
 
 
 class NonFiniteError(ArithmeticError):
@@ -23,13 +23,13 @@ class NonFiniteError(ArithmeticError):
 
 
 def is_finite(value: Tensor) -> bool:
-    """Are all numbers finite? One pass over a sum, which is finite too unless it overflows."""
+    """Are all numbers finite? Their sum is checked first: it is finite too unless it overflows."""
     kind = torch.float32 if value.element_size() < 4 else value.dtype
     return bool(value.sum(dtype=kind).isfinite()) or bool(value.isfinite().all())
 
 
 def first_nonfinite(named: Iterable[tuple[str, Tensor]]) -> str:
-    """Which tensor is the first that is not finite, and whether by NaN; "" if all are."""
+    """Describes the first tensor that is not finite; "" if all are."""
     for name, value in named:
         if value.is_floating_point() and not is_finite(value):
             return f"{name} is not finite ({'NaN' if value.isnan().any() else 'infinite'})"
@@ -37,7 +37,7 @@ def first_nonfinite(named: Iterable[tuple[str, Tensor]]) -> str:
 
 
 def in_buckets(buckets: Iterable[Bucket], fields: Iterable[str]) -> str:
-    """The same for these tensors of the buckets, such as "x": names the parameter."""
+    """The same for these tensors of the buckets, such as "x". It names the parameter."""
     for bucket in buckets:
         for field, buffer in bucket.tensors.items():
             if field in fields and not is_finite(buffer):
@@ -46,25 +46,25 @@ def in_buckets(buckets: Iterable[Bucket], fields: Iterable[str]) -> str:
 
 
 class Guard:
-    """Checks a round before anything of it is sent.
+    """Checks a round before any of it is sent.
 
     Args:
         steps: the local steps.
         buffers: of the model.
         base: the wrapped optimiser.
-        skips: does a round that is not finite count as one in which the node did not move? For that there is a copy of
-            what each round starts from: weights, the wrapped optimiser's state, the model's buffers.
+        skips: is a round that is not finite undone, as if the node had not moved in it? For this it keeps a copy of
+            each round's start: weights, the wrapped optimiser's state, the model's buffers.
     """
 
     def __init__(self, steps: LocalSteps, buffers: Buffers, base: torch.optim.Optimizer, skips: bool):
         self.steps, self.buffers, self.base, self.skips = steps, buffers, base, skips
-        self._in_a_row = 0  # rounds undone
-        self._weights: list[Tensor | None] = []  # None where the steps keep the round's start
+        self._in_a_row = 0  # consecutive rounds undone
+        self._weights: list[Tensor | None] = []  # None if the steps keep the round's start
         self._base: dict[Any, dict[str, Any]] = {}
         self._buffers: dict[str, Tensor] = {}
 
     def keep(self) -> None:
-        """Copies the state at a round's start."""
+        """Copies the state at the start of a round."""
         if not self.skips:
             return
         starts = [bucket.x if bucket.state["x"] is bucket.x else None for bucket in self.steps.buckets]
@@ -77,7 +77,7 @@ class Guard:
         self._buffers = {name: buffer.clone() for name, buffer in self.buffers.all.items()}
 
     def find(self) -> str:
-        """What is not finite of all that a round's message is computed from; "" if all is."""
+        """Describes what is not finite among the inputs of a round's message; "" if all are finite."""
         buckets = self.steps.buckets
         found = in_buckets(buckets, ("x", "first", "total"))
         if not found and "last" in self.steps.reads:
@@ -88,25 +88,25 @@ class Guard:
         return found
 
     def undoes(self, place: str) -> bool:
-        """Was something not finite, and the round undone? A NonFiniteError that names the place if it cannot be."""
+        """Was a value not finite, and the round undone? If it cannot be undone: a NonFiniteError with the place."""
         found = self.find()
         if not found:
             self._in_a_row = 0
             return False
         self._in_a_row += 1
         if not self.skips:
-            advice = "; nothing of it was sent: take a smaller lr, or on_nonfinite='skip' to leave such rounds out."
+            advice = "; nothing of it was sent: use a smaller lr, or on_nonfinite='skip' to leave such rounds out."
             raise NonFiniteError(f"{place}: {found}{advice}")
         if self._in_a_row > PATIENCE:
-            raise NonFiniteError(f"{place}: {found}, for {self._in_a_row} rounds in a row: take a smaller lr.")
+            raise NonFiniteError(f"{place}: {found}, for {self._in_a_row} rounds in a row: use a smaller lr.")
         _log.warning("%s: %s; the node undoes this round and does not move in it", place, found)
         self._restore()
         return True
 
     def _restore(self) -> None:
-        """Undoes the round: it counts as one whose every gradient was minus the correction, so that nothing moved.
+        """Undoes the round: it counts as one whose gradients were all minus the correction, so that nothing moved.
 
-        So the method's sums over all nodes are conserved as in any other round.
+        So it conserves the method's sums over all nodes like any other round.
         """
         for bucket, kept in zip(self.steps.buckets, self._weights, strict=True):
             bucket.x.copy_(bucket.state["x"] if kept is None else kept)

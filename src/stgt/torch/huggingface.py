@@ -1,4 +1,4 @@
-"""Checkpoints of a transformers `Trainer` that trains by a DistributedOptimizer: of all nodes together, and checked."""
+"""Checkpoints for a transformers `Trainer` with a DistributedOptimizer. All nodes write them together."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from stgt.torch.data import ClockSampler
 
 
 class CheckpointCallback(TrainerCallback):
-    """Loads at the start what `opt.load` finds, and saves by `opt.save` after every few rounds, at all nodes.
+    """Loads with `opt.load` at the start, and saves with `opt.save` after every few rounds, at all nodes.
 
-    With the optimiser's state it keeps the learning-rate schedule and the Trainer's step. The same script starts a
-    training and goes on with it, under torchrun and in an elastic training, where a newcomer takes all of this from a
-    member. It goes on bit for bit if the loader draws by a `ClockSampler`; another loader begins a new epoch.
+    In addition to the optimiser's state it keeps the learning-rate schedule and the Trainer's step. The same script
+    starts a training and continues it, under torchrun and in an elastic training. There a newcomer receives all of this
+    from a member. The training continues bit for bit if the loader uses a `ClockSampler`; another loader begins a new
+    epoch.
 
-    The Trainer makes one step more even where the checkpoint is that of the last one, and divides the first loss that
-    it logs by all steps so far.
+    Two properties of the Trainer: it does one more step even if the checkpoint is that of the last step, and it divides
+    the first loss that it logs by all steps so far.
 
     Args:
-        folder: of the checkpoints, the same at all nodes or each its own.
-        every: how many rounds apart they are; the end is saved too.
-        rounds: after which training stops. An elastic training needs it: nodes differ in how many steps they have made.
+        folder: of the checkpoints, the same at all nodes or one for each.
+        every: the number of rounds between two checkpoints; the end is saved too.
+        rounds: after which training stops. An elastic training needs it, because nodes differ in their steps.
     """
 
     def __init__(self, folder: Path | str, every: int = 10, rounds: int | None = None):
         self.folder, self.every = Path(folder), check_count(every, "every")
         self.rounds = None if rounds is None else check_count(rounds, "rounds")
         self._saved = 0  # the round of the last checkpoint
-        self._steps = 0  # that the optimiser had made when this step of the Trainer began
+        self._steps = 0  # the optimiser's steps at the start of this step of the Trainer
         self._random: torch.Tensor | None = None  # the state of torch's generator that was loaded
 
     def on_train_begin(
@@ -48,9 +49,9 @@ class CheckpointCallback(TrainerCallback):
         state.global_step = kept["step"]
         if "lr_scheduler" in kept:
             scheduler.load_state_dict(kept["lr_scheduler"])
-        else:  # a newcomer's, of members that have not saved yet: its rates have come with the optimiser's state
+        else:  # a newcomer's, of members that have not saved yet: its lr came with the optimiser's state
             scheduler.last_epoch = kept["step"]
-        for _ in range(found["steps"] - kept["steps"]):  # made since: it may be written within a step of the Trainer
+        for _ in range(found["steps"] - kept["steps"]):  # steps since then: a checkpoint may be written within a step
             state.global_step += 1
             scheduler.step()
         sampler = getattr(loader, "batch_sampler", None)
@@ -60,10 +61,10 @@ class CheckpointCallback(TrainerCallback):
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any
     ) -> None:
-        # All members save at the beginning of a round, newcomers as well, whose first step this may be.
+        # All members save at the beginning of a round. A newcomer does too: this may be its first step.
         opt = _inside(parts["optimizer"])
         self._steps = opt.steps_taken
-        if self._random is not None:  # the loader has drawn a seed for its workers since
+        if self._random is not None:  # the loader has since drawn a seed for its workers
             torch.set_rng_state(self._random)
             self._random = None
         if opt.taken == 0 and opt.round % self.every == 0 and opt.round != self._saved:

@@ -1,4 +1,4 @@
-"""torchft's lighthouse with time limits that let a training go on within a second after a node is lost."""
+"""torchft's lighthouse with time limits that let a training continue within a second after a node is lost."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from stgt._internal.checks import check_number
 
 PORT = 29510
-SILENCE = 0.6  # seconds without a heartbeat after which a node is taken for dead; stgt's nodes send one every 0.18 s
+SILENCE = 0.6  # seconds without a heartbeat after which a node counts as lost; stgt's nodes send one every 0.18 s
 JOINING = 5.0  # seconds that a change of the members waits for nodes that send heartbeats and do not answer
-TICK = 50  # milliseconds between two looks
+TICK = 50  # milliseconds between two checks
 
 
 def options(silence: float = SILENCE) -> dict[str, Any]:
     """The arguments of torchft's LighthouseServer."""
     return {
-        "min_replicas": 1,  # how few nodes may train is said by each of them, as min_nodes
+        "min_replicas": 1,  # each node gives the smallest number that may train, as min_nodes
         "join_timeout_ms": int(1000 * JOINING),
         "quorum_tick_ms": TICK,
         "heartbeat_timeout_ms": int(1000 * check_number(silence, "silence", above=0)),
@@ -25,7 +25,7 @@ def options(silence: float = SILENCE) -> dict[str, Any]:
 
 
 def start(host: str, port: int, silence: float = SILENCE, verbose: bool = False) -> tuple[Any, str]:
-    """Starts a lighthouse in this process; returns it, and the address that nodes are given."""
+    """Starts a lighthouse in this process. Returns it, and the address for the nodes."""
     os.environ.setdefault("RUST_LOG", "info" if verbose else "warn")
     try:
         from torchft.coordination import LighthouseServer

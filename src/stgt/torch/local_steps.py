@@ -1,6 +1,6 @@
-"""One node's local steps and the chunks that it exchanges, by the algorithm's own four functions."""
+"""One node's local steps and the chunks that it exchanges, computed with the algorithm's own four functions."""
 
-# torch._foreach_… and torch._fused_sgd_ are what torch.optim is made of.
+# torch.optim itself uses torch._foreach_… and torch._fused_sgd_.
 # pyright: reportPrivateImportUsage=false
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from stgt.torch.buckets import PIECE, RING, Bucket, Slot, is_reduced, wide
 
 
 def gain(group: dict[str, Any]) -> float:
-    """How far a gradient moves the model over all later steps of SGD with momentum, in multiples of lr."""
+    """The total distance of SGD with momentum for one gradient, over all later steps, in multiples of lr."""
     return (1.0 - group["dampening"]) / (1.0 - group["momentum"])
 
 
 class _Segment:
-    """A part of a bucket, and views of it parameter by parameter; made once, as one costs as much as an operation."""
+    """A part of a bucket, and views of its parameters. They are made once: a view costs as much as an operation."""
 
     def __init__(self, method: Checked, bucket: Bucket, part: slice, places: list[slice]):
         self.x, self.state = bucket.x[part], method.readable(_cut(bucket.state, part))
@@ -37,7 +37,7 @@ class _Segment:
         self.total = None if bucket.total is None else self.split(bucket.total[part])
 
     def split(self, vector: Tensor) -> list[Tensor]:
-        """A vector as long as the segment, parameter by parameter."""
+        """The parts of a vector of the segment's length, one for each parameter."""
         return self._views.get(id(vector)) or [vector[place] for place in self._places] or [vector]
 
 
@@ -45,10 +45,10 @@ class LocalSteps:
     """The local steps of a node on all its buckets.
 
     Args:
-        plain: is the base optimiser x ← x − lr (g + weight_decay · x)? Then the steps are made here, and the round's
-            mean direction is (start − end)/(sum of the stepsizes). Else the optimiser makes them, and the corrected
-            gradients are summed up in a buffer of their own.
-        guarded: must a gradient that is not finite leave the corrections as they are?
+        plain: is the base optimiser x ← x − lr (g + weight_decay · x)? Then the steps are computed here, and the
+            round's mean direction is (start − end)/(sum of the stepsizes). Otherwise the optimiser computes them, and
+            the corrected gradients are summed in a separate buffer.
+        guarded: must a gradient that is not finite leave the corrections unchanged?
     """
 
     def __init__(self, algorithm: Algorithm, buckets: list[Bucket], plain: bool, guarded: bool = False):
@@ -57,20 +57,20 @@ class LocalSteps:
         keeps_start = "start" in reads or (plain and "direction" in reads)
         sums = not plain and "direction" in reads
         self.divides = not plain and "gamma" in reads
-        self.share_made = 1.0  # of tau steps, in a round in which the node was to make fewer
+        self.share_made = 1.0  # the share of tau steps that this node did in the round
         self._scratch: dict[Any, Tensor] = {}
-        self.corrected = False  # do the gradients hold the corrections now?
+        self.corrected = False  # do the gradients contain the corrections now?
         self._last: list[tuple[Any, int] | None] = []  # the last step's gradients, and their versions
-        self._zero_gradients: list[Slot] = []  # slots that have one for the base optimiser's step only
+        self._zero_gradients: list[Slot] = []  # slots that have a gradient only for the base optimiser's step
         for bucket in buckets:
-            x = wide(bucket.x)  # all but the model itself is kept in float32 at least
-            warm = self.method.spec.needs_initial_gradient  # the first gradients are not there yet
+            x = wide(bucket.x)  # everything except the model itself is kept in float32 at least
+            warm = self.method.spec.needs_initial_gradient  # the first gradients are not available yet
             state = dict.fromkeys(self.method.spec.state_fields, 0 * x) if warm else self.method.init(x)
             bucket.state = _unshared({**state, "x": bucket.x.clone() if keeps_start else bucket.x}, bucket.x)
             bucket.first = torch.zeros_like(bucket.x) if "first" in reads else None
             bucket.total = torch.zeros_like(x) if sums else None
         self._segments = self._make_segments(PIECE)
-        self._joined = not plain  # is it decided how much a step works on at once?
+        self._joined = not plain  # has the length of the segments been chosen?
 
     def _make_segments(self, length: int) -> list[list[_Segment]]:
         return [[_Segment(self.method, one, *place) for place in one.segments(length)] for one in self.buckets]
@@ -78,9 +78,9 @@ class LocalSteps:
     def apply(self, groups: list[dict[str, Any]], first: bool) -> None:
         """One local step x ← x − lr (g + correction), or its corrected gradients for the base optimiser.
 
-        A parameter without a gradient has no weight decay either: its correction alone moves it.
+        A parameter without a gradient has no weight decay either: only its correction changes it.
         """
-        made = False  # is some correction a new tensor, and not one of the state?
+        made = False  # is some correction a new tensor, and not part of the state?
         for bucket, segments in zip(self.buckets, self._segments, strict=True):
             group = groups[bucket.group]
             rate, bucket.decay = float(group["lr"]), float(group.get("weight_decay", 0.0)) if self.plain else 0.0
@@ -120,9 +120,9 @@ class LocalSteps:
                 self._segments = self._make_segments(max(bucket.size for bucket in self.buckets))
 
     def last(self, bucket: Bucket, part: slice) -> Tensor:
-        """The round's last gradient as it was computed, in a part of a bucket.
+        """The round's last gradient without its correction, in a part of a bucket.
 
-        Weight decay is that of the model it was computed at if the method reads it, else that of the present one.
+        If the method reads it, its weight decay is that of the model where it was computed, else of the current model.
         """
         if bucket.final is not None:
             return bucket.final[part].clone()
@@ -136,7 +136,7 @@ class LocalSteps:
         return found
 
     def _add_zero_gradients(self, bucket: Bucket) -> None:
-        """Gives parameters with a correction but no gradient one of 0: the base optimiser skips those without."""
+        """Gives parameters with a correction but without a gradient a zero gradient: the base would skip them."""
         for slot in bucket.slots:
             if slot.parameter.grad is None:
                 correction = self._correction(bucket, slice(slot.offset, slot.offset + slot.size))
@@ -145,14 +145,14 @@ class LocalSteps:
                     self._zero_gradients.append(slot)
 
     def scratch(self, number: int, like: Tensor) -> Tensor:
-        """Memory for a chunk's direction, used again RING chunks later: new memory costs more than the arithmetic."""
+        """Memory for a chunk's direction, reused RING chunks later: new memory costs more than the arithmetic."""
         key = (number % RING, like.dtype, like.device)
         if key not in self._scratch or self._scratch[key].numel() < like.numel():
             self._scratch[key] = torch.empty_like(like)
         return self._scratch[key][: like.numel()]
 
     def record_gradients(self) -> None:
-        """Records which gradients are the last step's, and removes those of 0 that were added for it."""
+        """Records which gradients are the last step's, and removes the zero gradients that were added for it."""
         while self._zero_gradients:
             self._zero_gradients.pop().parameter.grad = None
         gradients = [slot.parameter.grad for bucket in self.buckets for slot in bucket.slots]
@@ -160,7 +160,7 @@ class LocalSteps:
 
     @property
     def has_gradients(self) -> bool:
-        """Are the gradients still those of the last step? zero_grad() or another backward() has changed them."""
+        """Are the gradients still those of the last step? zero_grad() or another backward() changes them."""
         gradients = [slot.parameter.grad for bucket in self.buckets for slot in bucket.slots]
         return len(self._last) == len(gradients) and all(
             last is None if one is None else last is not None and last[0]() is one and last[1] == one._version
@@ -176,9 +176,9 @@ class LocalSteps:
             raise ValueError(f"end_round() after zero_grad(): {label} reads the last gradients; call it before.")
 
     def stand_still(self, groups: list[dict[str, Any]] | None = None) -> None:
-        """Makes the round one whose every gradient was minus the correction; the weights were restored before.
+        """Makes the round one whose gradients were all minus the correction; the weights were restored before.
 
-        With `groups` the node has made no steps, and counts as if it had made tau of them with their stepsizes.
+        With `groups` the node has made no steps, and counts as if it had made tau steps with these groups' stepsizes.
         """
         for bucket in self.buckets:
             if groups is not None:
@@ -203,7 +203,7 @@ class LocalSteps:
             bucket.lr_sum = 0.0
 
     def end_round(self) -> None:
-        """Takes the corrections out of the gradients before the corrections change, so that .grad is the gradient."""
+        """Removes the corrections from the gradients before the corrections change, so that .grad is the gradient."""
         if not (self.corrected and self.method.spec.tracks):
             return
         for bucket in self.buckets:
@@ -218,7 +218,7 @@ class LocalSteps:
         return self.method.correction(self.method.readable(_cut(bucket.state, part)), wide(bucket.x[part]))
 
     def keep_end(self) -> None:
-        """A round without communication: its end is where the next one starts."""
+        """A round without communication: the next round starts at its end."""
         for bucket in self.buckets:
             if bucket.state["x"] is not bucket.x:
                 bucket.state["x"].copy_(bucket.x)
@@ -226,7 +226,7 @@ class LocalSteps:
 
 @dataclass(eq=False)
 class Chunk:
-    """A slice of a bucket at a round's end, as a payload of the exchange."""
+    """A slice of a bucket at the end of a round, as a payload of the exchange."""
 
     steps: LocalSteps
     number: int  # among all chunks
@@ -235,7 +235,7 @@ class Chunk:
     taken: int  # steps of this round
     round: int
     share: float  # of the nodes that take part in a round
-    active: bool  # does this node?
+    active: bool  # does this node take part?
     exact = False
 
     def __post_init__(self) -> None:
@@ -254,7 +254,7 @@ class Chunk:
         assert self.local is not None
         local = self.local.mapped(lambda vector: vector[where] if isinstance(vector, Tensor) else vector)
         merged = method.merge(self._readable(state), local, mixed)
-        # A field may become what another one was, such as the last round's model: copy it before that is overwritten.
+        # A variable may become what another one was, such as the last model: copy that before it is overwritten.
         written = {name: _storage(value) for name, value in state.items()}
         own = _storage(self.bucket.x)
         for name, value in merged.items():
@@ -277,7 +277,7 @@ class Chunk:
                 direction = bucket.total[self.part] / self.taken
             elif lr_sum > 0:
                 direction = torch.sub(start, x, out=steps.scratch(self.number, x)).div_(lr_sum)
-            else:  # a round at stepsize 0: the model has not moved, so its last gradient is the mean one
+            else:  # a round with stepsize 0: the model has not moved, so the mean gradient is the last one
                 direction = steps.last(bucket, self.part) + method.correction(self._readable(self.state), x)
         return method.local(
             start=start,
@@ -292,7 +292,7 @@ class Chunk:
 
 
 def _by_gradient(lists: tuple[list[Any] | None, ...]) -> list[tuple[Any, ...]]:
-    """The lists, of which the second has the gradients, split by whether there is a gradient."""
+    """The lists, split by whether there is a gradient; the second list has the gradients."""
     gradients = lists[1]
     assert gradients is not None
     without = [i for i, one in enumerate(gradients) if one is None]
@@ -312,11 +312,11 @@ def _move(
     decay: float,
     fused: bool,
 ) -> None:
-    """x ← x − rate (gradient + decay · x + correction), and x ← x − rate · correction where there is no gradient."""
+    """x ← x − rate (gradient + decay · x + correction), or x ← x − rate · correction without a gradient."""
     if gradient is None:
         if correction is not None:
             torch._foreach_add_(x, correction, alpha=-rate)
-    elif is_reduced(x[0]):  # one rounding a step: with two, small steps would be lost
+    elif is_reduced(x[0]):  # one rounding per step: with two, small steps would be lost
         step = [wide(one) for one in gradient]
         if decay:
             torch._foreach_add_(step, x, alpha=decay)
@@ -324,8 +324,8 @@ def _move(
             torch._foreach_add_(step, correction)
         torch._foreach_add_(x, step, alpha=-rate)
     elif correction is not None and fused and x[0].device.type == "cpu":
-        # One pass over the memory: SGD's kernel for Nesterov's momentum, whose buffer b ← 1 · b + (1 − 1) · gradient
-        # is the correction and stays as it is, where the gradient is finite.
+        # One pass over the memory, with SGD's kernel for Nesterov momentum. Its buffer b ← 1 · b + (1 − 1) · gradient
+        # is the correction, which does not change if the gradient is finite.
         torch._fused_sgd_(
             x,
             gradient,
@@ -351,7 +351,7 @@ def _storage(vector: Tensor) -> int:
 
 
 def _unshared(state: Mapping[str, Tensor], model: Tensor) -> dict[str, Tensor]:
-    """The state with a tensor of its own for each field but x: a method may return one tensor for several."""
+    """The state with a separate tensor for each variable except x: a method may return one tensor for several."""
     found = {"x": state["x"]}
     for name, value in state.items():
         if name != "x":

@@ -1,8 +1,8 @@
-"""What a change of the members means for the algebra: Σ_i c_i = 0 is restored, and a newcomer gets a model.
+"""How a change of the members affects the method: Σ_i c_i = 0 is restored, and a newcomer receives a model.
 
-At a fixed point ∇f_V(x∞) = −(Σ_V c_i)/|V| over the members V. So whatever c a lost node took away with it, the
-projection c_i ← c_i − mean of c leads to the minimiser over those that are there. A clean leave needs nothing else:
-handing its c over in equal shares is the same projection.
+At a fixed point ∇f_V(x∞) = −(Σ_V c_i)/|V| over the members V. So whatever c was lost with a node, the projection
+c_i ← c_i − mean of c leads to the minimiser over the current members. A node that leaves in an orderly way needs
+nothing else: to distribute its c in equal shares is the same projection.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from stgt.torch.transfer import send
 
 
 def zero_sums(spec: RoundSpec) -> list[str]:
-    """The fields whose sum over the members is 0."""
+    """The variables whose sum over the members is 0."""
     return [one.name for one in spec.state if one.zero_sum]
 
 
 @torch.no_grad()
 def restore_sums(membership: Membership, buckets: list[Bucket], spec: RoundSpec, chunk: int) -> None:
-    """c_i ← c_i − mean of c over the members, all of whom call."""
+    """c_i ← c_i − mean of c over the members; all of them must call it."""
     for name in zero_sums(spec):
         for bucket in buckets:
             for part in slices_of(bucket.size, chunk):
@@ -62,7 +62,7 @@ def send_model(
 def receive_model(
     membership: Membership, trained: Trained, frozen: list[Tensor], signature: dict[str, Any]
 ) -> tuple[dict[str, Any], Any]:
-    """Takes over a member's state, with c = 0; returns its counters, and the `extra` of its checkpoints."""
+    """Receives a member's state, with c = 0. Returns its counters, and the `extra` of its checkpoints."""
     header, tensors = membership.receive_model()
     for what, value in json.loads(json.dumps(signature)).items():
         if value != header["state"]["signature"].get(what):
@@ -85,6 +85,6 @@ def receive_model(
 
 
 def _handed_on(trained: Trained) -> list[str]:
-    """The fields that a newcomer takes over, beside x; the others are 0 there."""
+    """The variables, other than x, that a newcomer receives. All others are 0 there."""
     spec = trained.method.spec
     return [name for name in spec.state_fields if name != "x" and name not in zero_sums(spec)]

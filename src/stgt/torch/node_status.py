@@ -1,7 +1,7 @@
-"""What the processes of a run publish about themselves in torch's store, and what follows from it.
+"""The status that each process publishes in torch's store, and the conclusions from it.
 
-A status holds how far a process has come and what it waits for. The stack probe at the end finds the line of the user's
-script that the training thread is at.
+A status has a process's progress and what it waits for. The stack probe at the end finds the line of the user's script
+that the training thread is at.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
 
 UNEQUAL_LOADERS = "; with loaders of unequal lengths, loop over opt.batches(loader)"
 UNREACHABLE = (
-    "the nodes do not reach one another: GLOO_SOCKET_IFNAME (NCCL_SOCKET_IFNAME) must name on each machine the network "
-    "interface by which the others reach it, and no firewall keep them apart"
+    "the nodes cannot reach one another: on each machine GLOO_SOCKET_IFNAME (NCCL_SOCKET_IFNAME) must name the network "
+    "interface at which the others reach it, and no firewall may block them"
 )
 
 
 class JsonStore:
-    """JSON values in torch's store, by key. A call returns when the store answers, which may be never."""
+    """JSON values in torch's store, by key. A call returns when the store answers; it may never return."""
 
     def __init__(self, store: Store):
         self.store = store
@@ -35,7 +35,7 @@ class JsonStore:
         self.store.set(key, json.dumps(value))
 
     def put_if_absent(self, key: str, value: Any) -> Any:
-        """Puts a value where there is none; returns the one that is there afterwards."""
+        """Stores a value unless there is one; returns the stored value."""
         return json.loads(self.store.compare_set(key, "", json.dumps(value)))
 
     def get(self, key: str) -> Any:
@@ -44,7 +44,7 @@ class JsonStore:
         return found and found[0]
 
     def get_all(self, keys: list[str]) -> list[Any] | None:
-        """The values; None if one is not there."""
+        """The values; None if one is missing."""
         return [json.loads(text) for text in self.store.multi_get(keys)] if self.store.check(keys) else None
 
     def remove(self, key: str) -> None:
@@ -53,17 +53,17 @@ class JsonStore:
 
 @dataclass
 class Wait:
-    """What a node waits in.
+    """What a node waits for.
 
     Attributes:
         call: as the user wrote it, for messages.
         kind: "join" connects the nodes; "barrier" needs all of them to make this call; "exchange" needs the awaited
-            node to end its round; "torch" is any collective of torch's own.
+            node to end its round; "torch" is any of torch's own collectives.
         scope: the optimiser's number; 0 if there is none.
         number: of the barrier.
-        round: of the exchange, counted as `Status.rounds` is; of a barrier, the round in which it takes place.
-        peers: the nodes whose signs of life count.
-        awaited: the node whose message is waited for, or None if it may be any.
+        round: of the exchange, counted like `Status.rounds`; of a barrier, the round in which it takes place.
+        peers: the nodes whose heartbeats are checked.
+        awaited: the node whose message is awaited, or None if it may be any.
         group: the process group in which it takes place.
     """
 
@@ -85,15 +85,15 @@ class Status:
     progress: int = 0
     round: int = 0
     line: str = ""  # of the user's script, where the training thread is
-    call: str = ""  # what it waits in; the next five fields are those of that wait
+    call: str = ""  # what it waits in; the next five fields describe that wait
     kind: str = ""
     scope: int = 0
     number: int = 0
-    exchange: int = 0  # the round that it waits to end, counted as `rounds` is
+    exchange: int = 0  # the round that it waits to end, counted like `rounds`
     awaited: int | None = None
     barriers: dict[str, int] = field(default_factory=dict)  # by scope: the last one it has reached
     rounds: dict[str, int] = field(default_factory=dict)  # by scope: rounds done in this process
-    left: bool = False  # has it ended in good order?
+    left: bool = False  # has it ended without an error?
 
     def waits_for(self, other: Status) -> bool:
         """Is this node blocked until the other one does something that it is not about to do?"""
@@ -110,10 +110,10 @@ class Status:
 
 
 def find_cycle(start: int, statuses: dict[int, Status]) -> list[int]:
-    """Nodes that wait for one another, each for the next, from `start` and back to it; [] if there are none.
+    """Nodes that wait for one another, each for the next one, from `start` back to it; [] if there are none.
 
-    Statuses are read one after the other, and yet a cycle is real if its first node still waits: the counts of rounds
-    and barriers only grow, so none of the others can have gone on since it published its own.
+    Statuses are read one after the other. Even so, a cycle is real if its first node still waits: the counts of rounds
+    and barriers only grow, so none of the other nodes can have continued since it published its status.
     """
     path: list[int] = []
     tried: set[int] = set()
@@ -138,7 +138,7 @@ def find_cycle(start: int, statuses: dict[int, Status]) -> list[int]:
 
 
 def describe_deadlock(statuses: dict[int, Status], ranks: list[int], timeout: float) -> str:
-    """Who waits in which call, where each node is, and which mistake that looks like."""
+    """Which node waits in which call, where each node is, and which mistake is likely."""
     kinds = {statuses[rank].kind for rank in ranks}
     if kinds == {"join"}:
         return UNREACHABLE
@@ -200,7 +200,7 @@ def user_line(thread: int) -> str:
 
 
 def torch_collective(thread: int) -> str:
-    """The function of torch.distributed that the user's code has called in a thread; "" if it is in none."""
+    """The function of torch.distributed that the user's code has called in a thread; "" if there is none."""
     found = ""
     for frame in _frames(thread):
         name = frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""The distributed optimiser: any torch optimiser, with a round's exchange after every tau-th step."""
+"""The distributed optimiser: any torch optimiser, with an exchange after every tau-th step."""
 
 from __future__ import annotations
 
@@ -37,42 +37,43 @@ from stgt.torch.run_state import COUNTERS, EXCHANGE_COUNTERS, Trained
 from stgt.torch.shards import Shards
 from stgt.torch.status import serve
 
-CHUNK = 1 << 19  # elements that travel at once
+CHUNK = 1 << 19  # elements of one message
 WIRES = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _log = logging.getLogger("stgt")
-_LATER = "a parameter group cannot be added later: put all parameters into the optimiser at first."
+_LATER = "a parameter group cannot be added later: give the optimiser all parameters at first."
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
-    """Wraps a torch optimiser: local steps as before, and an exchange with the neighbours after every tau-th one.
+    """Wraps a torch optimiser: local steps as before, and an exchange with the neighbours after every tau-th step.
 
-    With plain SGD (weight decay allowed) the iterates are the algorithm's, with gamma = lr. Behind momentum or AdamW
-    the corrected gradients take the gradients' place, and their mean over the round is what is tracked.
+    With plain SGD (weight decay allowed) the iterates are those of the algorithm, with gamma = lr. Momentum or AdamW
+    receive the corrected gradients instead of the gradients; the method then tracks their mean over the round.
 
     Args:
         optimizer: any torch optimiser of the model's parameters; its lr is the algorithm's gamma.
-        algorithm: such as `stgt.STGT(tau=25)`, without gamma. tau may differ between nodes if it does not divide by it.
-        topology: who sends to whom: a `Topology` of as many nodes as there are processes, or a constructor's name, or a
-            function of n that makes one.
-        model: the module that holds all parameters of the optimiser; its buffers and frozen parameters are shared too.
-            Required; None for tensors that belong to no module.
+        algorithm: such as `stgt.STGT(tau=25)`, without gamma. Nodes may differ in tau if the algorithm does not divide
+            by it.
+        topology: which nodes exchange messages: a `Topology` with one node for each process, the name of a constructor,
+            or a function of n that returns a topology.
+        model: the module that has all parameters of the optimiser; its buffers and frozen parameters are shared too.
+            Required; give None for tensors that belong to no module.
         buffers: "average", "local" or "none"; see `Buffers`.
         seed: of a random topology and of ProxSkip's coin; the same on all nodes.
-        message_dtype: None, "float16" or "bfloat16": the precision that messages travel in.
-        on_nonfinite: what a node does at a round's end if its weights, gradients or buffers are not finite. "stop" ends
-            the training on all nodes; "skip" undoes the node's round, for which it keeps a copy of what it starts
-            from, and lets it take part in the exchange as if it had not moved.
-        early: send the half of the message that is available at a round's start during the local steps.
-        chunk: how many elements travel at once.
-        logger: of this node, for what `metrics` finds: a TensorBoard `SummaryWriter`, a W&B run, `mlflow`, a function
-            of (values, step), or a path that ends in .csv, which rank 0 alone writes.
-        name: in the names of its checkpoints' files, where several optimisers share a folder: letters, digits, - and _.
-        min_nodes: with `init(elastic=True)`: how few nodes may train. A training begins as soon as so many are there,
-            and waits where fewer are left.
-        patience: with `init(elastic=True)`: seconds after which a round ends without the nodes that are late for it.
-            They take part in a later one. None waits for all.
+        message_dtype: None, "float16" or "bfloat16": the precision of messages.
+        on_nonfinite: what a node does at the end of a round if its weights, gradients or buffers are not finite. "stop"
+            ends the training on all nodes. "skip" undoes the node's round: the node takes part in the exchange as if it
+            had not moved. For this it keeps a copy of each round's start.
+        early: send the half of the message that is available at the start of a round during the local steps.
+        chunk: the number of elements of one message.
+        logger: of this node, for the result of `metrics`: a TensorBoard `SummaryWriter`, a W&B run, `mlflow`, a
+            function of (values, step), or a path that ends in .csv, which only rank 0 writes.
+        name: part of the names of its checkpoint files, if several optimisers share a folder: letters, digits, - and _.
+        min_nodes: with `init(elastic=True)`: the smallest number of nodes that may train. The training begins when that
+            many have joined, and waits while there are fewer.
+        patience: with `init(elastic=True)`: seconds after which a round ends without nodes that are late. They take
+            part in a later round. None waits for all nodes.
         tau: with `init(elastic=True)`: "auto" lets a node that is slower than most take fewer local steps a round, as
-            many as fit the others' time. None takes the algorithm's.
+            many as it can in the others' time. None uses the algorithm's tau.
     """
 
     def __init__(
@@ -121,16 +122,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._frozen_here = [parameter for parameter in parameters if not parameter.requires_grad]
         self.seed = seed
         self.logger = None if isinstance(logger, str | Path) and self.rank else as_logger(logger)
-        self.round = 0  # rounds done
-        self.taken = 0  # steps made in this round
-        self.steps_taken = 0  # steps made in all
+        self.round = 0  # completed rounds
+        self.taken = 0  # steps of this round
+        self.steps_taken = 0  # steps in total
         self.rounds_skipped = 0
         self.seconds_computing = 0.0
         self._chunk = chunk
         self._options = {"seed": seed, "message_dtype": message_dtype, "early": early, "chunk": chunk, "name": name}
         self._fits_time = tau is not None
-        self._schedules: dict[tuple[int, int], RouteSchedule] = {}  # of rounds without those that are late
-        self._warned_of_state = False  # that a state_dict is of one node only
+        self._schedules: dict[tuple[int, int], RouteSchedule] = {}  # of rounds without the nodes that are late
+        self._warned_of_state = False  # has it warned that a state_dict belongs to one node only?
         self._schedule = self._make_schedule()
         self._steps = LocalSteps(algorithm, self.buckets, validate.is_plain(optimizer), guarded=on_nonfinite == "skip")
         self._divides = self._steps.method.divides()
@@ -142,8 +143,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._warm = not self.spec.needs_initial_gradient
         self.active = True  # does this node take part in this round?
         self._counts = not self.membership.newcomer  # does it count its steps already?
-        self._joined = self.membership.newcomer  # has it taken its model from a member?
-        self._extra: Any = None  # what the last checkpoint was written or loaded with
+        self._joined = self.membership.newcomer  # has it received its model from a member?
+        self._extra: Any = None  # the `extra` of the last checkpoint written or loaded
         self.membership.on_change = self._take_over_change
         self.membership.on_request = self._send_model
         if self.membership.newcomer:
@@ -154,12 +155,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def rank(self) -> int:
-        """This node's place among the nodes."""
+        """This node's number among the nodes."""
         return self.membership.rank
 
     @property
     def nodes(self) -> int:
-        """How many nodes train."""
+        """The number of nodes that train."""
         return self.membership.nodes
 
     @property
@@ -170,7 +171,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     # -- training ------------------------------------------------------------------------------------------------
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """One local step, and the exchange that ends the round after every tau-th one."""
+        """One local step, and after every tau-th step the exchange that ends the round."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -196,7 +197,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def end_round(self) -> None:
-        """Ends the round now, after however many local steps; `step` calls it after tau of them."""
+        """Ends the round now, after any number of local steps; `step` calls it after tau of them."""
         if self.taken == 0:
             raise ValueError("end_round() was called before the round's first step: take at least one.")
         seconds = time.perf_counter() - self._began
@@ -225,7 +226,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def warm_start(self) -> None:
-        """Starts the control variables from the gradients of the last backward(); takes one global average."""
+        """Starts the control variates from the gradients of the last backward(); needs one global average."""
         if self._warm:
             raise ValueError(f"warm_start() means nothing to {self.algorithm.label} here: leave it out.")
         self.membership.barrier("warm_start()")
@@ -244,16 +245,17 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._warm = True
 
     def leave(self) -> None:
-        """Leaves the training in order: this node takes part for a round or two more, while the others agree to do
-        without it, and then `step` raises `stgt.torch.Left`, which ends the script. Only with `init(elastic=True)`.
+        """Leaves the training in an orderly way. The node takes part for one or two more rounds, until the others have
+        agreed to continue without it. Then `step` raises `stgt.torch.Left`, which ends the script. Only with
+        `init(elastic=True)`.
         """
         self.membership.announce("leave()")
 
     def batches(self, loader: Any, rounds: int | None = None) -> Iterator[Any]:
-        """Batches for an epoch: as many as the longest loader of all nodes has; with `rounds` until that round is done.
+        """Batches for an epoch, as many as in the longest loader of all nodes. `rounds`: until so many rounds are done.
 
-        A loader that is exhausted starts again, so that all nodes end together, whatever the sizes of their data are.
-        Without `rounds` all nodes must call it at the same point; in an elastic training an epoch is the node's own.
+        A loader that is exhausted starts again, so that all nodes end together, whatever the sizes of their data.
+        Without `rounds` all nodes must call it at the same point. In an elastic training each node has its own epoch.
         """
         if rounds is None and self.membership.elastic:
             yield from loader
@@ -272,11 +274,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
     # -- evaluation ----------------------------------------------------------------------------------------------
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Inside `with opt.averaged():` the model is the average of all nodes'. All nodes must enter."""
+        """Inside `with opt.averaged():` the model is the average over all nodes. All nodes must enter."""
         return self._evaluation.averaged(self._weight)
 
     def evaluate(self, function: Callable[[], float]) -> dict[str, Any]:
-        """`function()` of the averaged model, the mean over nodes, and of each node's own. All nodes must call."""
+        """`function()` of the averaged model, as the mean over nodes, and of each node's own. All nodes must call."""
         return self.membership.together(
             lambda: self._evaluation.evaluate(self._weight, function), {"averaged": float("nan"), "own": []}
         )
@@ -297,10 +299,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return found
 
     def serve_status(self, port: int = 0) -> str:
-        """Serves a read-only page of this node on 127.0.0.1, and /status.json beside it; returns the page's address.
+        """Serves a read-only page of this node on 127.0.0.1, and /status.json. Returns the page's address.
 
         Args:
-            port: to listen on; 0 for any that is free.
+            port: to listen on; 0 for any free port.
         """
         began, steps = time.monotonic(), self.steps_taken
 
@@ -319,22 +321,23 @@ class DistributedOptimizer(torch.optim.Optimizer):
     # -- files ---------------------------------------------------------------------------------------------------
 
     def save(self, folder: Path | str, extra: Any = None, keep: int = 2) -> None:
-        """Writes a checkpoint that is complete once all nodes have written; all nodes must call.
+        """Writes a checkpoint. It is complete once all nodes have written their part; all nodes must call.
 
-        In an elastic training this, `evaluate` and `metrics` belong to the top of the loop, where `taken` is 0: there a
-        newcomer begins.
+        In an elastic training, call this, `evaluate` and `metrics` at the top of the loop, where `taken` is 0: there a
+        newcomer starts.
 
-        A ValueError at all nodes where one cannot write, or has numbers that are not finite: earlier ones stay.
+        If one node cannot write, or has values that are not finite, all nodes raise a ValueError, and earlier
+        checkpoints stay.
 
         Args:
-            folder: of the checkpoints; shared between hosts or each its own.
-            extra: anything JSON can hold, such as a scheduler's state_dict(), or a function that gives it: an elastic
-                training that ends by SIGTERM calls it again.
-            keep: how many complete checkpoints stay.
+            folder: of the checkpoints; shared between hosts, or one for each.
+            extra: anything that JSON can represent, such as a scheduler's state_dict(), or a function that returns it.
+                An elastic training that ends by SIGTERM calls the function again.
+            keep: the number of complete checkpoints that are kept.
         """
         keep = check_count(keep, "keep")
         if self._overlap is not None:
-            self._overlap.pause()  # a process may end after it has saved: no message may be on the wire then
+            self._overlap.pause()  # a process may end after saving: no message may be on the wire then
         self.membership.folder = folder
         self.membership.together(
             lambda: checkpoint.save(
@@ -349,20 +352,21 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._extra = extra
 
     def load(self, folder: Path | str, start_anew: bool = False) -> dict[str, Any] | None:
-        """Continues from the newest checkpoint that all nodes have; None if there was none. All nodes must call.
+        """Continues from the newest checkpoint that all nodes have; None if there is none. All nodes must call.
 
-        If another number of nodes has written it, all start its round anew from the mean of their models, with the
-        mean of what else the method keeps, corrections of 0, and the wrapped optimiser's state of one of those nodes.
+        If another number of nodes has written it, all nodes start its round again from the mean of the saved models.
+        The method's other variables are the saved means too, its corrections are 0, and the wrapped optimiser's state
+        is that of one of those nodes.
 
         Args:
             folder: of the checkpoints.
-            start_anew: None as well where there was one and files of some node are damaged or missing, instead of a
-                ValueError that names them.
+            start_anew: return None too if there is a checkpoint whose files are damaged or missing at some node. By
+                default that is a ValueError which names them.
 
         Returns:
-            {"round": …, "steps": …, "extra": …, "skipped": […], "written_by": …} of the checkpoint; skipped are newer
-            ones that are not whole, each as {"step": …, "rank": …, "why": "damaged", "missing", "unreadable" or
-            "unfinished"}; written_by is the number of nodes.
+            {"round": …, "steps": …, "extra": …, "skipped": […], "written_by": …} of the checkpoint. "skipped" has newer
+            checkpoints that are not whole, each as {"step": …, "rank": …, "why": "damaged", "missing", "unreadable" or
+            "unfinished"}; "written_by" is the number of nodes.
         """
         start_anew, self.membership.folder = check_flag(start_anew, "start_anew"), folder
         if self._joined:  # the model of the others is newer than any checkpoint
@@ -393,7 +397,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """This node's state, for `torch.save` and frameworks: the wrapped optimiser's, and the algorithm's as "stgt".
 
-        With the model's, whichever is loaded first, a run goes on bit for bit. Every node has to keep its own.
+        With this and the model's state_dict, loaded in any order, a run continues bit for bit. Every node must save its
+        own.
         """
         if self.nodes > 1 and self.rank == 0 and not self._warned_of_state:
             self._warned_of_state = True
@@ -404,7 +409,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return run_state.state_dict(self._trained, self._run_state())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over this node's `state_dict`; before the first step also that of a plain torch optimiser."""
+        """Loads this node's `state_dict`; before the first step also that of a plain torch optimiser."""
         saved = run_state.load_state_dict(self._trained, self._run_state(), state_dict)
         if saved is not None:
             self._restore(saved)
@@ -421,7 +426,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _check_base(self) -> None:
-        """Follows the base where it has loaded a state; a ValueError if it was changed as a step here cannot follow."""
+        """Adopts a state that the base has loaded; a ValueError for other changes of the base."""
         if self.param_groups is not self.base.param_groups:
             self.param_groups, self.state = self.base.param_groups, self.base.state
         if [len(group["params"]) for group in self.param_groups] != self._lengths:
@@ -435,7 +440,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 raise ValueError("a frozen parameter is trained now: unfreeze it before DistributedOptimizer is made.")
 
     def _step_locally(self) -> None:
-        """One local step; the hooks of the optimiser inside run even where its own `step` is not called."""
+        """One local step. The hooks of the wrapped optimiser run even if its own `step` is not called."""
 
         def step(base: torch.optim.Optimizer) -> None:
             self._steps.apply(self.param_groups, first=self.taken == 0)
@@ -450,10 +455,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """The round's exchange."""
         takes_part = self.membership.before_exchange()
         if self.membership.elastic:
-            if not self._counts:  # a newcomer's: it counts the steps that the others have made meanwhile as made
+            if not self._counts:  # a newcomer's: it counts the steps that the others did meanwhile as its own
                 self.steps_taken += self.algorithm.tau * (self.membership.round - self.round)
                 self._counts = True
-            self.round = self.membership.round  # the members may have gone on while this node was away
+            self.round = self.membership.round  # the members may have continued while this node was away
         chance = self.spec.communication_probability
         if chance is not None and not coin(np, self.seed, self.round, chance, np.float64):
             if self.active:
@@ -466,7 +471,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             else:
                 self._exchange.alone(payloads)
         if not takes_part:
-            self.round -= 1  # they are about to begin the round that comes now
+            self.round -= 1  # the members are about to begin the round that comes now
 
     def _open_round(self) -> None:
         self._began, self._local_steps = time.perf_counter(), self.membership.local_steps(self.algorithm.tau)
@@ -480,7 +485,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._overlap.start(self._chunks(), self._schedule.routes(self.round))
 
     def _begin(self) -> None:
-        """All nodes of a new training compare what they were given, and start from the first one's model."""
+        """All nodes of a new training compare their arguments, and start from rank 0's model."""
         validate.agree(self.membership.barrier("DistributedOptimizer(…)", self._signature()))
         self.membership.open_group()
         self._share_start()
@@ -489,7 +494,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return RouteSchedule(self.topology, self.algorithm, self.rank, self.seed)
 
     def _schedule_now(self) -> RouteSchedule:
-        """The routes among those that take part in this round's exchange."""
+        """The routes between the nodes that take part in this round's exchange."""
         n, place = self.membership.taking_part, self.membership.place
         if n == self.nodes:
             return self._schedule
@@ -499,7 +504,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return self._schedules[n, place]
 
     def _take_over_change(self) -> None:
-        """There are other members: makes the topology for them, and restores Σ_i c_i = 0."""
+        """The members have changed: makes a topology for them, and restores Σ_i c_i = 0."""
         self.topology = self._evaluation.topology = validate.topology_of(self._given_topology, self.nodes)
         check_runs(self.algorithm, self.topology, "trainer")
         self._schedule = self._make_schedule()
@@ -509,7 +514,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         newcomer.send_model(self.membership, self._trained, self._frozen, self._run_state, self._extra)
 
     def _join(self) -> None:
-        """A newcomer's start: takes over a member's state, and stands still in the exchange at which it joins."""
+        """A newcomer's start: it receives a member's state, and does not move in the exchange at which it joins."""
         self.buffers.start(finds_constants=False)
         state, self._extra = newcomer.receive_model(self.membership, self._trained, self._frozen(), self._signature())
         self.param_groups, self.state = self.base.param_groups, self.base.state
@@ -533,14 +538,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         ]
 
     def _lr_sums(self) -> list[LrSums]:
-        """The sums of the stepsizes, where the method divides by them or half of the message was sent before."""
+        """The sums of the stepsizes, if the method divides by them or half of the message was sent before."""
         if self._divides:
             why = (
                 f"{self.algorithm.label} needs the same sum at all nodes; give them the same lr and as many steps a "
                 "round, or use STGT, which does not divide by it"
             )
         elif self._overlap is not None and self._overlap.sends_directions:
-            why = "early=True takes them to be the same; give all nodes the same, or leave early out"
+            why = "early=True requires the same sum at all nodes; give all nodes the same, or leave early out"
         else:
             return []
         sums = [bucket.lr_sum / self._steps.share_made for bucket in self.buckets]
@@ -548,8 +553,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return [LrSums(sums, self.rank, self.round, why)]
 
     def _signature(self) -> dict[str, Any]:
-        """What all nodes must agree on; each entry has the name of what to change."""
-        same_tau = "gamma" in self.spec.reads  # else nodes may differ in it
+        """What must be equal at all nodes; each entry has the name of what to change."""
+        same_tau = "gamma" in self.spec.reads  # otherwise nodes may differ in tau
         return {
             "algorithm": to_plain(self.algorithm if same_tau else replace(self.algorithm, tau=1)),
             **self._graph(),
@@ -561,14 +566,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         }
 
     def _graph(self) -> dict[str, Any]:
-        """What all nodes must agree on of the topology; of one that depends on the number of nodes its name."""
+        """The part of the topology that must be equal at all nodes; if it depends on the number of nodes, its name."""
         if self.membership.elastic:
             return {"topology": getattr(self._given_topology, "__qualname__", str(self._given_topology))}
         name = f"{self.topology.name}, seed {self.topology.seed}"
         return {"topology": name, "weights": self._schedule.digest()}
 
     def _run_state(self) -> dict[str, Any]:
-        """The counters and the signature: what JSON can hold of this node's state."""
+        """The counters and the signature: the part of this node's state that JSON can represent."""
         return {
             "node": self.rank,
             "nodes": self.nodes,
@@ -582,7 +587,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         }
 
     def _restore(self, saved: dict[str, Any]) -> None:
-        """Sets the counters to those of `_run_state`, and opens the round that they were taken in."""
+        """Restores the counters of `_run_state`, and starts their round."""
         self.param_groups, self.state = self.base.param_groups, self.base.state
         self._warm = saved["warm"]
         for name in COUNTERS:

@@ -1,8 +1,8 @@
-"""A checkpoint that another number of nodes has written: who sees and reads which shard, and what becomes of them.
+"""Loads a checkpoint that another number of nodes has written: which node sees and reads which shard, and what it uses.
 
-All nodes start from the mean of the saved models, with corrections of 0: a start that every method may have, and from
-which it goes to the minimiser over the nodes that run. No correction is worth saving, as it belongs to one node's data.
-Each shard is read by one node for all, and in pieces, so that a load takes no more memory than a training.
+All nodes start from the mean of the saved models, with corrections of 0. Every method may start so, and it converges to
+the minimiser over the nodes that run now. Saved corrections are not used: each belongs to one node's data. Each shard
+is read by one node for all, and in pieces, so that loading takes no more memory than training.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from stgt.torch.membership import Membership
 from stgt.torch.run_state import COUNTERS, EXCHANGE_COUNTERS, Trained, other_run, raise_first, unpack
 from stgt.torch.shards import ABSENT, Shards, ShardStatus, Version
 
-PIECE = 1 << 20  # elements that are summed up at once
+PIECE = 1 << 20  # elements that are summed at once
 _log = logging.getLogger("stgt")
 
 
 @dataclass
 class Visible:
-    """What the nodes that run see of a checkpoint.
+    """What the running nodes see of a checkpoint.
 
     Attributes:
-        nodes: how many have written it.
+        nodes: the number of nodes that have written it.
         statuses: of each shard, by the rank that wrote it.
-        seen: the shards that each node reads from, by the rank it has now.
+        seen: the shards that each node can read, by its current rank.
     """
 
     nodes: int
@@ -42,29 +42,29 @@ class Visible:
 
     @property
     def final(self) -> bool:
-        """Was it complete at some time?"""
+        """Was it ever complete?"""
         return any(status.final for status in self.statuses)
 
     @property
     def readers(self) -> list[int]:
-        """The node that reads each shard for all, of a checkpoint that is whole."""
+        """The node that reads each shard for all; the checkpoint must be whole."""
         who = [[rank for rank, shards in enumerate(self.seen) if shard in shards] for shard in range(self.nodes)]
         return [ranks[shard % len(ranks)] for shard, ranks in enumerate(who)]
 
     def own(self, rank: int) -> int | None:
-        """The shard that gives a node what has no mean, such as the wrapped optimiser's state; None if it sees none."""
+        """The shard from which a node takes what has no mean, such as the optimiser's state; None if it sees none."""
         wanted, seen = rank % self.nodes, self.seen[rank]
         return wanted if wanted in seen else min(seen, default=None)
 
     def read_by(self, rank: int) -> list[int]:
-        """All shards that a node reads from."""
+        """All shards that a node reads."""
         own = self.own(rank)
         given = {shard for shard, reader in enumerate(self.readers) if reader == rank}
         return sorted(given if own is None else given | {own})
 
 
 def visible(rows: Sequence[Sequence[Sequence[Any]]]) -> dict[Version, Visible]:
-    """What the nodes see together, newest first; each gave rows of (*Version, rank that wrote it, *ShardStatus)."""
+    """All checkpoints that the nodes see, newest first. A node's rows: (*Version, rank that wrote it, *ShardStatus)."""
     everybody: dict[Version, list[dict[int, ShardStatus]]] = {}
     for rank, one in enumerate(rows):
         for step, attempt, shard, *status in one:
@@ -75,7 +75,7 @@ def visible(rows: Sequence[Sequence[Sequence[Any]]]) -> dict[Version, Visible]:
 
 def _together(everybody: list[dict[int, ShardStatus]]) -> Visible:
     nodes = max(status.nodes for one in everybody for status in one.values()) or len(everybody)
-    if nodes == len(everybody):  # each node reads its own shard, and nobody else's
+    if nodes == len(everybody):  # each node reads only its own shard
         own = [one.get(rank, ABSENT) for rank, one in enumerate(everybody)]
         return Visible(nodes, own, [{rank} for rank in range(nodes)])
     for one in everybody:
@@ -89,13 +89,13 @@ def _together(everybody: list[dict[int, ShardStatus]]) -> Visible:
 def take_over(
     membership: Membership, shards: Shards, trained: Trained, state: dict[str, Any], here: Version, found: Visible
 ) -> dict[str, Any]:
-    """Takes over a checkpoint of another number of nodes; returns JSON as of a shard of this node's own."""
+    """Loads a checkpoint of another number of nodes. Returns JSON like that of this node's own shard."""
     own, read = found.own(membership.rank), found.read_by(membership.rank)
     metadata = {shard: shards.of(shard).metadata(here) for shard in read}
     given = [shard for shard, reader in enumerate(found.readers) if reader == membership.rank]
     name, folder = str(shards.folder / here.folder), "another checkpoint folder"
     problem = next(filter(None, (other_run(state, one, name, folder) for one in metadata.values())), None)
-    everything = not all(found.seen)  # a node that sees no shard needs to be given all
+    everything = not all(found.seen)  # a node that sees no shard must receive everything
     rows = [[shard, _for_all(metadata[shard], everything)] for shard in given]
     everybody = membership.barrier("load()", [problem, rows])
     raise_first(problem for problem, _ in everybody)
@@ -126,14 +126,14 @@ def take_over(
 
 
 def _for_all(metadata: dict[str, Any], everything: bool) -> dict[str, Any]:
-    """What all nodes need to have of a shard's JSON."""
+    """The part of a shard's JSON that all nodes need."""
     names = ("warm", "weight", "moving", *COUNTERS, *EXCHANGE_COUNTERS, *(["extra"] if everything else []))
     groups = {"groups": dict(metadata["base"]["dict"])["param_groups"]} if everything else {}
     return {name: metadata[name] for name in names} | groups
 
 
 def _report(name: str, found: Visible, trained: Trained) -> None:
-    """Rank 0 logs what has become of the checkpoint."""
+    """Rank 0 logs how the checkpoint was used."""
     fresh = "; corrections start at 0" if trained.method.spec.tracks else ""
     without = [str(rank) for rank, seen in enumerate(found.seen) if not seen]
     lost = f"; rank {', '.join(without)}, which has no shard, starts without an optimiser's state" if without else ""
@@ -145,9 +145,9 @@ def _report(name: str, found: Visible, trained: Trained) -> None:
 
 
 def _take_own(trained: Trained, metadata: dict[str, Any], file: Any, as_it_was: bool) -> None:
-    """What has no mean: the wrapped optimiser's state, counters among the buffers, and the generator's state.
+    """Loads what has no mean: the wrapped optimiser's state, counters among the buffers, and the generator's state.
 
-    The last one only at the node of the same rank: two with the same would draw the same numbers from now on.
+    Only the node of the same rank loads the generator's state: two nodes with the same state would draw equal numbers.
     """
     for name, buffer in trained.buffers.all.items():
         buffer.copy_(file.get_tensor(f"buffer.{name}"))
@@ -157,7 +157,7 @@ def _take_own(trained: Trained, metadata: dict[str, Any], file: Any, as_it_was: 
 
 
 def _take_groups(trained: Trained, groups: list[Any]) -> None:
-    """lr and other options, as a scheduler may have left them; those that are tensors stay as they are."""
+    """Loads lr and other options, as a scheduler may have left them; those that are tensors do not change."""
     for group, saved in zip(trained.base.param_groups, unpack(groups, lambda name: torch.empty(0)), strict=True):
         del saved["params"]
         group.update({name: value for name, value in saved.items() if not isinstance(value, Tensor)})
@@ -166,12 +166,12 @@ def _take_groups(trained: Trained, groups: list[Any]) -> None:
 def _take_means(
     membership: Membership, trained: Trained, files: dict[int, Any], weights: list[float], moving: list[str] | None
 ) -> None:
-    """The models' mean, and that of what else the method and the model keep; corrections and sums of a round are 0.
+    """Loads the mean of the models and of the method's and the model's other variables. Corrections and sums are 0.
 
-    An idle worker's copy of what a server holds counts as little as in the averaged model: it may be of an older round.
+    An idle worker's copy of a server variable has the same weight as in the averaged model: it may be outdated.
     """
     equal, top = [1.0] * len(weights), max(weights)
-    held = [weight / top for weight in weights] if top else equal  # 1 where all count the same: nothing is rounded
+    held = [weight / top for weight in weights] if top else equal  # 1 if all weights are equal: nothing is rounded
     spec = trained.method.spec
     zero = {f"state.{kept.name}" for kept in spec.state if kept.zero_sum} | {"first", "total"}
 
@@ -205,7 +205,7 @@ def _take_means(
 
 
 def _begin_anew(trained: Trained, bucket: Bucket) -> None:
-    """The state of a start: what is conserved may depend on the number of nodes, as Scaffold⁺'s n/s does."""
+    """Sets the initial state: what is conserved may depend on the number of nodes, such as Scaffold⁺'s n/s."""
     for part in slices_of(bucket.size, PIECE):
         for name, value in trained.method.init(wide(bucket.x[part])).items():
             if name != "x":

@@ -1,10 +1,9 @@
-"""Overlap of communication and computation: what a message contains of the round's start is sent at the start.
+"""Overlaps communication and computation: the part of a message that the round's start determines is sent first.
 
-A method that declares what its messages are made of (`MessageVar.value`) sends combinations of the round's start and
-its mean direction, and behind plain SGD the end is start − (Σ lr) · direction. So W · message = a · W · start +
-b · W · direction: the first term travels while the node computes, and at the round's end only the direction is left.
-ST-GT then waits for one model at the boundary instead of two. It costs a model-sized buffer for each field sent early,
-and needs one lr for all.
+A method that declares its messages (`MessageVar.value`) sends combinations of the round's start and its mean direction.
+With plain SGD the end is start − (Σ lr) · direction. So W · message = a · W · start + b · W · direction: the first term
+is sent while the node computes, and only the direction is left for the end of the round. ST-GT then waits for one model
+there instead of two. It costs a model-sized buffer for each variable that is sent early, and needs equal lr everywhere.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Overlap:
         weights = start_weights(steps.method.spec)
         self.mixed = [{name: torch.empty_like(wide(bucket.x)) for name in weights} for bucket in steps.buckets]
         self._pipeline: Iterator[None] = iter(())
-        self._begun = False  # has some of it been sent?
+        self._begun = False  # has any of it been sent?
         self._per_step = 1
 
     def start(self, chunks: Sequence[Chunk], routes: Mapping[str, Route]) -> None:
@@ -69,14 +68,14 @@ class Overlap:
         self._pipeline = self.exchange.pipeline(payloads, routes)
 
     def advance(self) -> None:
-        """Sends and receives a step's share, so that after tau steps all of it is done."""
+        """Sends and receives one step's share, so that everything is sent after tau steps."""
         self._begun = True
         for _ in range(self._per_step):
             if next(self._pipeline, self) is self:
                 return
 
     def pause(self) -> None:
-        """Completes what was begun, so that no message is on the wire; sends nothing if nothing was begun."""
+        """Completes what has begun, so that no message is on the wire. If nothing has begun, it sends nothing."""
         if self._begun:
             self.drain()
 
@@ -107,7 +106,7 @@ class Overlap:
 
 
 class _StartHalf:
-    """The part of a chunk's message that is available at the round's start."""
+    """The part of a chunk's message that is available at the start of the round."""
 
     exact = False
 
@@ -115,7 +114,7 @@ class _StartHalf:
         self.chunk, self.kept, self.weights = chunk, kept, weights
 
     def message(self) -> Mapping[str, Tensor]:
-        start = wide(self.chunk.state["x"])  # kept apart from the model, which moves on while this travels
+        start = wide(self.chunk.state["x"])  # separate from the model, which changes while this is sent
         return {name: start if weight == 1.0 else weight * start for name, weight in self.weights.items()}
 
     def merge(self, mixed: Mapping[str, Tensor], where: slice) -> None:
@@ -124,7 +123,7 @@ class _StartHalf:
 
 
 class _DirectionHalf:
-    """A chunk's mean direction; its mixture and that of the early half make up the mixture of the whole message."""
+    """A chunk's mean direction. The sum of its mixture and that of the early half is the mixed message."""
 
     exact = False
 
@@ -139,7 +138,7 @@ class _DirectionHalf:
         return {"direction": self.chunk.local.direction}
 
     def _check(self, message: Mapping[str, Tensor]) -> None:
-        """A ValueError if the message is not the combination that the method declares, half of which has been sent."""
+        """A ValueError unless the message is the combination that the method declares: half of it is already sent."""
         chunk = self.chunk
         assert chunk.local is not None
         for sent in chunk.steps.method.spec.messages:
@@ -165,10 +164,10 @@ class _DirectionHalf:
 
 
 def start_weights(spec: RoundSpec, r: int = 0) -> dict[str, float]:
-    """The fields that contain the round's start, and its factor in each."""
+    """The message variables that contain the round's start, and its factor in each."""
     return {sent.name: sent.at(r).start for sent in spec.messages if sent.at(r).start}
 
 
 def needs_direction(spec: RoundSpec) -> bool:
-    """Is something left to send at the round's end?"""
+    """Is there anything left to send at the end of the round?"""
     return any(sent.at(0).moved or sent.at(0).direction for sent in spec.messages)

@@ -25,7 +25,7 @@ from stgt.torch.addresses import LOOPBACK, open_store
 from stgt.torch.failure_detector import PREFIX, FailureDetector, LostNodeError
 from stgt.torch.node_status import Wait
 
-BACKEND_TIMEOUT = timedelta(days=7)  # the backend's own time-out cannot distinguish a lost node from a slow one
+BACKEND_TIMEOUT = timedelta(days=7)  # the backend's own timeout cannot distinguish a lost node from a slow one
 
 _detector: FailureDetector | None = None
 
@@ -34,16 +34,16 @@ _detector: FailureDetector | None = None
 
 
 def init(backend: str | None = None, *, timeout: float = 300.0, elastic: bool = False) -> int:
-    """Joins the process group that torchrun's environment describes; a world of one without torchrun.
+    """Joins the process group that torchrun's environment describes. Without torchrun, it is a group of one process.
 
     Args:
-        backend: "gloo" or "nccl"; nccl where there is a GPU for each process of this machine, else gloo.
-        timeout: seconds without a sign of progress after which a node counts as lost. Longer than a local step.
-        elastic: may nodes leave, be lost and join during the training? Then there is no torchrun: each node is started
-            by itself, with the lighthouse's address as TORCHFT_LIGHTHOUSE in its environment.
+        backend: "gloo" or "nccl"; by default nccl if there is a GPU for each process of this machine, else gloo.
+        timeout: seconds without progress after which a node counts as lost. It must be longer than a local step.
+        elastic: may nodes leave, be lost and join during the training? Then you do not use torchrun: you start each
+            node separately, with the lighthouse's address as TORCHFT_LIGHTHOUSE in its environment.
 
     Returns:
-        This process's number among the nodes; 0 if elastic, where `DistributedOptimizer` finds the others.
+        This process's rank; 0 if elastic, where `DistributedOptimizer` finds the other nodes.
     """
     timeout = check_number(timeout, "timeout", above=0)
     if check_flag(elastic, "elastic"):
@@ -54,7 +54,7 @@ def init(backend: str | None = None, *, timeout: float = 300.0, elastic: bool = 
         join(timeout)
         return 0
     if dist.is_initialized():
-        raise ValueError("init() was called where a process group exists already: call it once, before all else.")
+        raise ValueError("init() was called but a process group exists already: call it once, before all else.")
     if "RANK" not in os.environ:
         _refuse_lone_tasks()
         dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
@@ -72,7 +72,7 @@ def init(backend: str | None = None, *, timeout: float = 300.0, elastic: bool = 
     if _on_one_machine(nodes):
         interfaces = (name for _, name in socket.if_nameindex() if name.startswith("lo"))
         os.environ.setdefault("GLOO_SOCKET_IFNAME", next(interfaces, "lo"))
-    wait = timedelta(seconds=2 * timeout)  # the detector's time-out ends before
+    wait = timedelta(seconds=2 * timeout)  # the detector's own timeout ends first
     store = detector.open(lambda: _open_store(rank, nodes, wait))
     if backend == "gloo":
         _check_interface()
@@ -86,7 +86,7 @@ def init(backend: str | None = None, *, timeout: float = 300.0, elastic: bool = 
 
 
 def get_detector() -> FailureDetector:
-    """The failure detector of the default process group, made by any library; started if there is none."""
+    """The failure detector of the default process group, whichever library made that; started if there is none."""
     rank, nodes = dist.get_rank(), dist.get_world_size()
     if _detector is not None and not _detector.ended.is_set() and _detector.nodes == nodes:
         return _detector
@@ -97,20 +97,20 @@ def get_detector() -> FailureDetector:
     device = torch.device("cpu" if dist.get_backend() == "gloo" else "cuda")
     timeout = group._get_backend(device).options._timeout.total_seconds()
     detector = _start_detector(rank, nodes, timeout)
-    hosts = rank == 0 and not _launcher_hosts_store()  # torch's own store, too, is in the process of rank 0
+    hosts = rank == 0 and not _launcher_hosts_store()  # torch's own store is in the process of rank 0 too
     detector.open(lambda: (PrefixStore(f"stgt-failure-detector/{_restarts()}", store), hosts))
     detector.barrier(0, "DistributedOptimizer(…)")
     return detector
 
 
 def report_failure(error: BaseException) -> None:
-    """Reports to the other nodes why this one cannot go on; an exception that ends a script is reported without it."""
+    """Reports to the other nodes why this one cannot continue. An exception that ends a script needs no call."""
     if _detector is not None:
         _detector.fail(error)
 
 
 def leave() -> None:
-    """Announces the end of this process; needed before os._exit only, as Python's own exit does it."""
+    """Announces the end of this process. Call it only before os._exit: Python's own exit does it."""
     if _detector is not None:
         _detector.leave()
 
@@ -134,7 +134,7 @@ def _start_detector(rank: int, nodes: int, timeout: float) -> FailureDetector:
 
 
 def _refuse_lone_tasks() -> None:
-    """A ValueError if srun has started several of this process, each of which would train by itself."""
+    """A ValueError if srun has started several of this process: each would train alone."""
     tasks = os.environ.get("SLURM_STEP_NUM_TASKS") or os.environ.get("SLURM_NTASKS", "1")
     if "SLURM_PROCID" in os.environ and tasks != "1":
         raise ValueError(
@@ -150,7 +150,7 @@ def _check_interface() -> None:
     given, there = os.environ.get("GLOO_SOCKET_IFNAME", ""), [name for _, name in socket.if_nameindex()]
     if given and not set(given.split(",")) <= set(there):
         raise ValueError(
-            f"GLOO_SOCKET_IFNAME={given}: this machine has {', '.join(there)}; name the network interface by which the "
+            f"GLOO_SOCKET_IFNAME={given}: this machine has {', '.join(there)}; name the network interface at which the "
             "other machines reach it."
         )
 
@@ -161,7 +161,8 @@ def _check_interface() -> None:
 def _open_store(rank: int, nodes: int, wait: timedelta) -> tuple[Store, bool]:
     """The store of the world that the environment describes, and whether this process hosts it.
 
-    Processes of one machine have a store that only this machine can reach. Else it is torchrun's, or rank 0's.
+    If all processes are on one machine, it is a store that only this machine can reach. Otherwise it is torchrun's, or
+    rank 0's.
     """
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     launcher = _launcher_hosts_store()
@@ -178,7 +179,7 @@ def _open_store(rank: int, nodes: int, wait: timedelta) -> tuple[Store, bool]:
         return PrefixStore(f"stgt/{_restarts()}", store), hosts
     if not launcher:
         return _loopback_store(rank, port, wait), rank == 0
-    # torchrun's store listens on all addresses: through it the nodes only learn the port of their own.
+    # torchrun's store listens on all addresses, so the nodes use it only to learn the port of their own.
     outer = TCPStore(address, port, is_master=False, timeout=wait)
     key = f"stgt/{_restarts()}/port"
     if rank == 0:
@@ -198,7 +199,7 @@ def _launcher_hosts_store() -> bool:
 
 
 def _restarts() -> str:
-    """How often torchrun has restarted these processes: a part of the keys, as the store may outlive them."""
+    """How often torchrun has restarted these processes. It is part of the keys, because the store may outlive them."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 

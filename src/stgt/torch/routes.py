@@ -1,4 +1,4 @@
-"""Which node sends what to which in a round: one node's view of a mixing matrix."""
+"""Which node sends what to which node in a round: one node's view of a mixing matrix."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from stgt.topology import Topology
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over s members that several receivers need: chunk k goes to member k mod s, who sends the mean back.
+    """A mean over s members for several receivers. Chunk k is sent to member k mod s, which sends its mean back.
 
-    Every node then sends about two models however many members there are. Sending to each receiver would cost s − 1.
+    Every node then sends about two models, whatever the number of members. Sending to each receiver would cost s − 1.
     """
 
     members: tuple[int, ...]
@@ -27,15 +27,15 @@ class Mean:
 
 @dataclass(frozen=True)
 class Route:
-    """What one node does with one message field.
+    """What one node does with one message variable.
 
     Attributes:
         receive_from: (node, weight) pairs.
         send_to: nodes.
-        means: those that this node takes part in.
+        means: the means that this node takes part in.
         own_mean: the one of them that is this node's mixture, if any.
-        send_weights: where a column-stochastic matrix pushes the field, the weights by which the nodes of `send_to`
-            take it. This node keeps 1 − Σ of them. Else None: this node's own weight is 1 − Σ of those it receives by.
+        send_weights: if a column-stochastic matrix pushes the variable: the weights that the nodes of `send_to` apply
+            to it. This node keeps 1 − Σ of them. Else None: this node's own weight is 1 − Σ of its receive weights.
     """
 
     receive_from: tuple[tuple[int, float], ...] = ()
@@ -52,7 +52,7 @@ class Route:
 
 
 def route(W: np.ndarray, node: int, wanted: np.ndarray | None = None) -> Route:
-    """The route of `node` in mixing with W; where `wanted` is given, only these nodes need their row of W."""
+    """The route of `node` in mixing with W. If `wanted` is given, only these nodes need their row of W."""
     rows: dict[int, tuple[int, ...]] = {
         i: tuple(np.flatnonzero(W[i]).tolist())
         for i in (range(len(W)) if wanted is None else np.flatnonzero(wanted).tolist())
@@ -85,14 +85,14 @@ def push_route(C: np.ndarray, node: int) -> Route:
 
 
 class RouteSchedule:
-    """The routes of one node's message fields, round by round."""
+    """The routes of one node's message variables, round by round."""
 
     def __init__(self, topology: Topology, algorithm: Algorithm, node: int, seed: int):
         self.topology, self.spec, self.node, self.seed = topology, algorithm.spec(), node, seed
         self._cache: dict[tuple[int, str], Route] = {}
 
     def digest(self) -> str:
-        """Differs where the first mixing matrices do, up to rounding."""
+        """A digest of the first mixing matrices, up to rounding."""
         rounds = range(min(self.topology.period or 1, 64))
         stack = [self.topology.matrix(r, self.seed) for r in rounds]
         if self.topology.has_push:
@@ -104,17 +104,17 @@ class RouteSchedule:
         return self.topology.active(r, self.seed)
 
     def weight(self, r: int) -> float:
-        """This node's weight in the averaged model after round r: where a server holds it, only its workers count."""
+        """This node's weight in the averaged model after round r. If a server has it, only its workers count."""
         if not (self.topology.has_server and "x" in self.spec.server_fields):
             return 1.0 / self.topology.n
         return float(self.active(r)[self.node]) / self.topology.sampled
 
     def receives_server_state(self, r: int) -> bool:
-        """Does this node receive what the server holds at the end of round r?"""
+        """Does this node receive the server's variables at the end of round r?"""
         return bool(self._receivers(r)[self.node])
 
     def routes(self, r: int) -> dict[str, Route]:
-        """The route of each message field in round r."""
+        """The route of each message variable in round r."""
         return {sent.name: self._route(r, self._kind(sent)) for sent in self.spec.messages}
 
     def _kind(self, sent: MessageVar) -> str:
@@ -140,9 +140,9 @@ class RouteSchedule:
         return self._cache[key]
 
     def _receivers(self, r: int) -> np.ndarray:
-        """The nodes that need what the server holds after round r: those of this round and those of the next.
+        """The nodes that need the server's variables after round r: those of this round and of the next.
 
-        The others would only discard it: they receive it before the next round in which they take part.
+        All others would discard them: they receive them before the next round in which they take part.
         """
         if not self.topology.has_server:
             return np.ones(self.topology.n, dtype=bool)

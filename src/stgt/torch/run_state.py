@@ -1,4 +1,4 @@
-"""The state of a run: what checkpoints and `state_dict` hold of a node, and whether that fits another one."""
+"""The state of a run: what checkpoints and `state_dict` contain of a node, and whether it fits another node."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stgt.torch.buffers import Buffers
 KEY, FORMAT = "stgt", 1
 COUNTERS = ("round", "taken", "steps_taken", "rounds_skipped", "seconds_computing")
 EXCHANGE_COUNTERS = ("bytes_sent", "seconds_exchanging", "seconds_waiting")
-OF_NODES = ("topology", "weights")  # what of the signature belongs to a number of nodes
+OF_NODES = ("topology", "weights")  # the entries of the signature that depend on the number of nodes
 
 
 class Trained(NamedTuple):
-    """The tensors of a node: those of the wrapped optimiser, of the algorithm, and the model's buffers."""
+    """A node's tensors: those of the wrapped optimiser and the algorithm, and the model's buffers."""
 
     base: torch.optim.Optimizer
     buckets: list[Bucket]
@@ -28,18 +28,18 @@ class Trained(NamedTuple):
 
 
 def raise_first(problems: Iterable[str | None]) -> None:
-    """All nodes stop with the first node's problem, if there is one."""
+    """Stops all nodes with the first node's problem, if there is one."""
     for problem in problems:
         if problem is not None:
             raise ValueError(problem)
 
 
 def other_run(state: dict[str, Any], saved: dict[str, Any], what: str, otherwise: str) -> str | None:
-    """A sentence if the saved state has another signature, else None.
+    """An error message if the saved state has another signature, else None.
 
     Args:
         state: of this node: the number of all nodes, and the signature.
-        saved: the same of a file; another number of nodes may have had another topology.
+        saved: the same from a file; another number of nodes may have had another topology.
         what: its name for the message.
         otherwise: what else the user can do.
     """
@@ -51,7 +51,7 @@ def other_run(state: dict[str, Any], saved: dict[str, Any], what: str, otherwise
 
 
 def mismatch(state: dict[str, Any], saved: dict[str, Any], what: str, otherwise: str) -> str | None:
-    """A sentence if the saved state is not this node's of this run, else None; the arguments are `other_run`'s."""
+    """An error message if the saved state is not this node's of this run, else None; the arguments of `other_run`."""
     if saved["nodes"] != state["nodes"]:
         return (
             f"{what} was written by {saved['nodes']} nodes, but {state['nodes']} run: start as many, or use opt.save "
@@ -68,24 +68,25 @@ def mismatch(state: dict[str, Any], saved: dict[str, Any], what: str, otherwise:
 def state_dict(trained: Trained, state: dict[str, Any]) -> dict[str, Any]:
     """The wrapped optimiser's state under its own keys, and this node's share of the algorithm's under "stgt".
 
-    The tensors are the living ones, as torch's own are. The model's parameters are not among them, but in the model's
-    state_dict: either may be loaded first.
+    The tensors are not copies, as in torch. The model's parameters are not included: the model's state_dict has them.
+    Either may be loaded first.
     """
     buffers = [{name: value for name, value in bucket.tensors.items() if name != "x"} for bucket in trained.buckets]
     return {**trained.base.state_dict(), KEY: {"format": FORMAT, **state, "buffers": buffers}}
 
 
 def load_state_dict(trained: Trained, state: dict[str, Any], given: dict[str, Any]) -> dict[str, Any] | None:
-    """Takes over what `state_dict` gave, and returns its numbers; else a ValueError.
+    """Loads the result of `state_dict` and returns its counters; a ValueError if that is impossible.
 
-    None before the first step for a plain optimiser's state, which is taken over as well.
+    Before the first step it also loads a plain optimiser's state, and returns None.
     """
     saved = given.get(KEY)
     if saved is None:
         if state["steps_taken"]:
             raise ValueError(
-                f"the state_dict has no {KEY!r} entry, as that of a plain torch optimiser, and {state['steps_taken']} "
-                "steps are made: load it before the first step, or give what opt.state_dict() returned."
+                f"the state_dict has no {KEY!r} entry, like that of a plain torch optimiser, but "
+                f"{state['steps_taken']} steps are done: load it before the first step, or give what opt.state_dict() "
+                "returned."
             )
         trained.base.load_state_dict(given)
         return None
@@ -112,7 +113,7 @@ def load_state_dict(trained: Trained, state: dict[str, Any], given: dict[str, An
 
 
 def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """What JSON can hold of a value in an optimiser's state; its tensors go to `tensors` by name."""
+    """A value of an optimiser's state as JSON; its tensors are added to `tensors` by name."""
     if isinstance(value, Tensor):
         while name in tensors:  # keys may have dots
             name += "'"
@@ -127,12 +128,12 @@ def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         return value
     raise ValueError(
         f"{name.removeprefix('base.')} of the optimiser's state is of type {type(value).__name__}: use tensors, "
-        "numbers, words, None, and lists, tuples and dicts of these, which a checkpoint can hold."
+        "numbers, strings, None, and lists, tuples and dicts of these, which a checkpoint can contain."
     )
 
 
 def unpack(value: Any, tensor: Callable[[str], Tensor]) -> Any:
-    """The value that `pack` was given; `tensor` finds a tensor by its name."""
+    """The inverse of `pack`; `tensor` returns a tensor by its name."""
     if isinstance(value, list):
         return [unpack(one, tensor) for one in value]
     if not isinstance(value, dict):

@@ -1,6 +1,6 @@
 """One node's shard of a checkpoint as files: written, inspected, checked and removed without communication.
 
-A shard is a file of `stgt._internal.container`, and an empty second one once all nodes have written theirs.
+A shard is a file of `stgt._internal.container`. A second, empty file is added once all nodes have written theirs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STATES: dict[str, str] = {reason: reason for reason in ("missing", "unreadable"
 
 
 class Version(NamedTuple):
-    """Which checkpoint: its step, and which attempt at that step. No attempt writes over another's files."""
+    """A checkpoint's step, and the number of the attempt at that step. No attempt overwrites the files of another."""
 
     step: int
     attempt: int
@@ -34,11 +34,11 @@ class Version(NamedTuple):
 
 
 class ShardStatus(NamedTuple):
-    """What is there of a shard."""
+    """The state of a shard's file."""
 
     state: str  # "whole", "missing", "damaged", "unreadable" or "of a newer stgt"
-    final: bool = False  # had all nodes written, or has a file changed since? False for a write that broke off
-    nodes: int = 0  # how many wrote the checkpoint; 0 if that cannot be read
+    final: bool = False  # had all nodes written theirs, or has a file changed since? False for an interrupted write
+    nodes: int = 0  # the number of nodes that wrote the checkpoint; 0 if that cannot be read
 
 
 Survey = dict[Version, dict[int, ShardStatus]]  # what a node sees of each version, by the rank that wrote the shard
@@ -51,7 +51,7 @@ class Shards:
     Args:
         folder: of the checkpoints.
         rank: the node.
-        name: of the optimiser, where several share the folder.
+        name: of the optimiser, if several share the folder.
     """
 
     def __init__(self, folder: Path, rank: int, name: str):
@@ -59,25 +59,25 @@ class Shards:
         ending = f"-{name}" if name else ""
         self.node = f"node-{rank:04d}"
         self.stem = self.node + ending
-        # The files of any node's shard, and the temporary ones that a killed process left.
+        # The files of any node's shard, and temporary files left by a killed process.
         self._anyone = re.compile(rf"(?:node-(\d{{4,}}){ending}|\.node-(\d{{4,}}){ending}-\w{{8}})\.\w+")
 
     def of(self, rank: int) -> Shards:
-        """Another node's in the same folder."""
+        """Another node's shards in the same folder."""
         return Shards(self.folder, rank, self.name)
 
     def path(self, version: Version, ending: str) -> Path:
         return self.folder / version.folder / f"{self.stem}.{ending}"
 
     def survey(self, nodes: int) -> Survey:
-        """The status of this node's shard of each version, in order, and of all others that are seen here where another
-        number of nodes than these has written the version: its nodes may not be there any more."""
+        """The status of this node's shard of each version, in order. If another number of nodes than these has written
+        a version, all its shards that are seen here are included: the nodes that wrote them may not run any more."""
         found: Survey = {}
         for version, ranks in sorted(self._present().items()):
             statuses: dict[int, ShardStatus] = {}
             for rank in sorted(ranks, key=lambda rank: (rank != self.rank, rank)):
                 statuses[rank] = self.of(rank).status(version)
-                if statuses[rank].nodes == nodes:  # the others' own: one header is read, however many shards there are
+                if statuses[rank].nodes == nodes:  # each node reports its own, so one header is enough
                     statuses = {rank: status for rank, status in statuses.items() if rank == self.rank}
                     break
             if statuses:
@@ -85,7 +85,7 @@ class Shards:
         return found
 
     def _present(self) -> dict[Version, set[int]]:
-        """Whose files are there of each version."""
+        """The ranks whose files exist, for each version."""
         found: dict[Version, set[int]] = {}
         for folder in self.folder.glob("step-*") if self.folder.is_dir() else ():
             match = _FOLDER.fullmatch(folder.name)
@@ -98,24 +98,24 @@ class Shards:
         return found
 
     def other_names(self) -> list[str]:
-        """Files of this node in the folder that are of an optimiser with another name."""
+        """Files of this node in the folder that belong to an optimiser with another name."""
         stems = (self.node, f"{self.node}-*")
         found = {path.name for stem in stems for path in self.folder.glob(f"step-*/{stem}.safetensors")}
         return sorted(found - {f"{self.stem}.safetensors"})
 
     def write(self, version: Version, tensors: Mapping[str, Tensor], metadata: dict[str, Any]) -> None:
-        """An OSError, or a ValueError about a tensor's type, if it fails."""
+        """Writes the shard. Raises an OSError, or a ValueError about a tensor's type, if it fails."""
         container.write(self.path(version, "safetensors"), KIND, tensors, metadata, private=True)
 
     def confirm(self, version: Version) -> None:
-        """Marks that all nodes have written. Without the mark a whole shard still loads."""
+        """Records that all nodes have written theirs. A whole shard without this mark still loads."""
         try:
             self.path(version, "complete").touch(0o600)
         except OSError as error:
             _log.info("%s: %s", self.path(version, "complete"), error)
 
     def status(self, version: Version, read: Callable[[Path, str], Any] = container.read_meta) -> ShardStatus:
-        """What is there, by the header and the size; of every byte with `read=container.verify`."""
+        """The status by the header and the size; with `read=container.verify`, by every byte."""
         confirmed = self.path(version, "complete").exists()
         try:
             metadata = read(self.path(version, "safetensors"), KIND)
@@ -124,11 +124,11 @@ class Shards:
         return ShardStatus("whole", confirmed, metadata["nodes"])
 
     def metadata(self, version: Version) -> dict[str, Any]:
-        """What was written with the tensors."""
+        """The metadata that was written with the tensors."""
         return container.read_meta(self.path(version, "safetensors"), KIND)
 
     def remove(self, version: Version) -> None:
-        """Removes this node's files, and the folder if it is empty then. What cannot be removed stays."""
+        """Removes this node's files, and then the folder if it is empty. Files that cannot be removed stay."""
         try:
             for path in self._files(version):
                 path.unlink(missing_ok=True)
@@ -141,10 +141,10 @@ class Shards:
             return
 
     def prune(self, before: Survey, newest: Version, keep: int) -> None:
-        """Removes all but the last `keep` complete steps up to the newest, and all half-written versions before it.
+        """Removes all but the last `keep` complete steps up to the newest, and all incomplete versions before it.
 
-        Versions of later steps are not newer: a run that was resumed from an earlier step may have left some. Of a
-        version by another number of nodes every node removes all that it sees.
+        Versions of later steps are not newer: a run that was resumed from an earlier step may have left some. If
+        another number of nodes wrote a version, every node removes all its files that it sees.
         """
         older = {version: statuses for version, statuses in before.items() if version < newest}
         whole = {
@@ -161,7 +161,7 @@ class Shards:
                     self.of(rank).remove(version)
 
     def _files(self, version: Version) -> list[Path]:
-        """The shard's files in the order of removal, and the temporary ones that a killed process left."""
+        """The shard's files in the order of removal, and temporary files left by a killed process."""
         folder = self.folder / version.folder
         files = [self.path(version, ending) for ending in ("complete", "safetensors")]
         return [*files, *folder.glob(f".{self.stem}-{'?' * 8}.*")]

@@ -1,4 +1,4 @@
-"""A read-only status page of one node, on the loopback address of its machine only."""
+"""A read-only status page of one node, only on the loopback address of its machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from stgt.torch.addresses import LOOPBACK
 
-REFRESH = 2  # seconds between two looks of a browser
+REFRESH = 2  # seconds between two requests of a browser
 SHOWN = 10  # events on the page
 
 
 def serve(status: Callable[[], Mapping[str, Any]], port: int) -> str:
-    """Serves `status()` as /status.json, and as a page; returns its address. It ends with the process."""
+    """Serves `status()` as /status.json and as a page. Returns the page's address. It ends with the process."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -38,7 +38,7 @@ def serve(status: Callable[[], Mapping[str, Any]], port: int) -> str:
             self.wfile.write(data)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: the training's own output is not the place for it."""
+            """Logs nothing: requests do not belong in the training's output."""
 
     try:
         server = ThreadingHTTPServer((LOOPBACK, port), Handler)

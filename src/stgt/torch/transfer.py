@@ -1,7 +1,7 @@
-"""A newcomer's first model: a member sends it what it needs to take part, through the newcomer's own store.
+"""A newcomer's first model: a member sends it all that it needs to take part, through the newcomer's own store.
 
-The tensors travel as raw bytes, chunk by chunk, behind a header of JSON with their shapes and the SHA-256 of all bytes.
-Nothing that is received can execute code. The member sends a copy from a thread of its own, and trains on meanwhile.
+The tensors are sent as raw bytes, chunk by chunk, after a JSON header with their shapes and the SHA-256 of all bytes.
+Received data cannot execute code. The member sends a copy from a separate thread, and continues to train.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stgt.torch.waiting import start_thread
 
 CHUNK = 4 << 20  # bytes; torch's store takes up to 8 MiB at once
 AHEAD = 16  # chunks that a member sends before the newcomer has taken the first of them
-PATIENCE = 20.0  # seconds without a chunk after which the other one is given up
+PATIENCE = 20.0  # seconds without a chunk after which a side gives up
 PAUSE = 0.005
 _DTYPES = {str(one): one for one in (
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -37,11 +37,11 @@ _log = logging.getLogger("stgt")
 
 
 class TransferError(RuntimeError):
-    """A model was not received whole."""
+    """A model was not received completely."""
 
 
 def send(address: str, attempt: int, sender: str, metadata: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Sends copies of the tensors to the newcomer whose store is at this address, in a thread of its own."""
+    """Sends copies of the tensors to the newcomer whose store is at this address, in a separate thread."""
     copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
 
     def run() -> None:
@@ -71,7 +71,7 @@ def _send(address: str, attempt: int, sender: str, metadata: dict[str, Any], ten
 
 
 def _put(store: Any, number: int, data: memoryview | bytes) -> int:
-    """Sends bytes as chunks from this number on; returns the next number."""
+    """Sends bytes as chunks, numbered from `number`; returns the next number."""
     for low in range(0, len(data), CHUNK):
         end = time.monotonic() + PATIENCE
         while number - store.add("taken", 0) >= AHEAD:
@@ -84,12 +84,12 @@ def _put(store: Any, number: int, data: memoryview | bytes) -> int:
 
 
 def receive(store: Any, attempt: int, alive: Callable[[], None]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a member has sent to this process's store: metadata, and tensors by name; a TransferError if not whole.
+    """The metadata and the tensors that a member has sent to this process's store; a TransferError if incomplete.
 
     Args:
         store: of this process.
-        attempt: the number that was asked with.
-        alive: is called again and again while it waits.
+        attempt: the number of this process's request.
+        alive: called repeatedly while it waits.
     """
     store, taken = PrefixStore(f"model/{attempt}", store), 0
 
@@ -128,12 +128,12 @@ def receive(store: Any, attempt: int, alive: Callable[[], None]) -> tuple[dict[s
     except (KeyError, ValueError, TypeError, RuntimeError) as error:
         if isinstance(error, TransferError | LostNodeError):
             raise
-        raise TransferError(f"what has come is no model ({first_line(error)})") from error
+        raise TransferError(f"the received data are not a model ({first_line(error)})") from error
     finally:
         with suppress(RuntimeError):
             store.delete_key("header")
     if digest.hexdigest() != header["sha256"]:
-        raise TransferError("its bytes are not those that were sent")
+        raise TransferError("the received bytes differ from those that were sent")
     return header["metadata"], tensors
 
 

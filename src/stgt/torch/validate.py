@@ -29,7 +29,7 @@ def _record_ddp(module: nn.Module, name: str, submodule: nn.Module | None) -> No
         _ddp_models.add(module)
 
 
-# A wrapper leaves no trace in the model that it wraps, so each one is recorded when it registers that model.
+# A wrapper leaves no trace in the model that it wraps. So each wrapper is recorded when it registers that model.
 register_module_module_registration_hook(_record_ddp)
 
 
@@ -38,7 +38,7 @@ def check_model(model: Any, parameters: Iterable[Tensor]) -> nn.Module | None:
     refuse_ddp(parameters)
     if model is REQUIRED:
         raise ValueError(
-            "model= is missing: give the torch.nn.Module that is trained, or model=None for tensors of no module."
+            "model= is missing: give the torch.nn.Module that is trained, or model=None for tensors outside a module."
         )
     if model is None:
         return None
@@ -48,7 +48,7 @@ def check_model(model: Any, parameters: Iterable[Tensor]) -> nn.Module | None:
     if not trained <= held:
         raise ValueError(
             f"{len(trained - held)} of the optimiser's {len(trained)} parameters are not in model: give the module "
-            "that holds all of them, such as torch.nn.ModuleList([encoder, decoder])."
+            "that has all of them, such as torch.nn.ModuleList([encoder, decoder])."
         )
     return model
 
@@ -59,12 +59,12 @@ def refuse_ddp(parameters: Iterable[Tensor]) -> None:
     if any(id(parameter) in trained for model in _ddp_models for parameter in model.parameters()):
         raise ValueError(
             "the model is wrapped in DistributedDataParallel, which averages the gradients at every step: train the "
-            "plain model (model.module), the exchange is the optimiser's."
+            "plain model (model.module); the optimiser does the exchange."
         )
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """A ValueError if it cannot be wrapped."""
+    """A ValueError if the optimiser cannot be wrapped."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InputError("optimizer", optimizer, "give a torch.optim.Optimizer.")
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -74,12 +74,12 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 def check_tensors(names: Mapping[Tensor, str]) -> None:
-    """A ValueError that names a parameter without values of its own in this process."""
+    """A ValueError that names a parameter without its own values in this process."""
     for one, name in names.items():
         if bool(is_traceable_wrapper_subclass(one)):
             raise ValueError(
-                f"{name} is a {type(one).__name__}, of which a process may hold a part only, as with FSDP "
-                "or tensor parallelism: give the plain model, each node trains all of it."
+                f"{name} is a {type(one).__name__}, of which a process may have only a part, as with FSDP or tensor "
+                "parallelism: give the plain model, as each node trains all of it."
             )
         if one.is_meta:
             raise ValueError(
@@ -91,12 +91,12 @@ def check_tensors(names: Mapping[Tensor, str]) -> None:
 def check_sending(
     algorithm: Algorithm, topology: Topology, optimizer: torch.optim.Optimizer, message_dtype: str | None, early: bool
 ) -> None:
-    """A ValueError if the method's messages cannot be rounded, or sent early, where that is asked for."""
+    """A ValueError if the method's messages cannot be rounded or sent early, but the user asks for it."""
     if message_dtype and algorithm.spec().server_fields and topology.has_server:
         raise InputError(
             "message_dtype",
             message_dtype,
-            f"what a server holds for {algorithm.label} would be rounded again every round; leave it out, or use "
+            f"the server's variables of {algorithm.label} would be rounded again every round; leave it out, or use "
             "STGT, whose nodes keep their own.",
         )
     if check_flag(early, "early"):
@@ -104,39 +104,38 @@ def check_sending(
             raise InputError(
                 "early",
                 True,
-                f"on {topology.name} a message's fields travel by two matrices, and its halves by one: leave early "
-                "out.",
+                f"on {topology.name} a message is mixed by two matrices, but its halves by only one: leave early out.",
             )
         Overlap.check(algorithm, is_plain(optimizer))
 
 
 def check_elastic(algorithm: Algorithm, topology: Any, early: bool) -> None:
-    """A ValueError if it is not known how to go on with this after a change of the members."""
+    """A ValueError if a training with these cannot continue after a change of the members."""
     if isinstance(topology, Topology):
         raise InputError(
             "topology",
             topology.name,
-            "has a fixed number of nodes, and members change: give its name, or a function of n.",
+            "has a fixed number of nodes, but members change: give its name, or a function of n.",
         )
     made = topology_of(topology, 2)
     if made.has_server or made.has_push:
         raise InputError(
-            "topology", made.name, "is not for elastic training: take an undirected or exponential graph, or"
-            " stgt.flower, where clients come and go."
+            "topology", made.name, "is not for elastic training: use an undirected or exponential graph, or"
+            " stgt.flower, whose clients may come and go."
         )  # fmt: skip
     spec = algorithm.spec()
     if spec.tracks and (spec.invariant or not any(one.zero_sum for one in spec.state)):
         raise InputError(
-            "algorithm", algorithm.label, "conserves more than a sum of corrections, and it is not known how to restore"
-            " it after a loss: take STGT, KGT, LED, Outer around them, or a method without corrections."
+            "algorithm", algorithm.label, "conserves more than a sum of corrections, which cannot be restored after a"
+            " loss: use STGT, KGT, LED, Outer around them, or a method without corrections."
         )  # fmt: skip
     if spec.needs_initial_gradient or spec.communication_probability is not None:
         raise InputError(
-            "algorithm", algorithm.label, "begins with an average over all nodes, or skips rounds by a coin, and nodes"
-            " come later here: take it without, or STGT."
+            "algorithm", algorithm.label, "begins with an average over all nodes, or skips rounds at random, but here"
+            " nodes join later: turn that off, or use STGT."
         )  # fmt: skip
     if early:
-        raise InputError("early", True, "half a message may be lost with a node: leave early out where members change.")
+        raise InputError("early", True, "half a message may be lost with a node: leave early out if members change.")
 
 
 def check_divided(algorithm: Algorithm, optimizer: torch.optim.Optimizer) -> None:
@@ -153,8 +152,8 @@ def check_divided(algorithm: Algorithm, optimizer: torch.optim.Optimizer) -> Non
         )
     if "gamma" in reads and type(optimizer) is not torch.optim.SGD:
         raise ValueError(
-            f"{algorithm.label} takes (start − end)/(lr·tau) for a mean of gradients, which it is not behind "
-            f"{type(optimizer).__name__}: use SGD, with momentum or without, or STGT, which sums the gradients up."
+            f"{algorithm.label} uses (start − end)/(lr·tau) as the mean of the gradients, which it is not with "
+            f"{type(optimizer).__name__}: use SGD, with momentum or without, or STGT, which sums the gradients."
         )
     for group in optimizer.param_groups if "gamma" in reads else ():
         if not (group["momentum"] < 1 and group["dampening"] < 1):
@@ -173,7 +172,7 @@ def is_plain(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def topology_of(topology: Topology | str | Callable[[int], Topology], nodes: int) -> Topology:
-    """The topology, made from a name or by a function of n if need be; a ValueError if it has not as many nodes."""
+    """The topology, if needed made from a name or by a function of n; a ValueError if its number of nodes differs."""
     if not isinstance(topology, Topology | str) and callable(topology):
         topology = topology(nodes)
     if isinstance(topology, str):
@@ -191,7 +190,7 @@ def topology_of(topology: Topology | str | Callable[[int], Topology], nodes: int
 
 
 def agree(everybody: list[dict[str, Any]]) -> None:
-    """A ValueError if the signatures of the nodes, by rank, differ."""
+    """A ValueError if the nodes' signatures, by rank, differ."""
     for rank, theirs in enumerate(everybody):
         for name, value in theirs.items():
             if value != everybody[0][name]:

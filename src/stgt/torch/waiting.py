@@ -1,9 +1,9 @@
-"""Threads next to the training's own: waits for gloo that can be given up, and threads that end before Python does.
+"""Threads in addition to the training thread: waits for gloo that can be abandoned, and threads that end before Python.
 
-Where a connection closes in the middle of a message, gloo ends the waits for messages that have not begun, and forgets
-the one that has (`Pair::signalException` of its TCP transport): the wait for it ends with its time-out only, and cannot
-be called back. So a thread of its own waits. If the group does not work any more, the thread is left behind, with what
-it waits for, and ends later.
+If a connection closes in the middle of a message, gloo ends the waits for messages that have not begun. It forgets the
+message that has begun (`Pair::signalException` of its TCP transport): the wait for that one ends only with its timeout,
+and cannot be cancelled. So a separate thread waits. If the group has failed, the thread is abandoned, together with
+what it waits for, and ends later.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-LOOK = 0.1  # seconds between two looks at whether the group still works
-GRACE = 0.2  # seconds for gloo to tell by itself that it does not
-AT_EXIT = 25.0  # seconds for threads to end with the process: longer than each of their calls takes
+LOOK = 0.1  # seconds between two checks of whether the group still works
+GRACE = 0.2  # seconds for gloo to report a failure itself
+AT_EXIT = 25.0  # seconds for threads to end with the process: longer than each of their calls
 
 _threads: list[threading.Thread] = []
 _lock = threading.Lock()
 
 
 def start_thread(run: Callable[[], object]) -> threading.Thread:
-    """Starts a thread that communicates. When the process ends, it waits for it.
+    """Starts a thread that communicates. At its end the process waits for this thread.
 
-    While Python shuts down, it ends each thread that returns to it, in the middle of C++ or Rust: the process aborts.
+    Python, while it shuts down, ends each thread that returns to it, even within C++ or Rust code. That aborts the
+    process.
     """
     made = threading.Thread(target=run, daemon=True)
     made.start()
@@ -36,7 +37,7 @@ def start_thread(run: Callable[[], object]) -> threading.Thread:
     return made
 
 
-@atexit.register  # before any membership registers its own end, which comes first
+@atexit.register  # registered before any membership's own exit function, which therefore runs first
 def _join_all() -> None:
     end = time.monotonic() + AT_EXIT
     for one in _threads:
@@ -44,29 +45,29 @@ def _join_all() -> None:
 
 
 class ForgottenError(RuntimeError):
-    """A message that gloo has forgotten."""
+    """gloo has forgotten a message."""
 
 
 class Waiter:
-    """A thread in which something is waited for.
+    """A thread that waits for something.
 
     Args:
-        brief: does each wait end within `AT_EXIT`? Then the process waits for the thread when it ends.
+        short: does each wait end within `AT_EXIT`? If so, the process waits for the thread when it ends.
     """
 
-    def __init__(self, brief: bool = False):
+    def __init__(self, short: bool = False):
         self._jobs: queue.SimpleQueue[_Job] | None = None
-        self._brief = brief
+        self._short = short
 
     def run(self, wait: Callable[[], object], over: Callable[[], bool], keep: object = None) -> None:
-        """Calls `wait` and raises what it raises; a ForgottenError if it does not end though all is over.
+        """Calls `wait` and raises its exception. A ForgottenError if it does not end although `over` is true.
 
-        Then the thread keeps `keep` until the wait has ended: also at the end of the process, when Python is gone.
+        Then the thread keeps `keep` until the wait has ended, even after Python has shut down.
         """
         if self._jobs is None:
             self._jobs = queue.SimpleQueue()
             work = partial(_work, self._jobs)
-            start_thread(work) if self._brief else threading.Thread(target=work, daemon=True).start()
+            start_thread(work) if self._short else threading.Thread(target=work, daemon=True).start()
         job, end = _Job(wait), None
         self._jobs.put(job)
         while not job.done.wait(LOOK):
@@ -82,7 +83,7 @@ class Waiter:
             raise job.error
 
     def stop(self) -> None:
-        """Ends the thread, once its wait has ended."""
+        """Ends the thread once its wait has ended."""
         if self._jobs is not None:
             self._jobs.put(_Job(_stop))
             self._jobs = None
@@ -108,7 +109,7 @@ def _work(jobs: queue.SimpleQueue[_Job]) -> None:
             job.wait()
         except SystemExit:
             return
-        except BaseException as error:  # the caller's
+        except BaseException as error:  # it is raised in the caller's thread
             job.error = error
         job.done.set()
-        del job  # or its tensors would stay until the next one
+        del job  # otherwise its tensors would stay in memory until the next job

@@ -1,4 +1,4 @@
-"""Pictures: what to draw, and drawing it; and pages that show whole studies."""
+"""Figures as data, code that draws them, and pages that show whole studies."""
 
 from stgt.study.report.figures import Figure, Line, Panel, band, curves, draw, long_band
 from stgt.study.report.page import write_page

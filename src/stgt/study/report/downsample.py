@@ -1,4 +1,4 @@
-"""Traces as numbers for a page: means and intervals over the seeds, at few enough rounds to be drawn."""
+"""Traces as numbers for a page: means and intervals over the seeds, at a limited number of rounds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stgt.simulator.metrics import over_seeds
 from stgt.study.comparison import Comparison
 from stgt.study.report.study import Study
 
-POINTS = 1000  # of a curve, at most
-MOST_CURVES = 20  # of a sweep whose every run is drawn
-DIGITS = 5  # of a number in the page
+POINTS = 1000  # the most points of a curve
+MOST_CURVES = 20  # up to this many runs of a sweep, all are drawn
+DIGITS = 5  # significant digits of the numbers in the page
 
 
 def curves(study: Study) -> list[dict[str, Any]]:
-    """A curve for the best run of each method; of a sweep with few runs, for each run."""
+    """A curve for the best run of each method, or for each run of a sweep with few runs."""
     found = study.comparison
     every = study.kind == "sweep" and sum(map(len, found.runs.values())) <= MOST_CURVES
     chosen = found.runs if every else {method: [found.best[method]] for method in found.order}
@@ -36,7 +36,7 @@ def curves(study: Study) -> list[dict[str, Any]]:
 
 
 def curve(name: str, trace: Trace, metrics: Iterable[str]) -> dict[str, Any]:
-    """What a page draws of a trace: at some rounds, what was measured, and what it had cost all nodes until then."""
+    """The data of a curve: at some rounds, the measurements and the cumulative costs of all nodes."""
     rounds = drawn_rounds(trace)
     values = {}
     for metric in metrics:
@@ -68,19 +68,19 @@ def drawn_rounds(trace: Trace) -> np.ndarray:
 
 
 def stride(rounds: int) -> int:
-    """How many rounds lie between two that are drawn."""
+    """The number of rounds between two drawn ones."""
     return max(1, math.ceil(rounds / (POINTS - 3)))
 
 
 def interval(metric: str, values: np.ndarray) -> Interval:
-    """The mean and the ends of its interval, NaN wherever a seed is not finite."""
+    """The mean and the ends of its interval; NaN where a seed is not finite."""
     values = values.astype(np.float64)
     finite = np.isfinite(values).all(axis=0)
     return over_seeds(metric, np.where(finite, values, np.nan))
 
 
 def steps(trace: Trace) -> int:
-    """Gradients that a node which works computes in a round, one after another."""
+    """Gradients that an active node computes in a round, one after another."""
     algorithm: Any = trace.algorithm
     return algorithm.tau + (isinstance(algorithm, Algorithm) and "start_gradient" in algorithm.spec().reads)
 
@@ -90,18 +90,18 @@ def itemsize(trace: Trace) -> int:
 
 
 def working(trace: Trace) -> float:
-    """How many nodes work in a round."""
+    """The mean number of active nodes in a round."""
     return trace.topology.participation * trace.topology.n
 
 
 def share(trace: Trace, at: int) -> dict[str, float]:
-    """What the modelled time until the start of round `at` is made of, for the page to compute it again."""
+    """The parts of the modelled time until the start of round `at`, from which the page computes it again."""
     bits = 8 * itemsize(trace) * float(trace["floats"][:, at].mean()) / working(trace)
     return {"steps": at * steps(trace), "communications": float(trace["communications"][:, at].mean()), "bits": bits}
 
 
 def points(found: Comparison) -> list[dict[str, Any]]:
-    """The end of every run, for methods that have several, with the numbers by which these differ."""
+    """The final errors of all runs, for methods with several runs, with the hyper-parameters in which these differ."""
     ends = []
     for style, method in enumerate(found.order):
         runs = found.runs[method]
@@ -134,7 +134,7 @@ def _is_number(value: Any) -> bool:
 
 
 def plain(values: np.ndarray) -> list[float | None]:
-    """As JSON has it: a few digits, whole numbers as such, null for what is not finite."""
+    """Numbers for JSON: a few digits, whole numbers as integers, null for values that are not finite."""
     return [_short(value) for value in np.asarray(values, dtype=np.float64).tolist()]
 
 

@@ -1,4 +1,4 @@
-"""Curves with their bands, on pairs of axes, side by side in a figure: as plain data, and drawn as PNG and PDF."""
+"""Figures: curves with their bands in one or several panels, as plain data, and drawn as PNG and PDF."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stgt._internal.checks import InputError, check_choice
+from stgt._internal.checks import InputError, check_choice, check_flag, check_number
 from stgt._internal.files import write_atomically, writing
 from stgt._internal.hyper import short_repr
 from stgt._internal.registry import METRICS
@@ -19,7 +19,7 @@ from stgt.simulator.metrics import over_seeds
 from stgt.simulator.serialize import Serialized
 from stgt.simulator.trace import Trace
 
-# Okabe and Ito's palette, told apart with any colour vision; dashes and marks tell the curves apart without colour.
+# Okabe and Ito's palette, which people with colour blindness can distinguish. Dashes and marks differ as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (8, 2)), "-")
 MARKS = ("o", "s", "^", "x", "D", "v", "P")
@@ -27,13 +27,13 @@ OVER = {
     "gradients": "gradients computed",
     "messages": "messages sent",
     "floats": "floats sent",
-    "seconds": "seconds of this computer, all seeds together",
+    "seconds": "seconds on this computer, all seeds together",
 }
 ENDINGS = (".png", ".pdf")
-WIDTH, HEIGHT = 3.5, 2.9  # inches of one panel
-HIGHEST = 1e280  # on a logarithmic axis
-BELOW = "0 and below have no place on this axis: bands end at its bottom"
-MANY_DECADES = 100  # on an axis, whose ticks stand at every fiftieth then
+WIDTH, HEIGHT = 3.5, 2.9  # of one panel, in inches
+HIGHEST = 1e280  # the largest value on a logarithmic axis
+BELOW = "this axis cannot show values ≤ 0: bands end at its bottom"
+MANY_DECADES = 100  # for a longer axis, the ticks are 50 decades apart
 STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 9,
@@ -45,12 +45,15 @@ STYLE: Any = {
 }
 
 
+Limits = tuple[float | None, float | None]
+
+
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A curve with its band. `style` is the number of its colour, dash and mark; None for the next one.
+    """A curve with its band. `style` is the number of its colour, dash and mark; None takes the next one.
 
-    `backdrop` draws it wide and grey behind the others: what they are compared with; `thin` draws it thin and dotted.
-    Without `joined` only its marks and bars are drawn.
+    `backdrop` draws it wide and grey behind the others, as a reference. `thin` draws it thin and dotted. With
+    `joined=False` only its marks and bars are drawn.
     """
 
     label: str
@@ -67,9 +70,11 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One pair of axes. `levels` are horizontal lines by name; above `ymax` curves leave the frame.
+    """One pair of axes. `levels` are horizontal lines by name. Curves are cut off above `ymax`.
 
-    A logarithmic x axis has a place for 0 if some curve begins there.
+    `xlim` and `ylim` are the ends of the axes; None leaves them to the curves.
+
+    A logarithmic x axis also shows 0 if a curve begins there.
     """
 
     title: str
@@ -80,12 +85,14 @@ class Panel:
     ylog: bool = True
     levels: dict[str, float] = field(default_factory=dict)
     ymax: float | None = None
-    ticks: tuple[str, ...] = ()  # names of the places 0, 1, … on the x axis
+    xlim: Limits | None = None
+    ylim: Limits | None = None
+    ticks: tuple[str, ...] = ()  # labels of the positions 0, 1, … on the x axis
 
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """Panels in rows of `columns`, each row with one y axis if `shared`; `notes` stand below, a line each."""
+    """Panels in rows of `columns`, each row with one y axis if `shared`; `notes` are lines below."""
 
     name: str
     panels: tuple[Panel, ...]
@@ -98,9 +105,9 @@ class Figure:
 def band(
     label: str, trace: Trace, metric: str = "residual", over: str = "rounds", per_node: bool = False, **style: Any
 ) -> Line:
-    """A trace as a curve: the mean over its seeds and its 95 % interval, as far as all seeds are finite.
+    """A trace as a curve: the mean over its seeds and its 95 % interval, while all seeds are finite.
 
-    `over` is "rounds", those in which anything was sent, or what else the run counted; `per_node` a node's share of it.
+    `over` is "rounds", those with communication, or another cost; `per_node` divides the cost by the number of nodes.
     """
     values = trace[metric].astype(np.float64)
     seen = np.isfinite(values).all(axis=0)
@@ -112,7 +119,8 @@ def long_band(
 ) -> Line:
     """A trace for a logarithmic axis: means over windows that grow with the round, and their intervals.
 
-    Round r stands for itself up to 8, then for a window of about r/8 rounds. `over` and `per_node` as in `band`.
+    Up to round 8 a point is a single round, then the mean over a window of about r/8 rounds. `over` and
+    `per_node` are as in `band`.
     """
     values = trace[metric].astype(np.float64)
     places = _costs_so_far(trace, over, per_node)
@@ -129,7 +137,7 @@ def long_band(
 
 
 def _costs_so_far(trace: Trace, over: str, per_node: bool) -> np.ndarray:
-    """What rounds have cost so far, on average over the seeds."""
+    """The cumulative cost at each round, on average over the seeds."""
     x = trace.spent(over).mean(axis=0)
     return x / trace.problem.n if per_node and over not in ("rounds", "seconds") else x
 
@@ -142,19 +150,26 @@ def curves(
     x: str = "rounds",
     per_node: bool = False,
     title: str = "",
+    size: tuple[float, float] | None = None,
+    xlim: Limits | None = None,
+    ylim: Limits | None = None,
+    xlog: bool = False,
+    ylog: bool | None = None,
 ) -> list[Path]:
-    """Draws a measurement, a curve for each trace: the mean over its seeds and its 95 % interval.
+    """Draws a measurement with a curve for each trace: the mean over its seeds and its 95 % interval.
 
-    What the traces note, such as that a method is another one under its options, stands below the axes.
+    The notes of the traces are written below the axes, for example that two methods are the same under their options.
 
     Args:
-        traces: by the name to stand in the legend; in a list, they are called by their methods.
-        path: of the picture, if it ends in .png or .pdf; without an ending, of both.
-        metric: a measurement's name.
-        x: what it is drawn over: "rounds" (those in which anything was sent), "gradients", "messages", "floats" or
-            "seconds".
-        per_node: a node's share of the gradients, messages or floats, instead of the whole network's.
-        title: above the axes.
+        traces: traces by the name for the legend, or a list of traces, which are then named by their methods.
+        path: the picture, if it ends in .png or .pdf; without an ending, both are written.
+        metric: the name of the measurement.
+        x: the x axis: "rounds" (with communication), "gradients", "messages", "floats" or "seconds".
+        per_node: divide gradients, messages or floats by the number of nodes, instead of the whole network's total.
+        title: the title above the axes.
+        size: width and height in inches.
+        xlim, ylim: the ends of an axis, (low, high); None for one of them leaves it to the curves.
+        xlog, ylog: is the axis logarithmic? By default the x axis is not, and the y axis is for errors.
 
     Returns:
         The files written.
@@ -162,15 +177,40 @@ def curves(
     check_choice(x, "x", ("rounds", *OVER))
     named = _named(traces)
     lines = tuple(band(label, trace, metric, over=x, per_node=per_node) for label, trace in named.items())
+    ylog = _is_logarithmic(metric, lines) if ylog is None else check_flag(ylog, "ylog")
     panel = Panel(
-        title, _over(x, per_node), meaning(metric, named.values()), lines, ylog=_is_logarithmic(metric, lines)
+        title,
+        _over(x, per_node),
+        meaning(metric, named.values()),
+        lines,
+        xlog=check_flag(xlog, "xlog"),
+        ylog=ylog,
+        xlim=_limits(xlim, "xlim", above_0=False),
+        ylim=_limits(ylim, "ylim", above_0=ylog),
     )
     notes = tuple(dict.fromkeys(note for trace in named.values() for note in trace.notes))
-    return draw(Figure(Path(path).name, (panel,), columns=1, notes=notes), path, size=(5.6, 3.6 + 0.15 * len(notes)))
+    size = (5.6, 3.6 + 0.15 * len(notes)) if size is None else size
+    if np.shape(size) != (2,):
+        raise InputError("size", size, "give the width and the height in inches, such as (6, 4).")
+    width, height = (check_number(one, "size", above=0) for one in size)
+    return draw(Figure(Path(path).name, (panel,), columns=1, notes=notes), path, size=(width, height))
+
+
+def _limits(given: Any, name: str, above_0: bool) -> Limits | None:
+    """The ends of an axis, checked."""
+    if given is None:
+        return None
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise InputError(name, given, "give (low, high), with None for an end that is left to the curves.")
+    least = {"above": 0.0} if above_0 else {}
+    low, high = (None if one is None else check_number(one, name, **least) for one in given)
+    if low is not None and high is not None and low >= high:
+        raise InputError(name, given, "give a low end that is below the high one.")
+    return low, high
 
 
 def _named(traces: Any) -> dict[str, Trace]:
-    """Traces by a name of their own each."""
+    """Traces by distinct names."""
     if isinstance(traces, Mapping):
         named = dict(traces)
     else:
@@ -190,7 +230,7 @@ def _named(traces: Any) -> dict[str, Trace]:
 
 
 def meaning(metric: str, traces: Iterable[Trace]) -> str:
-    """The label of a measurement; where the minimum is not known, the loss itself."""
+    """The label of a measurement; for the loss it is f(x̄) if the minimum is unknown."""
     known = [
         one.problem.solved if isinstance(one.problem, Serialized) else one.problem.solve is not None for one in traces
     ]
@@ -207,7 +247,7 @@ def _over(x: str, per_node: bool) -> str:
 
 
 def _is_logarithmic(metric: str, lines: tuple[Line, ...]) -> bool:
-    """The library's errors are, and so is what is positive and spans two decades; an accuracy is not."""
+    """The axis of the library's errors is logarithmic, as are positive values over two decades; an accuracy is not."""
     values = np.concatenate([line.y for line in lines]) if lines else np.ones(1)
     registered = METRICS.get(metric)
     if registered is not None and registered.kind != "value":
@@ -216,7 +256,7 @@ def _is_logarithmic(metric: str, lines: tuple[Line, ...]) -> bool:
 
 
 def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = None) -> list[Path]:
-    """Draws panels side by side, with one legend, as PNG and PDF, or as the one that the path ends in.
+    """Draws panels side by side, with one legend, as PNG and PDF, or in the format of the path's ending.
 
     Returns the files written.
     """
@@ -246,26 +286,26 @@ def draw(figure: Figure, path: Path | str, size: tuple[float, float] | None = No
 
 
 def picture_paths(path: Path | str) -> list[Path]:
-    """The PNG and the PDF of that name, or the one of them that it ends in; a ValueError at another ending.
+    """The PNG and the PDF with this name, or only the one with its ending; a ValueError for another ending.
 
-    The end of a number, as in "gamma=0.05", is none.
+    The digits after the point in a name such as "gamma=0.05" are not an ending.
     """
     given = Path(path).expanduser()
     if given.suffix.lower() in ENDINGS:
         return [given]
     if given.suffix[1:].isalpha():
-        raise InputError("path", path, f" ends in {given.suffix}: end it in .png or .pdf, or leave that out for both.")
+        raise InputError("path", path, f" ends in {given.suffix}: end it in .png or .pdf, or leave it out for both.")
     return [given.with_name(given.name + ending) for ending in ENDINGS]
 
 
 def save_pictures(canvas: Any, paths: list[Path]) -> list[Path]:
-    """Writes them; a ValueError if they cannot be written."""
+    """Writes the pictures; a ValueError if they cannot be written."""
     with writing(paths[0]):
         return [write_atomically(one, lambda file: save_canvas(canvas, file)) for one in paths]
 
 
 def save_canvas(canvas: Any, path: Path) -> None:
-    """A PNG of few colours is a third of the size."""
+    """Writes a picture. A PNG gets few colours, which makes it a third of the size."""
     canvas.savefig(path, dpi=160)
     if path.suffix == ".png":
         from PIL import Image
@@ -286,7 +326,7 @@ def _panel(axes: Any, panel: Panel) -> None:
         axes.set_yticks([])
     elif panel.ylog:
         values = np.concatenate([line.y for line in panel.lines])
-        if values.max(initial=0.0) > HIGHEST:  # margins above it would leave the numbers
+        if values.max(initial=0.0) > HIGHEST:  # a margin above it would overflow
             axes.set_ylim(values[values > 0].min(), HIGHEST)
         axes.set_yscale("log", nonpositive="mask")
         low, high = np.log10(axes.get_ylim())
@@ -309,11 +349,14 @@ def _panel(axes: Any, panel: Panel) -> None:
     axes.set_title(panel.title)
     if not any(line.marked for line in panel.lines):
         axes.margins(x=0)
+    for limits, set_limits in ((panel.xlim, axes.set_xlim), (panel.ylim, axes.set_ylim)):
+        if limits is not None:
+            set_limits(*limits)
     axes.grid(True, which="major", alpha=0.3)
 
 
 def _logarithmic(axes: Any, x: np.ndarray) -> None:
-    """A logarithmic x axis; where a curve begins at 0, that has a place to the left of the least other one."""
+    """A logarithmic x axis; if a curve begins at 0, the axis shows 0 to the left of the smallest positive value."""
     if (x > 0).all():
         axes.set_xscale("log")
         return
@@ -329,7 +372,7 @@ def _logarithmic(axes: Any, x: np.ndarray) -> None:
 
 
 def _floor(panel: Panel) -> float | None:
-    """Half of the least that a logarithmic axis shows, where bands end that reach 0 or below; None if nothing does."""
+    """Half of the least value on a logarithmic axis, where bands that reach 0 or below end; None if no band does."""
     parts = [part for line in panel.lines for part in (line.y, line.low) if part is not None]
     values = np.concatenate([part[np.isfinite(part)] for part in parts]) if parts else np.ones(1)
     positive = values[values > 0]

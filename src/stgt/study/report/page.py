@@ -1,4 +1,4 @@
-"""Studies as one HTML page that needs nothing else: no network, no other file."""
+"""Studies as one HTML page that needs no network and no other file."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 KINDS = ("run", "sweep", "compare")
 SCRIPTS = ("common.js", "curves.js", "grid.js", "page.js")
 PREDICTED = ("predicted", "stable (radius)", "largest safe gamma")
-SIZE = 240  # pixels of a picture
-MOST_ROUNDS = 48  # of a period
-QUICK_UP_TO = 2000  # nodes
-DRAWN = 12  # rounds of a schedule without a period
+SIZE = 240  # pixels, the width of a picture of a graph
+MOST_ROUNDS = 48  # the most rounds of a period that are drawn
+QUICK_UP_TO = 2000  # nodes; for more, ρ and the spectral gap take too long
+DRAWN = 12  # rounds that are drawn of a schedule without a period
 
 
 def write_page(studies: Iterable[Study], path: Path | str, title: str = "") -> Path:
     """Writes one HTML file with curves, tables, graphs, specs and warnings of each study, and an overview of several.
 
-    It makes no request: scripts, styles and numbers are inside, and its policy forbids any other. Whatever a study is
-    called is shown as it is.
+    The page makes no request: scripts, styles and numbers are in the file, and its policy forbids any other source.
+    The name of a study is shown as plain text.
 
     Args:
-        studies: a section each, in this order; `Study(found)` is one of what `stgt.compare` found.
-        path: of the file.
-        title: of the page; the studies' names if left out.
+        studies: one section each, in this order; `Study(found)` makes one from the result of `stgt.compare`.
+        path: the file to write.
+        title: the title of the page; by default the studies' names.
 
     Returns:
         The path.
@@ -53,7 +53,7 @@ def write_page(studies: Iterable[Study], path: Path | str, title: str = "") -> P
         raise InputError("studies", hint=" is empty: give at least one.")
     for study in shown:
         check_choice(study.kind, "kind", KINDS)
-    text = page(shown, title).encode("utf-8", "replace").decode()  # half a character, as from a file's name, is a "?"
+    text = page(shown, title).encode("utf-8", "replace").decode()  # half a character becomes "?"
     return write_text(Path(path).expanduser(), text)
 
 
@@ -64,7 +64,7 @@ def page(studies: Sequence[Study], title: str = "") -> str:
     data = [_data(study) for study in studies]
     groups = _groups(studies)
     inside = "\n".join(_asset(name) for name in SCRIPTS)
-    scripts = [get_plotlyjs(), f'"use strict";\n(() => {{\n{inside}}})();\n']  # whose names are not global
+    scripts = [get_plotlyjs(), f'"use strict";\n(() => {{\n{inside}}})();\n']  # a function: no global names
     return render(
         "study/report/page.html.j2",
         title=title or ", ".join(study.name for study in studies),
@@ -80,7 +80,7 @@ def page(studies: Sequence[Study], title: str = "") -> str:
 
 
 def _data(study: Study) -> dict[str, Any]:
-    """What the page draws."""
+    """The data that the page draws."""
     found = study.comparison
     traces = list(found.best.values())
     return {
@@ -96,7 +96,7 @@ def _data(study: Study) -> dict[str, Any]:
 
 
 def _groups(studies: Sequence[Study]) -> list[list[int]]:
-    """The numbers of studies that are about one and the same problem, two or more."""
+    """Groups of two or more studies with the same problem, by their numbers."""
     found: dict[str, list[int]] = {}
     for i, study in enumerate(studies):
         if len(study.comparison.problems) == 1:
@@ -115,7 +115,7 @@ def _group(studies: Sequence[Study]) -> dict[str, Any]:
 
 
 def _section(study: Study, data: Mapping[str, Any]) -> dict[str, Any]:
-    """What the template shows of a study."""
+    """The values of the template for a study."""
     found = study.comparison
     best = [(method, found.best[method]) for method in found.order]
     runs = [(method, run) for method in found.order for run in found.runs[method]]
@@ -130,7 +130,7 @@ def _section(study: Study, data: Mapping[str, Any]) -> dict[str, Any]:
         row["first"] = place == 0 and study.kind == "compare" and len(best) > 1
     problems = list(dict.fromkeys(found.problems.values()))
     about = f"{', '.join(problems[:4])}{' …' if len(problems) > 4 else ''}; {_amounts([one for _, one in best])}."
-    caption = " Predicted: E‖x̄ − x*‖² in the long run; ≈ marks an estimate." if predicted else ""
+    caption = " Predicted: E‖x̄ − x*‖² at the steady state; ≈ marks an estimate." if predicted else ""
     return {
         "study": study,
         "metrics": found.metrics,
@@ -139,7 +139,7 @@ def _section(study: Study, data: Mapping[str, Any]) -> dict[str, Any]:
         "drawn": " ".join(_drawn(study, data)),
         "parameters": list(dict.fromkeys(name for point in data["points"] for name in point["parameters"])),
         "methods": (head, rows),
-        "caption": f"{found.caption} MB are of all nodes together.{caption}",
+        "caption": f"{found.caption} MB are summed over all nodes.{caption}",
         "runs": _table(study, runs) if len(runs) > len(best) else None,
         "warnings": _warnings(study),
         "graphs": _graphs(study),
@@ -155,26 +155,26 @@ def _amounts(traces: list[Trace]) -> str:
 
 
 def _drawn(study: Study, data: Mapping[str, Any]) -> Iterator[str]:
-    """What is to be known of the curves, in sentences."""
+    """The sentences below the curves."""
     found, best = study.comparison, study.comparison.best
     several = any(len(trace.seeds) > 1 for trace in best.values())
-    yield "Mean over the seeds with its 95 % interval." if several else "One seed, so that there is no interval."
+    yield "Mean over the seeds with its 95 % interval." if several else "One seed, so there is no interval."
     every = max(stride(trace.rounds) for trace in best.values())
     if every > 1:
         ending = {1: "st", 2: "nd", 3: "rd"}.get(every % 10, "th") if every % 100 not in (11, 12, 13) else "th"
-        yield f"Of longer runs every {every:,}{ending} round is drawn, and the last one."
+        yield f"Long runs are drawn at every {every:,}{ending} round and at the last one."
     runs = sum(map(len, found.runs.values()))
     if study.kind == "sweep" and len(data["curves"]) < runs:
-        yield f"Of {runs:,} runs, more than {MOST_CURVES}, the best of each method is drawn."
+        yield f"There are {runs:,} runs, more than {MOST_CURVES}, so only the best of each method is drawn."
     if any(trace.diverged.any() for trace in best.values()):
-        yield "A curve ends where a seed leaves the finite numbers."
+        yield "A curve ends where a seed diverges."
     missing = [f"{name} of {method}" for name in found.metrics for method in best if name not in best[method]]
     if missing:
         yield f"Not measured: {', '.join(missing)}."
 
 
 def _table(study: Study, runs: Sequence[tuple[str, Trace]]) -> tuple[list[str], list[dict[str, Any]]]:
-    """The comparison's table of these runs; with MB for floats, modelled time, and remarks below the methods."""
+    """The rows of the comparison's table for these runs, with MB for floats, the modelled time, and all remarks."""
     found, rows = study.comparison, list[dict[str, Any]]()
     head, *lines = found.cells([found.row(method, trace) for method, trace in runs])
     place = head.index("floats") - 2
@@ -200,7 +200,7 @@ def _table(study: Study, runs: Sequence[tuple[str, Trace]]) -> tuple[list[str], 
 
 
 def _prediction(advice: Advice | str | None) -> list[str]:
-    """What the theory predicts of a run, as cells of the table; "–" where there is no prediction."""
+    """The theory's prediction for a run, as cells of the table; "–" if there is none."""
     if advice is None or isinstance(advice, str):
         return ["–"] * len(PREDICTED)
     estimate = "" if advice.basis == "exact" else "≈ "
@@ -213,10 +213,10 @@ def _prediction(advice: Advice | str | None) -> list[str]:
 
 
 def _warnings(study: Study) -> list[tuple[str, tuple[str, ...]]]:
-    """The warnings of the theory, or why it has no prediction; methods with the same ones stand together."""
+    """The warnings of the theory, or the reason for no prediction, grouped by methods with the same warnings."""
     together: dict[tuple[str, ...], list[str]] = {}
     for method in study.comparison.order:
-        advice = study.advice.get(method, "no prediction was asked for")
+        advice = study.advice.get(method, "no prediction was requested")
         if isinstance(advice, str):
             sentences = [f"No prediction: {advice.rstrip('.')}."]
         else:
@@ -241,7 +241,7 @@ def _graph(topology: Topology, methods: list[str]) -> dict[str, Any]:
     try:
         shown = pictures(topology, range(rounds), SIZE)
         part = "" if rounds == topology.period else f"the first {many(rounds, 'round')} are drawn"
-    except Exception as error:  # there are too many, or a user's function fails
+    except Exception as error:  # too many nodes or links, or a user's function fails
         unknown = f"No picture: {error}."
     words = " · ".join(filter(None, [*facts(topology), *_mixing(topology), part]))
     return {"name": topology.name, "pictures": shown, "unknown": unknown, "words": words, "methods": ", ".join(methods)}
@@ -249,7 +249,7 @@ def _graph(topology: Topology, methods: list[str]) -> dict[str, Any]:
 
 def _mixing(topology: Topology) -> Iterator[str]:
     """ρ and the spectral gap, as far as they are known and quick to compute."""
-    from stgt.theory import rho, spectral_gap  # which takes a third of a second
+    from stgt.theory import rho, spectral_gap  # the import takes a third of a second
 
     for name, of in (("ρ", rho), ("spectral gap", spectral_gap)) if topology.n <= QUICK_UP_TO else ():
         try:
@@ -263,13 +263,13 @@ def _asset(name: str) -> str:
 
 
 def _json(data: Any) -> str:
-    """JSON that may stand in a script element: nothing in it can end the element or begin a comment."""
+    """JSON for a script element: nothing in it can end the element or begin a comment."""
     words = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return words.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _policy(scripts: Iterable[str]) -> str:
-    """Nothing is loaded from anywhere, and no script runs but these."""
+    """The policy: nothing is loaded from anywhere, and only these scripts run."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()}'" for one in scripts)
     images, styles = "img-src data: blob:", "style-src 'unsafe-inline'"
     return f"default-src 'none'; script-src {hashes}; {styles}; {images}; base-uri 'none'; form-action 'none'"

@@ -1,4 +1,4 @@
-"""What a page shows: a comparison and its metadata."""
+"""The content of a page: a comparison and its metadata."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Network(Frozen):
-    """What a round takes in a network to be imagined: the time is modelled, not measured.
+    """The speeds of an assumed network, which give the time of a round. The time is modelled, not measured.
 
     Attributes:
         gradient: seconds that a node takes for one local step.
-        latency: seconds that a round waits for the network, however little is sent.
-        bandwidth: bits a second of a node's link.
+        latency: seconds that a round waits for the network, even for a very short message.
+        bandwidth: bits per second of a node's link.
     """
 
     gradient: float = 1e-3
@@ -39,7 +39,7 @@ class Network(Frozen):
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A comparison and its metadata: of a run folder, or of `stgt.compare`.
+    """A comparison and its metadata: from a run folder or from `stgt.compare`.
 
     Attributes:
         comparison: the runs, the rule, the ranking and the table.
@@ -47,10 +47,10 @@ class Study:
         kind: "run", "sweep" or "compare".
         status: "finished", or how it ended, such as "interrupted after 40 of 100 rounds".
         spec: what was run, as TOML.
-        facts: versions, seeds, checksums, when, by name.
-        advice: by method, what the theory predicts of the best, or why there is no prediction.
-        topologies: by method, where they could be made.
-        network: what the modelled time begins with.
+        facts: versions, seeds, checksums and times, by name.
+        advice: by method, the theory's prediction for the best run, or the reason for no prediction.
+        topologies: by method, if they could be built.
+        network: the initial speeds for the modelled time.
     """
 
     comparison: Comparison

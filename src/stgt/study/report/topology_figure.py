@@ -1,4 +1,4 @@
-"""Pictures of a topology: its graph, its eigenvalues and how quickly its nodes agree; and a schedule that moves."""
+"""Pictures of a topology: its graph, its eigenvalues and how fast its nodes agree; an animation of a schedule."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from stgt.study.report.topology_stats import FEWEST, TopologyStats, messages, ne
 from stgt.topology.layout import Layout
 
 BLUE, ORANGE, INK, GREY = COLOURS[0], COLOURS[1], "#1b1f24", "#b9c0c8"
-MILLISECONDS = 700  # of a frame
+MILLISECONDS = 700  # the duration of a frame
 FRAMES = 64
-NUMBERED = 40  # nodes of a circle that have their numbers beside them
-DPI = 100  # of the animation
+NUMBERED = 40  # up to this many nodes on a circle are drawn with their numbers
+DPI = 100  # the resolution of the animation
 
 
 def draw_topology(found: TopologyStats, path: Path | str) -> list[Path]:
-    """Draws a topology and its numbers side by side; returns the files: PNG and PDF, or the one that `path` ends in."""
+    """Draws a topology and its numbers side by side as PNG and PDF, or in the format of `path`; returns the files."""
     import matplotlib
 
     paths = picture_paths(path)
@@ -35,7 +35,7 @@ def draw_topology(found: TopologyStats, path: Path | str) -> list[Path]:
             _note(graph, f"No links are drawn: {found.unknown['picture of the links']}.")
         else:
             _Graph(graph, found.drawing).light(0)
-            graph.set_title("round 0, and in grey the links of others" if found.changes else "links")
+            graph.set_title("round 0; grey: links of other rounds" if found.changes else "links")
         _eigenvalues(plane, found)
         _agreement(curve, found)
         canvas.suptitle(f"{found.topology.name}:  {'  ·  '.join(_facts(found))}", fontsize=10)
@@ -43,7 +43,7 @@ def draw_topology(found: TopologyStats, path: Path | str) -> list[Path]:
 
 
 def animate(found: TopologyStats, path: Path | str) -> Path:
-    """Writes a GIF of a schedule: the links of each round lit, beside the falling distance to agreement."""
+    """Writes a GIF of a schedule: the links of each round, next to the decreasing distance to agreement."""
     import matplotlib
 
     if found.drawing is None:
@@ -85,7 +85,7 @@ def _frames(found: TopologyStats, drawing: Layout) -> list[Any]:
 
 
 class _Graph:
-    """A graph on a pair of axes, whose rounds can be lit one after another."""
+    """A graph on a pair of axes, which can show one round after another."""
 
     def __init__(self, axes: Any, drawing: Layout):
         from matplotlib.collections import LineCollection
@@ -110,7 +110,7 @@ class _Graph:
         self.heads: list[Any] = []
 
     def light(self, r: int) -> None:
-        """Shows the links of round r, and the nodes that take part."""
+        """Shows the links of round r, and which nodes take part."""
         links, places = self.drawing.links(r), self.drawing.places
         self.lines.set_segments(list(places[links]))
         working = self.drawing.working(r)
@@ -149,12 +149,12 @@ def _eigenvalues(axes: Any, found: TopologyStats) -> None:
 
 
 def _on_a_line(axes: Any, eigenvalues: dict[str, np.ndarray]) -> None:
-    """Real ones: sorted, so that many equal ones are seen as a stretch."""
+    """Real ones: sorted, so that equal ones form a visible flat part."""
     for k, (name, values) in enumerate(eigenvalues.items()):
         axes.plot(np.sort(values)[::-1], "ox"[k], color=COLOURS[k], markersize=4, alpha=0.9, label=name)
     axes.axhline(0, color=GREY, linewidth=1)
     lowest = min(float(values.min()) for values in eigenvalues.values())
-    axes.set(xlabel="number, the largest first", ylabel="eigenvalue", ylim=(min(-0.05, lowest - 0.05), 1.05))
+    axes.set(xlabel="index, largest first", ylabel="eigenvalue", ylim=(min(-0.05, lowest - 0.05), 1.05))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(True, alpha=0.3)
     _titled(axes, eigenvalues)

@@ -1,4 +1,4 @@
-"""A topology in numbers: how much it sends, its eigenvalues, and how quickly its nodes agree."""
+"""The numbers of a topology: how much it sends, its eigenvalues, and how fast its nodes agree."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from stgt.topology.circulant import Average, Rolls
 from stgt.topology.layout import Layout, layout
 from stgt.topology.spectra import norms
 
-DENSE_UP_TO = 400  # nodes whose matrices are multiplied round by round
-EIGENVALUES_UP_TO = 1000  # nodes of a dense matrix
-LINKS_UP_TO = 256  # rounds whose links are counted
-FEWEST, MOST = 12, 64  # rounds of a schedule that are looked at if `rounds` is left out
-STATIC, RANDOM = 64, 24  # and those of others
-DRAWN = {"most_nodes": 300, "most_lines": 4000, "most_heads": 250}  # more could not be told apart in a picture
-ROUNDING = 1e-14  # a norm below it, times the nodes, is 0
+DENSE_UP_TO = 400  # up to this many nodes the matrices are multiplied round by round
+EIGENVALUES_UP_TO = 1000  # up to this many nodes the eigenvalues of a dense matrix are computed
+LINKS_UP_TO = 256  # the most rounds whose links are counted
+FEWEST, MOST = 12, 64  # the limits of the default of `rounds` for a schedule
+STATIC, RANDOM = 64, 24  # that default for other topologies
+DRAWN = {"most_nodes": 300, "most_lines": 4000, "most_heads": 250}  # a picture with more is not legible
+ROUNDING = 1e-14  # a norm below this times the number of nodes is taken as 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,17 +28,17 @@ class TopologyStats:
     """The numbers of a topology.
 
     Attributes:
-        topology: the one.
-        rounds: how many were looked at, from round 0 on.
+        topology: the topology itself.
+        rounds: the number of rounds that were computed, from round 0 on.
         messages: links that carry a message in a round, on average over a period or over these rounds.
-        rho: ‖E[WᵀW] − J‖, how much of the disagreement a round leaves at worst; None where it is not known.
-        gap: 1 − |λ₂|; None where it is not known.
-        period_rho: the same as rho of a whole period of a schedule; None where there is none, or it is not known.
-        eigenvalues: by the name of their matrix.
-        distances: ‖W_{r−1} ⋯ W_0 − J‖ after r = 0, 1, … rounds, or of (I − J) W_{r−1} ⋯ W_0 where W is not doubly
-            stochastic; None where it is not known.
-        drawing: its nodes and links, ready to be drawn; None where there are too many.
-        unknown: why something is not known, by name.
+        rho: ‖E[WᵀW] − J‖, the largest part of the disagreement that remains after a round; None if unknown.
+        gap: 1 − |λ₂|; None if unknown.
+        period_rho: the same for a whole period of a schedule; None if there is no period or it is unknown.
+        eigenvalues: by the name of the matrix.
+        distances: ‖W_{r−1} ⋯ W_0 − J‖ after r = 0, 1, … rounds, or of (I − J) W_{r−1} ⋯ W_0 if W is not doubly
+            stochastic; None if unknown.
+        drawing: the layout of its nodes and links; None if there are too many.
+        unknown: the reason for each unknown number, by its name.
     """
 
     topology: Topology
@@ -54,24 +54,24 @@ class TopologyStats:
 
     @property
     def agreed_after(self) -> int | None:
-        """The first round after which all nodes agree exactly; None if they do not within those looked at."""
+        """The first round after which all nodes agree exactly; None if they do not within `rounds`."""
         if self.distances is None or self.distances[-1] > 0:
             return None
         return int(np.argmax(self.distances == 0))
 
     @property
     def changes(self) -> bool:
-        """Do its rounds differ?"""
+        """Do the rounds differ?"""
         return self.topology.period != 1
 
 
 def topology_stats(topology: Topology, rounds: int | None = None) -> TopologyStats:
-    """Computes what can be had of a topology; what cannot, as it is too large, has its reason in `unknown`.
+    """Computes the numbers of a topology. If it is too large for one of them, `unknown` has the reason.
 
     Args:
-        topology: any.
-        rounds: to look at; three periods if left out, at least 12 and at most 64, and 24 of a random one, which are
-            drawn by its seed.
+        topology: any topology.
+        rounds: the number of rounds to compute. The default is three periods, at least 12 and at most 64, or 24 rounds
+            of a random topology, which are drawn with its own seed.
     """
     from stgt.theory import period_contraction, spectral_gap
 
@@ -108,7 +108,7 @@ def topology_stats(topology: Topology, rounds: int | None = None) -> TopologySta
 
 
 def _eigenvalues(topology: Topology) -> dict[str, np.ndarray]:
-    """Of W; of the product over a period, and of its factors; or of E[W]."""
+    """The eigenvalues of W; or of the product over a period and of its first factor; or of E[W]."""
     match topology.structure:
         case Average(n):
             return {"W": np.eye(1, n)[0]}
@@ -153,16 +153,16 @@ def _distances(topology: Topology, rounds: int) -> np.ndarray:
     found = [1.0 if n > 1 else 0.0]
     for r in range(rounds):
         product = topology.matrix(r) @ product
-        apart = float(np.linalg.norm(product - product.mean(axis=0), 2))  # W 1 = 1: J W = J where columns sum to 1
+        apart = float(np.linalg.norm(product - product.mean(axis=0), 2))  # W 1 = 1; J W = J if columns sum to 1
         found.append(apart if apart > ROUNDING * n else 0.0)
     return np.array(found)
 
 
 def messages(found: TopologyStats) -> str:
-    """How many a round, whole or to a tenth."""
+    """The messages per round, as a whole number or with one decimal."""
     return f"{found.messages:,.0f}" if found.messages == round(found.messages) else f"{found.messages:,.1f}"
 
 
 def near_one(value: float) -> str:
-    """To four digits; what these would make 1 by what it lacks."""
+    """The value with four digits; close to 1, as 1 minus the difference."""
     return f"1 − {1 - value:.3g}" if ROUNDING < 1 - value < 1e-4 else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""The objects that the tables of a spec stand for."""
+"""Builds the objects that the tables of a spec describe."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ TAKES_OBJECTS = ("from_loss", "from_networkx", "schedule")  # functions and grap
 
 
 def build_algorithm(given: Named) -> Algorithm:
-    """The algorithm that is named; one that it wraps, and a stepsize's schedule, may stand among its arguments."""
+    """The named algorithm. Its arguments may contain a wrapped algorithm and the schedule of a stepsize."""
     with under("algorithm"):
         return from_plain(given.model_dump(), partial(_find, ALGORITHMS))
 
 
 def build_oracle(given: Named) -> Oracle:
-    """The oracle that is named."""
+    """The named oracle."""
     with under("oracle"):
         return from_plain(given.model_dump(), partial(_find, ORACLES))
 
 
 def build_topology(given: Mapping[str, Any], n: int) -> Topology:
-    """The topology of n nodes that a table names; other topologies may stand among its arguments."""
+    """The named topology of n nodes; its arguments may contain other topologies."""
     with under("topology"):
         return from_plain(given, partial(_find, TOPOLOGIES), n=n)
 
@@ -42,6 +42,6 @@ def find_problem(name: str) -> Callable[..., Any]:
 
 def _find(registry: Registry, name: Any) -> Callable[..., Any]:
     if name in TAKES_OBJECTS:
-        what = "register a function of your own that calls it, and import its script."
+        what = "register your own function that calls it, and import its script."
         raise InputError("name", name, f" takes what a file cannot hold: {what}")
     return registry.find(name, "name")

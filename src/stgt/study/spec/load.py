@@ -1,4 +1,4 @@
-"""TOML files that hold one run, or several as [[runs]], and what a command line sets in them."""
+"""TOML files with one run, or several as [[runs]], and the entries that the command line changes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from stgt._internal.checks import (
 )
 from stgt._internal.hyper import short_repr
 
-DEEPEST = 20  # tables and lists within each other
-WHOLE = 2**63  # TOML's whole numbers are below it
-MOST = 10**9  # of rounds and the like
+DEEPEST = 20  # levels of nested tables and lists
+WHOLE = 2**63  # whole numbers in TOML are below it
+MOST = 10**9  # the largest number of rounds, seeds and so on
 WANTED = {"dict": "a table", "list": "a list", "model": "a table", "string": "a text in quotes", "tuple": "a list"}
 
-# What an entry may be: an editor reads the limits, and the check writes the sentence about a value beyond them.
+# The types of entries: an editor reads the limits, and the checks write the error message about a value outside.
 Flag = Annotated[bool, BeforeValidator(partial(check_flag, name=()))]
 Count = Annotated[int, Field(ge=1, le=MOST), BeforeValidator(partial(check_count, name=(), most=MOST))]
 CountOrNone = Annotated[int, Field(ge=0, le=MOST), BeforeValidator(partial(check_count, name=(), least=0, most=MOST))]
@@ -42,7 +42,7 @@ NonNegative = Annotated[float, Field(ge=0), BeforeValidator(partial(check_number
 
 
 class OneOf:
-    """What an entry may be: one of a few words."""
+    """The type of an entry that is one of a few words."""
 
     def __init__(self, *words: str):
         self.words = words
@@ -55,7 +55,7 @@ class OneOf:
 
 
 class Table(BaseModel):
-    """A table of a spec; an InputError names an entry that is unknown or left out."""
+    """A table of a spec. An InputError names an entry that is unknown or missing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -77,7 +77,7 @@ class Table(BaseModel):
 
 
 class Named(Table):
-    """A name and the arguments that go with it, such as {name = "exponential", neighbors = 3}."""
+    """A name and its arguments, such as {name = "exponential", neighbors = 3}."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
@@ -91,16 +91,16 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_spec(path: Path, kind: type[Model], sets: Iterable[str] = ()) -> Model:
-    """Reads a TOML file that holds one run, or several as [[runs]].
+    """Reads a TOML file with one run, or several as [[runs]].
 
-    Entries outside of [[runs]] hold for all of them unless they have their own: a table of a run is merged over the one
-    of that name outside; if both have a `name` (or `schedule`) and these differ, it takes its place.
+    Entries outside [[runs]] apply to all runs that do not define them. A table of a run is merged over the table of
+    the same name outside. If both have a `name` (or `schedule`) and these differ, it replaces that table.
 
     Args:
-        path: of the file.
-        kind: of spec, a model whose field `runs` holds the runs.
-        sets: "key=value" each, put in the place of the file's entries: "algorithm.gamma=0.1" in every run,
-            "runs.1.algorithm.gamma=0.1" in the second. A value is read as TOML, or as a word if it is none.
+        path: the file.
+        kind: the model of the spec, whose field `runs` has the runs.
+        sets: "key=value" each, which replace the file's entries: "algorithm.gamma=0.1" in every run,
+            "runs.1.algorithm.gamma=0.1" in the second. A value is parsed as TOML; if it is not TOML, it is text.
 
     Returns:
         The spec; a ValueError names the file and the entry.
@@ -120,7 +120,7 @@ def read_spec(path: Path, kind: type[Model], sets: Iterable[str] = ()) -> Model:
 
 @contextmanager
 def in_spec(path: Path, runs: Sequence[Any] = ()) -> Iterator[None]:
-    """Has an InputError name the file; and the run, as `runs.1.`, only where others have another value at the entry."""
+    """Adds the file to an InputError; its path keeps the run, as `runs.1.`, only if the runs differ at this entry."""
     try:
         yield
     except InputError as error:
@@ -153,9 +153,9 @@ def _input_error(found: Mapping[str, Any]) -> InputError:
 
 
 def spec_text(spec: BaseModel, with_defaults: bool = False) -> str:
-    """A spec as TOML, which `read_spec` reads back; `with_defaults` writes the entries it leaves to defaults too.
+    """A spec as TOML, which `read_spec` can read; `with_defaults` also writes the entries that have default values.
 
-    What all runs have in common stands once, outside of them.
+    Entries that all runs have in common are written once, outside the runs.
     """
     found = spec.model_dump(exclude_none=True) if with_defaults else spec.model_dump(exclude_defaults=True)
     first, *others = [{key: value for key, value in run.items() if value not in ("", {})} for run in found.pop("runs")]
@@ -181,7 +181,7 @@ def _document(path: Path) -> dict[str, Any]:
         raise _too_deep("spec", path) from None
     except tomllib.TOMLDecodeError as error:
         raise InputError("spec", path, f" is not TOML: {first_line(error)}.") from None
-    except ValueError as error:  # a path that no system has, or a number of thousands of digits
+    except ValueError as error:  # an impossible path, or a number with thousands of digits
         raise InputError(
             "spec", path, f" cannot be read ({first_line(error)}): give the path of a TOML file."
         ) from None
@@ -191,7 +191,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _with_runs(document: Mapping[str, Any], kind: type[BaseModel]) -> dict[str, Any]:
-    """The document with all of each run in `runs`."""
+    """The document with every run complete in `runs`."""
     own, of_run = _fields(kind)
     for key in document:
         if key not in ("runs", *own, *of_run):
@@ -205,7 +205,7 @@ def _with_runs(document: Mapping[str, Any], kind: type[BaseModel]) -> dict[str, 
 
 
 def _fields(kind: type[BaseModel]) -> tuple[list[str], list[str]]:
-    """What stands in a spec itself, and what in its runs."""
+    """The names of the entries of the spec itself, and of those of its runs."""
     return [name for name in kind.model_fields if name != "runs"], list(run_model(kind).model_fields)
 
 
@@ -221,12 +221,12 @@ def _merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _others(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Do the tables stand for different things?"""
+    """Do the tables describe different things?"""
     return any(key in one and key in other and one[key] != other[key] for key in ("name", "schedule"))
 
 
 def _put(given: dict[str, Any], one: str, kind: type[BaseModel]) -> None:
-    """Puts what a command line sets in its place."""
+    """Sets an entry from the command line."""
     key, equals, text = one.partition("=")
     try:
         keys = _keys(tomllib.loads(f"{key} = 0"))
@@ -238,7 +238,7 @@ def _put(given: dict[str, Any], one: str, kind: type[BaseModel]) -> None:
     count = len(given["runs"])
     if keys[0] == "runs":
         if len(keys) < 3 or not keys[1].isdecimal() or int(keys[1]) >= count:
-            raise InputError("sets", one, f"runs go from runs.0 to runs.{count - 1}, such as runs.0.rounds=100.")
+            raise InputError("sets", one, f"runs are numbered 0 to {count - 1}, as in runs.0.rounds=100.")
         places, keys = [given["runs"][int(keys[1])]], keys[2:]
         known = of_run
     else:
@@ -255,7 +255,7 @@ def _put(given: dict[str, Any], one: str, kind: type[BaseModel]) -> None:
 
 
 def _keys(table: Any) -> list[str]:
-    """The keys that lead to the one value of a document."""
+    """The keys that lead to the only value of a document."""
     found = []
     while isinstance(table, dict):
         if len(table) != 1:
@@ -266,7 +266,7 @@ def _keys(table: Any) -> list[str]:
 
 
 def _value(text: str) -> Any:
-    """A value in TOML; a word, or several, where it is none."""
+    """The value of TOML text; if it is not TOML, the text itself."""
     try:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -275,7 +275,7 @@ def _value(text: str) -> Any:
 
 
 def _check_values(value: Any, entry: tuple[Any, ...] = ()) -> None:
-    """An InputError at what no entry can be: a date, what is not finite, a number or a nesting too large."""
+    """An InputError for a value that no entry can have: a date, deep nesting, a number not finite or too large."""
     if isinstance(value, dict | list):
         if len(entry) > DEEPEST:
             raise _too_deep(entry[:4])
@@ -290,7 +290,7 @@ def _check_values(value: Any, entry: tuple[Any, ...] = ()) -> None:
 
 
 def _too_deep(argument: Any, value: Any = ...) -> InputError:
-    return InputError(argument, value, f" has more tables or lists within each other than {DEEPEST}: nest fewer.")
+    return InputError(argument, value, f" nests tables or lists more than {DEEPEST} levels deep: use fewer levels.")
 
 
 def unknown_key(key: str, known: Sequence[str]) -> InputError:

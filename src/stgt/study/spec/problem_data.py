@@ -1,4 +1,4 @@
-"""The problem that a spec names, with data from the user's files or from LIBSVM's."""
+"""The problem that a spec names, with data from your own files or from LIBSVM's data sets."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from typing import Any
 import numpy as np
 
 from stgt import problems
-from stgt._internal.checks import InputError, check_choice, check_count, check_flag, under
+from stgt._internal.checks import InputError, check_count, check_flag, under
 from stgt._internal.serialize import call, unknown_argument
 from stgt.problems.base import Problem
-from stgt.problems.datasets import LIBSVM
 from stgt.problems.tables import DataTable, is_file, load_table, prepared
 from stgt.study.spec.build import find_problem
 from stgt.study.spec.load import Named
 
-OF_FILES = ("label", "node")
+OF_FILES = ("label", "node", "drop")
 OF_DATA = ("standardise", "intercept")
 
 
 def problem_of(given: Named, data_dir: Path | None = None) -> Problem:
-    """The problem that a table names; one that takes `features` and `labels` may be given `data` instead.
+    """The named problem. If it takes `features` and `labels`, the table may give `data` instead.
 
-    Beside `data` stand the options of `stgt.problems.load_table`, and `rows` for one of LIBSVM's sets.
+    With `data`, you can also give the options of `stgt.problems.load_table`, and `rows` for one of LIBSVM's data sets.
     """
     arguments = given.model_dump()
     return _problem(json.dumps(arguments, sort_keys=True), data_dir, _stamp(arguments.get("data")))
 
 
 def _stamp(data: Any) -> tuple[int, int] | None:
-    """Changes when the file does."""
+    """A value that changes when the file changes."""
     try:
         found = Path(data).stat() if is_file(data) else None
     except (OSError, ValueError):
@@ -60,12 +59,12 @@ def _problem(text: str, data_dir: Path | None, stamp: tuple[int, int] | None) ->
 
 
 def _with_data(name: str, arguments: dict[str, Any], taken: Any, data_dir: Path | None) -> dict[str, Any]:
-    """The arguments with features and labels in the place of `data` and its options."""
+    """The arguments with features and labels instead of `data` and its options."""
     options = {key: arguments.pop(key) for key in (*OF_FILES, *OF_DATA) if key in arguments and key not in taken}
     options |= {key: arguments[key] for key in ("test", "seed") if key in arguments and "test" in taken}
     data = arguments.pop("data", ...)
     if not isinstance(data, str):
-        wanted = "a file, such as data = 'own.csv', or a set, data = 'a9a'."
+        wanted = "a file, such as data = 'own.csv', or a data set, such as data = 'a9a'."
         raise InputError("data", data, f" was left out: {name} needs {wanted}" if data is ... else f"give {wanted}")
     for key in arguments:
         if key not in (*taken, "rows"):
@@ -73,15 +72,15 @@ def _with_data(name: str, arguments: dict[str, Any], taken: Any, data_dir: Path 
             raise unknown_argument(key, name, known)
     if is_file(data):
         if "rows" in arguments:
-            raise InputError("rows", hint="it is for LIBSVM's sets; leave it out.")
+            raise InputError("rows", hint="it is for LIBSVM's data sets only; leave it out.")
         table = load_table(data, **options)
     else:
         table = _known_set(data, arguments.pop("rows", None), data_dir, **options)
     if table.parts is not None:
         if "partition" in arguments or "partition" not in taken:
-            raise InputError("partition", hint=f"node = {options['node']!r} is the partition already; leave it out.")
+            raise InputError("partition", hint=f"node = {options['node']!r} defines the partition; leave it out.")
         if arguments.pop("n", len(table.parts)) != len(table.parts):
-            raise InputError("n", hint=f"node = {options['node']!r} names {len(table.parts)} nodes; leave n out.")
+            raise InputError("n", hint=f"node = {options['node']!r} gives {len(table.parts)} nodes; leave n out.")
         arguments["partition"] = table.parts
     return {"features": table.features, "labels": table.labels, **arguments}
 
@@ -96,10 +95,9 @@ def _known_set(
     seed: int = 0,
     **columns: Any,
 ) -> DataTable:
-    """One of LIBSVM's sets, or `rows` of its rows."""
-    check_choice(data, "data", LIBSVM)
+    """One of LIBSVM's data sets, or `rows` of its rows."""
     for key in columns:
-        raise InputError((key,), hint="only a file of your own has columns to choose from; leave it out.")
+        raise InputError((key,), hint="it is for a file of your own only; leave it out.")
     rows = None if rows is None else check_count(rows, "rows", 2)
     try:
         features, labels = _data(data, rows, data_dir)
@@ -113,12 +111,14 @@ def _known_set(
 
 @lru_cache(maxsize=4)
 def _data(name: str, rows: int | None, data_dir: Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """A data set, or `rows` of its rows: half of each label, drawn at random, always the same."""
+    """A data set, or `rows` of its rows: half of them of each label, drawn at random with a fixed seed."""
     features, labels = problems.load_libsvm(name, data_dir)
     if rows is None:
         return features, labels
     half, rng = rows // 2, np.random.default_rng(0)
     members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    if len(members) != 2:
+        raise InputError("rows", rows, f"{name} has {len(members)} different labels, not two; leave rows out.")
     fewest = min(len(member) for member in members)
     if half > fewest:
         raise InputError("rows", rows, f"{name} has {fewest} rows of its rarer label; give at most {2 * fewest}.")

@@ -1,4 +1,4 @@
-"""A run as data, from a TOML file or to one, and the objects that its names stand for."""
+"""A run as data, from a TOML file or to one, and the objects that it describes."""
 
 from __future__ import annotations
 
@@ -55,28 +55,28 @@ Metric = Annotated[str, Field(json_schema_extra=_metric_names), BeforeValidator(
 
 
 class RunSpec(Table):
-    """One algorithm on one problem over one topology."""
+    """One algorithm on one problem on one topology."""
 
-    label: str = Field(default="", description="What the run is called in tables and legends.")
-    reading: str = Field(default="", description="Which reading of the paper it belongs to.")
+    label: str = Field(default="", description="The name of the run in tables and legends.")
+    reading: str = Field(default="", description="The reading of the paper to which it belongs.")
     algorithm: Named = Field(description="The method and its hyper-parameters.")
-    problem: Named = Field(description="What is minimised.")
-    topology: Named = Field(description="Which nodes exchange messages, with which weights.")
-    oracle: Named | None = Field(default=None, description="Where gradients come from; the problem's own if left out.")
-    rounds: CountOrNone = Field(default=700, description="Communication rounds.")
-    seeds: int | tuple[int, ...] = Field(default=20, description="How many seeds, 0, 1, …, or a list of them.")
+    problem: Named = Field(description="The problem to minimise.")
+    topology: Named = Field(description="Which nodes exchange messages, and with which weights.")
+    oracle: Named | None = Field(default=None, description="The source of gradients; by default that of the problem.")
+    rounds: CountOrNone = Field(default=700, description="The number of communication rounds.")
+    seeds: int | tuple[int, ...] = Field(default=20, description="The number of seeds (0, 1, …), or a list of seeds.")
     metrics: tuple[Metric, ...] | None = Field(
-        default=None, min_length=1, description="What to measure; all if left out."
+        default=None, min_length=1, description="The measurements; all by default."
     )
     engine: Annotated[str, OneOf(*ENGINES)] | None = Field(
-        default=None, description="jax (or simulator), compiled, if left out; numpy (or reference), plain."
+        default=None, description="jax (or simulator), compiled, the default; or numpy (or reference), plain."
     )
     dtype: Annotated[str, OneOf("float32", "float64")] | None = Field(
-        default=None, description="Precision; the engine's own if left out."
+        default=None, description="The precision; by default that of the engine."
     )
     every: Count = Field(default=1, description="Rounds between two rows of metrics.csv.")
     x0: Annotated[str, OneOf("zero", "optimum")] = Field(default="zero", description="The initial point.")
-    target: Positive | None = Field(default=None, description="An error to reach.")
+    target: Positive | None = Field(default=None, description="The error to reach.")
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         default={}, description="Values to try, by hyper-parameter."
     )
@@ -98,47 +98,49 @@ class RunSpec(Table):
 
     @property
     def seed_count(self) -> int:
-        """How many seeds it has."""
+        """The number of seeds."""
         return self.seeds if isinstance(self.seeds, int) else len(self.seeds)
 
 
 class NetworkSpec(Table):
-    """The speeds behind modelled time."""
+    """The speeds from which the modelled time is computed."""
 
-    gradient: NonNegative | None = Field(default=None, description="Seconds that a node computes a gradient.")
-    latency: NonNegative | None = Field(default=None, description="Seconds of latency a round.")
-    bandwidth: Positive | None = Field(default=None, description="Bits a second of a node's link.")
+    gradient: NonNegative | None = Field(default=None, description="Seconds per gradient at a node.")
+    latency: NonNegative | None = Field(default=None, description="Seconds of latency per round.")
+    bandwidth: Positive | None = Field(default=None, description="Bits per second of a node's link.")
 
 
 class Spec(Table):
-    """What an experiment ran: its options and its runs."""
+    """The runs of an experiment, and its options."""
 
-    name: str = Field(default="", description="What it is called, on pages.")
-    experiment: str = Field(default="", description="Which of the library's experiments wrote it.")
+    name: str = Field(default="", description="The name on pages.")
+    experiment: str = Field(default="", description="The experiment of the repository that wrote it.")
     options: dict[str, Any] = Field(default={}, description="The options of that experiment.")
     by: Metric | None = Field(
         default=None,
-        description="compare: the measurement that ranks the methods; residual, or loss where x* is not known.",
+        description="compare: the measurement that ranks the methods; by default residual, or loss if x* is unknown.",
     )
     cost: Annotated[str, OneOf(*COSTS)] = Field(
-        default="rounds", description="compare: what reaching the target is to cost as little of as possible."
+        default="rounds", description="compare: the cost of reaching the target, to be minimised."
     )
     largest: Flag = Field(default=False, description="compare: is a larger value better?")
-    network: NetworkSpec | None = Field(default=None, description="For modelled time.")
+    stop: Flag = Field(default=False, description="compare: end the runs when the target has decided.")
+    network: NetworkSpec | None = Field(default=None, description="The speeds for the modelled time.")
     outputs: tuple[Annotated[str, OneOf("summary", "curves", "report")], ...] = Field(
-        default=("summary", "curves"), description="What a finished study writes: summary.csv, curves.png, report.html."
+        default=("summary", "curves"),
+        description="What a finished study writes: summary.csv, curves.png, report.html.",
     )
     runs: tuple[RunSpec, ...] = Field(min_length=1, description="The runs.")
 
 
 @dataclass(frozen=True, eq=False)
 class BuiltRun:
-    """The objects that a `RunSpec` names.
+    """The objects that a `RunSpec` describes.
 
     Attributes:
         algorithm, problem, topology: its parts.
-        oracle: None if the spec gives none.
-        grid: the values to try of the hyper-parameters that the algorithm has.
+        oracle: None if the spec has no oracle.
+        grid: the values to try, by hyper-parameter; only of those that the algorithm has.
     """
 
     algorithm: Algorithm
@@ -162,12 +164,12 @@ def build_run(run: RunSpec, data_dir: Path | None = None) -> BuiltRun:
 
 
 def build_all(spec: Spec, path: Path, data_dir: Path | None = None) -> list[BuiltRun]:
-    """The objects of all runs of a spec, checked to fit together.
+    """The objects of all runs of a spec, after a check that they fit together.
 
     Args:
-        spec: what `load_spec` has read.
-        path: of its file, which a ValueError names beside the entry.
-        data_dir: folder with LIBSVM's files.
+        spec: as read by `load_spec`.
+        path: of its file; a ValueError names it and the entry.
+        data_dir: the folder with LIBSVM's files.
     """
     found = []
     with in_spec(path, spec.runs):
@@ -187,8 +189,8 @@ def load_spec(path: Path, sets: Iterable[str] = ()) -> Spec:
     """Reads a TOML file: the tables [algorithm], [problem], [topology] of one run, or several runs as [[runs]].
 
     Args:
-        path: of the file; paths in it are relative to its folder, and absolute in what is returned.
-        sets: "key=value" each, instead of the entries of the file; see `stgt.study.spec.read_spec`.
+        path: the file. Paths in it are relative to its folder; in the result they are absolute.
+        sets: "key=value" each, which replace entries of the file; see `stgt.study.spec.read_spec`.
     """
     spec = read_spec(path, Spec, sets)
     if spec.cost != "rounds" and any(run.target is None for run in spec.runs):
@@ -221,7 +223,7 @@ def _absolute(value: Any, folder: Path) -> Any:
 
 
 def _grid(run: RunSpec, algorithm: Algorithm) -> dict[str, list[Any]]:
-    """The values to try of what the algorithm has; an InputError if one of them cannot be."""
+    """The values to try, for the hyper-parameters that the algorithm has; an InputError if a value is invalid."""
     names = [field.name for field in fields(algorithm)]
     grid = {}
     for name, values in run.grid.items():
@@ -240,7 +242,7 @@ def _grid(run: RunSpec, algorithm: Algorithm) -> dict[str, list[Any]]:
 
 
 def _validated(built: BuiltRun, run: RunSpec, by: str | None) -> BuiltRun:
-    """The parts, if they fit together; an InputError names what does not."""
+    """Returns `built` if its parts fit together; otherwise an InputError names the part that does not fit."""
     algorithm, topology, problem = built.algorithm, built.topology, built.problem
     if algorithm.gamma is None:
         if "gamma" not in built.grid:
@@ -257,13 +259,13 @@ def _validated(built: BuiltRun, run: RunSpec, by: str | None) -> BuiltRun:
         raise InputError("x0", run.x0, f", but {problem.name} has no known optimum: give 'zero'.")
     _, absent = choose_metrics(run.metrics, algorithm, problem, topology)
     if by in absent:
-        raise InputError("by", by, f", but {absent[by]}: judge by something else.")
+        raise InputError("by", by, f", but {absent[by]}: choose another measurement.")
     return built
 
 
 @contextmanager
 def _about(table: str) -> Iterator[None]:
-    """Has an error be about an entry of a run: the table, unless it names the oracle or the stepsize."""
+    """Makes an error name the table of a run, unless it already names the oracle or the stepsize."""
     try:
         yield
     except InputError as error:
@@ -288,10 +290,10 @@ def initial_point(run: RunSpec, built: BuiltRun) -> dict[str, Any]:
 def _at_optimum(built: BuiltRun, optimum: np.ndarray) -> dict[str, np.ndarray]:
     """The fixed point of the corrections: c_i = −∇f_i(x*) for a tracker, own_i = ∇f_i(x*) for Scaffold.
 
-    A tracker that starts at x* without it would first move away.
+    Without it, a tracker that starts at x* would first move away.
     """
     gradients = built.problem.gradients(optimum)
-    gradients = gradients - gradients.mean(axis=0)  # 0 but for rounding, and what is conserved must be
+    gradients = gradients - gradients.mean(axis=0)  # 0 up to rounding; the conserved sum must be exactly 0
     fields = built.algorithm.init(gradients, gradients, gradients)
     if "own" in fields:
         return {"own": gradients}

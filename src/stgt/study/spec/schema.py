@@ -1,6 +1,6 @@
 """The JSON schema of spec files, from the models and from the signatures and docstrings of registered names.
 
-An editor completes names and arguments by it, and underlines what `stgt` would refuse.
+With it, an editor completes names and arguments, and underlines entries that `stgt` would reject.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TABLES = ("algorithm", "topology", "problem", "model", "optimizer", "data")
 
 
 def spec_schema(kind: str = "run") -> Schema:
-    """The schema (draft 2020-12) of a spec for `stgt run` and the like, or of one for `stgt train`."""
+    """The schema (draft 2020-12) of a spec for `stgt run` and similar commands, or for `stgt train`."""
     model: type[BaseModel] = TrainingSpec if kind == "train" else Spec
     one = run_model(model)
     whole, of_run = (each.model_json_schema(schema_generator=_SpecSchema) for each in (model, one))
@@ -41,7 +41,7 @@ def spec_schema(kind: str = "run") -> Schema:
     runs = {
         "type": "array",
         "minItems": 1,
-        "description": "The runs, a table [[runs]] each; what stands outside of them holds for all of them.",
+        "description": "The runs, one table [[runs]] each. Entries outside the runs apply to all of them.",
         "items": {"type": "object", "properties": of_run["properties"], "additionalProperties": False},
     }
     needed = of_run["required"]
@@ -92,14 +92,14 @@ def _known(registry: Registry) -> dict[str, Callable[..., Any]]:
 
 
 def _table(things: Mapping[str, Callable[..., Any]], *, key: str = "name") -> Schema:
-    """A table with a name and the arguments of what it names."""
+    """A table with a name and the arguments that belong to it."""
     branches = []
     for name, thing in things.items():
         properties = {**_arguments(thing), key: {"const": name, "description": summary(thing)}}
         branches.append(_branch(key, name, properties))
     return {
         "type": "object",
-        "properties": {key: {"enum": list(things), "description": "Which one."}},
+        "properties": {key: {"enum": list(things), "description": "The name."}},
         "allOf": branches,
     }
 
@@ -112,7 +112,7 @@ def _branch(key: str, name: str, properties: Schema) -> Schema:
 
 
 def _problems() -> Schema:
-    """Problems, of which those that take features and labels may be given data instead."""
+    """Problems. Those with arguments features and labels may have data instead."""
     found = _table(_known(PROBLEMS))
     of_data = {**_arguments(load_table), "rows": {"type": "integer", "minimum": 2}}
     of_data["data"]["type"] = "string"
@@ -124,7 +124,7 @@ def _problems() -> Schema:
 
 
 def _models() -> Schema:
-    """Models: those that are registered, with the arguments that do not come from the data, and any others."""
+    """Models: the registered ones with the arguments that do not come from the data, and any other name."""
     found: Schema = _table(_known(MODELS)) | {"properties": {"name": _any_of(MODELS)}}
     for branch in found["allOf"]:
         for argument in ("shape", "classes"):
@@ -133,23 +133,23 @@ def _models() -> Schema:
 
 
 def _data() -> Schema:
-    """A data set's name, and how it is shared out."""
+    """A data set's name, and its partition over the nodes."""
     found = Data.model_json_schema(schema_generator=_SpecSchema)
     found["properties"]["name"] = _any_of(DATASETS)
     return found
 
 
 def _any_of(registry: Registry) -> Schema:
-    """A name that an editor completes; a script that the schema does not know of may register others."""
+    """A name that an editor completes. Other names are valid too, as a script may register them later."""
     names = registry.names()
     return {"anyOf": [{"enum": names}, {"type": "string"}]} if names else {"type": "string"}
 
 
 def _arguments(thing: Callable[..., Any]) -> Schema:
-    """The arguments of a class or function, by the types and the docstring that it has."""
+    """The arguments of a class or function, from its types and its docstring."""
     try:
         hints = typing.get_type_hints(thing)
-    except (NameError, TypeError):  # of a script that imports them for type checkers only
+    except (NameError, TypeError):  # from a script that imports them for type checkers only
         hints = {}
     words, found = argument_descriptions(thing), {}
     for name, one in inspect.signature(thing).parameters.items():
@@ -164,7 +164,7 @@ def _arguments(thing: Callable[..., Any]) -> Schema:
 
 
 def _typed(hint: Any) -> Schema:
-    """The schema of a type; {} of what no file can hold, such as arrays."""
+    """The schema of a type; {} for types that a file cannot contain, such as arrays."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         some = [_typed(part) for part in typing.get_args(hint) if part is not types.NoneType]
         return {} if {} in some else {"anyOf": some} if len(some) > 1 else some[0]

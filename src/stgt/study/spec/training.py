@@ -1,4 +1,4 @@
-"""A training run as data: what is trained on what, by which method over which graph; and the data it is trained on."""
+"""A training run as data: model, data, method and graph; and the data that it trains on."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from stgt.topology import Topology
 
 @dataclass(frozen=True)
 class LabelledData:
-    """Labelled samples for training and for testing: what a registered data set is.
+    """Labelled samples for training and for testing. A registered data set returns one of these.
 
     Attributes:
         x_train, x_test: the samples, stacked along the first axis. Images are (samples, channels, height, width).
         y_train, y_test: a label for each sample, a whole number in [0, classes).
-        classes: how many labels there are.
-        mean, deviation: of all samples, or of each channel; a model gets (x − mean) / deviation.
+        classes: the number of labels.
+        mean, deviation: of all samples, or of each channel; the input of a model is (x − mean) / deviation.
     """
 
     x_train: np.ndarray
@@ -43,8 +43,8 @@ class LabelledData:
             if x.ndim < 2 or x.shape[1:] != self.x_train.shape[1:] or y.shape != x.shape[:1] or len(y) == 0:
                 raise InputError(
                     f"x_{part}",
-                    hint=f" has shape {x.shape} and y_{part} has {y.shape}: give samples (samples, …), alike for "
-                    "training and testing, and a label for each.",
+                    hint=f" has shape {x.shape} and y_{part} has {y.shape}: give samples of shape (samples, …), the "
+                    "same for training and testing, and one label per sample.",
                 )
             if not np.issubdtype(y.dtype, np.integer) or y.min() < 0 or y.max() >= self.classes:
                 labels = f" holds labels from {y.min()} to {y.max()} of type {y.dtype}"
@@ -56,7 +56,7 @@ class LabelledData:
         return self.x_train.shape[1:]
 
     def inputs(self, x: np.ndarray) -> np.ndarray:
-        """Samples as a model gets them: (x − mean) / deviation in float32."""
+        """Samples as input of a model: (x − mean) / deviation in float32."""
         along_channels = (-1, *[1] * (x.ndim - 2))
         found = x.astype(np.float32)
         found -= np.asarray(self.mean, np.float32).reshape(along_channels)
@@ -65,7 +65,7 @@ class LabelledData:
 
 
 class Data(Table):
-    """The name of a registered data set, and which node holds which part of it; see `stgt.problems.partition`."""
+    """The name of a registered data set, and its partition over the nodes; see `stgt.problems.partition`."""
 
     name: str
     partition: Annotated[str, OneOf("iid", "label", "dirichlet")] = "iid"
@@ -77,7 +77,7 @@ class Data(Table):
 
     @property
     def words(self) -> str:
-        """How the samples are shared out."""
+        """A description of the partition."""
         if self.partition == "label":
             return f"{self.classes} classes a node" if self.classes > 1 else "one class a node"
         return f"Dirichlet({self.alpha:g})" if self.partition == "dirichlet" else "iid"
@@ -96,7 +96,7 @@ class Data(Table):
 
 
 class Training(Table):
-    """One run. `optimizer` names a class of torch.optim, and its lr is the algorithm's gamma."""
+    """One run. `optimizer` names a class of torch.optim; its lr is the algorithm's gamma."""
 
     label: str = ""
     data: Data
@@ -116,7 +116,7 @@ class Training(Table):
 
     @property
     def name(self) -> str:
-        """What the run is called in tables and legends."""
+        """The name of the run in tables and legends."""
         return self.label or f"{self.algorithm.name}, lr {self.optimizer.arguments.get('lr')}"
 
     @property
@@ -129,12 +129,12 @@ class Training(Table):
         return build_algorithm(self.algorithm)
 
     def build_topology(self, nodes: int) -> Topology:
-        """The graph of so many nodes."""
+        """The graph with this number of nodes."""
         return build_topology(self.topology.model_dump(), nodes)
 
 
 class TrainingSpec(Table):
-    """Runs that one world of processes makes one after the other."""
+    """Runs that the same processes make one after the other."""
 
     runs: tuple[Training, ...] = Field(min_length=1)
 
@@ -146,5 +146,5 @@ def load_training(path: Path, sets: Iterable[str] = ()) -> TrainingSpec:
     for run in spec.runs:
         if folders.count(run.folder) > 1:
             with in_spec(path):
-                raise InputError("runs", hint=f" has two that are called {run.name!r}: give each a label of its own.")
+                raise InputError("runs", hint=f" has two with the name {run.name!r}: give each its own label.")
     return spec

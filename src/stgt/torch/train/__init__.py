@@ -1,6 +1,6 @@
 """Training from a spec file: `stgt train`, and `torchrun -m stgt.torch.train` on several machines.
 
-A model and a data set are functions that `stgt.register` has made known by name: see docs/training.md.
+You register a model or a data set by name with `stgt.register`: see docs/training.md.
 """
 
 from stgt.study.spec.training import LabelledData, Training, TrainingSpec, load_training

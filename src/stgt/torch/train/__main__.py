@@ -44,7 +44,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def train(
     spec: Annotated[Path, typer.Option(help=escape("TOML file with one run, or several as [[runs]]."))],
-    out: Annotated[Path, typer.Option(help="Folder for curves, checkpoints and models; an unfinished one goes on.")],
+    out: Annotated[Path, typer.Option(help="Folder for curves, checkpoints and models; unfinished runs continue.")],
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set.")] = None,
     download: Annotated[bool, typer.Option(help="Fetch the data set into --data-dir if it is not there.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds without progress after which a node counts as lost.")] = 300.0,
@@ -59,7 +59,7 @@ def train(
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # several processes share this machine's cores
     runs = load_training(spec)
-    # The one process of this host that fetches, checks and creates the folder.
+    # On each host, one process downloads the data, checks the spec and creates the folder.
     first = os.environ.get("LOCAL_RANK", "0") == "0"
     data = load_data(runs, data_dir, download) if first or not download else {}
     folder = RunFolder(out, new=False)
@@ -70,7 +70,7 @@ def train(
     try:
         world.join(timeout)
         if download:
-            world.membership.barrier("--download")  # one process of each host has fetched what the others now read
+            world.membership.barrier("--download")  # one process per host has downloaded what the others read next
             data = data or load_data(runs, data_dir)
         world.train(data)
     finally:
@@ -79,12 +79,12 @@ def train(
 
 
 class World:
-    """The processes that make the runs of a spec, one after the other."""
+    """The processes that train the runs of a spec, one run after the other."""
 
     def __init__(self, runs: TrainingSpec, out: Path):
         self.runs, self.out = runs, out
-        self.began = False  # has this process ended a round?
-        self._before = 0  # rounds of the runs before
+        self.began = False  # has this process finished a round?
+        self._before = 0  # rounds of the previous runs
 
     def join(self, timeout: float) -> None:
         """Waits for the other processes; rank 0 prints the warnings."""
@@ -95,7 +95,7 @@ class World:
         self.device = torch.device("cuda", torch.cuda.current_device()) if nccl else torch.device("cpu")
 
     def train(self, data: dict[str, LabelledData]) -> None:
-        """Makes all runs that are not over; a NonFiniteError in the end if one of them left the finite numbers."""
+        """Trains all unfinished runs. Raises a NonFiniteError at the end if one of them diverged."""
         for run in self.runs.runs:
             folder = self.out / run.folder
             if not self._anywhere((folder / MODEL).exists() or (folder / NOT_FINITE).exists()):
@@ -112,7 +112,7 @@ class World:
         diverged_anywhere = self._anywhere(bool(diverged))
         dist.destroy_process_group()
         if diverged_anywhere:
-            raise NonFiniteError("; ".join(diverged.values()) or "a run left the finite numbers on another host")
+            raise NonFiniteError("; ".join(diverged.values()) or "a run diverged on another host")
 
     def _tick(self, r: int) -> None:
         self.began = True
@@ -121,18 +121,18 @@ class World:
             write_text(self.out / PROGRESS, json.dumps({"done": self._before + r, "total": total}))
 
     def _anywhere(self, here: bool) -> bool:
-        """Does it hold at some node? Hosts may have a folder of their own each."""
+        """Is it true at any node? Each host may have its own folder."""
         return any(self.membership.barrier("stgt train", here))
 
 
 def main() -> None:
-    """What ends a training early is one sentence and an exit code; `record` writes it where the launcher looks."""
+    """Ends a failed training with an error message and an exit code; `record` writes both where the launcher reads."""
     rank = os.environ.get("RANK", "0")
     try:
         record(app)()
     except ValueError as error:
         report_failure(error)
-        # All processes of a host find the same fault before they have joined: one of them prints it.
+        # All processes of a host find the same error before they have joined: one of them prints it.
         if dist.is_initialized() or os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"stgt: {in_flags(error, get_command(app))}", file=sys.stderr, flush=True)
         sys.exit(BAD_INPUT)
@@ -143,7 +143,7 @@ def main() -> None:
     except LostNodeError as error:
         print(f"stgt (a node was lost): {error}", file=sys.stderr, flush=True)
         leave()
-        os._exit(LOST)  # the backend's connections are broken: leaving in good order could wait for them
+        os._exit(LOST)  # the backend's connections are broken: a normal exit could wait for them
     except Exception as error:
         report_failure(error)
         print(f"stgt: rank {rank} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The data sets of a training, and one node's batches, each a function of the step."""
+"""The data sets of a training, and one node's batches, each of them a function of the step."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PADDING = 4  # pixels of black on each side, before an image is cropped to its s
 
 
 def load_data(runs: TrainingSpec, data_dir: Path | None = None, download: bool = False) -> dict[str, LabelledData]:
-    """The data sets of all runs, by the names under which their functions are registered."""
+    """The data sets of all runs, by the registered names of their functions."""
     return {name: _load(name, data_dir, download) for name in {run.data.name for run in runs.runs}}
 
 
 def _load(name: str, data_dir: Path | None, download: bool) -> LabelledData:
-    """A function is given those of `data_dir` and `download` that it has arguments for."""
+    """Calls the registered function with `data_dir` and `download`, if it has these arguments."""
     function = DATASETS.find(name, "data.name")
     taken = inspect.signature(function).parameters
     if download and "download" not in taken:
@@ -40,8 +40,8 @@ def _load(name: str, data_dir: Path | None, download: bool) -> LabelledData:
 class Batches:
     """An endless source of batches, drawn with replacement from one node's part of the training samples.
 
-    The batch of a step is a pure function of (seed, node, step), and holds the samples which the reference engine and
-    the simulator draw for that node: nothing has to be stored to resume a run.
+    The batch of a step is a pure function of (seed, node, step). It has the samples that the reference engine and the
+    simulator draw for that node. So nothing has to be stored to resume a run.
 
     Args:
         data: the data set.
@@ -49,7 +49,7 @@ class Batches:
         batch: samples in a batch.
         seed: the run's seed.
         node: this node's number.
-        augment: crops each image at random from itself with four black pixels around it, and flips it by a coin.
+        augment: pads each image with four black pixels, crops it at a random place, and flips it with probability 1/2.
     """
 
     def __init__(self, data: LabelledData, part: Any, batch: int, seed: int, node: int, augment: bool = False):
@@ -60,7 +60,7 @@ class Batches:
             )
         if part.min() < 0 or part.max() >= len(data.x_train):
             raise InputError(
-                "part", hint=f" holds indices from {part.min()} to {part.max()}: give some in [0, {len(data.x_train)})."
+                "part", hint=f" has indices from {part.min()} to {part.max()}: give some in [0, {len(data.x_train)})."
             )
         self.data = data
         self.samples, self.labels = data.x_train[part], data.y_train[part].astype(np.int64)
@@ -84,7 +84,7 @@ class Batches:
 
 
 def check_augment(data: LabelledData, augment: bool) -> None:
-    """A ValueError if what is no image is to be cropped and flipped."""
+    """A ValueError if samples that are not images would be cropped and flipped."""
     if augment and len(data.shape) != 3:
         raise InputError(
             "augment",
@@ -94,7 +94,7 @@ def check_augment(data: LabelledData, augment: bool) -> None:
 
 
 def cropped(images: np.ndarray, top: np.ndarray, left: np.ndarray, flip: np.ndarray) -> np.ndarray:
-    """Image i, padded with PADDING zeros, from row top_i and column left_i on, and mirrored where flip_i holds."""
+    """Image i, padded with PADDING zeros, from row top_i and column left_i on, and mirrored if flip_i is true."""
     count, channels, height, width = images.shape
     padded = np.zeros((count, channels, height + 2 * PADDING, width + 2 * PADDING), images.dtype)
     padded[:, :, PADDING:-PADDING, PADDING:-PADDING] = images

@@ -1,4 +1,4 @@
-"""Starting a training on this machine with torch's elastic agent, following it, and why it ended early."""
+"""Starts a training on this machine with torch's elastic agent, follows it, and finds out why it ended early."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from stgt.torch.train.run_folder import PROGRESS, Lines, create_run_folder, not_
 # Exit codes, of each process and of `stgt train`.
 FAILED, BAD_INPUT, LOST, NONFINITE = 1, 2, 3, 4
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # by the agent, which ends its processes
-PAUSE = 0.3  # seconds between two looks at how far the training is
+PAUSE = 0.3  # seconds between two checks of the progress
 
 
 class StoppedTrainingError(ValueError):
-    """A training that ended before its time, and the exit code for its reason."""
+    """A training ended early; `code` is the exit code for the reason."""
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
@@ -56,20 +56,20 @@ def launch(
 ) -> None:
     """Runs a spec in `nodes` processes of one thread each.
 
-    What can be checked without them is checked before they start and before the folder is created: a ValueError.
-    A StoppedTrainingError has the reason why a training ended; without a finished round it leaves nothing behind. A
-    run that leaves the finite numbers is over; the others are made all the same, and the error is raised at the end.
+    What can be checked without the processes is checked before they start and before the folder is created: it raises a
+    ValueError. A StoppedTrainingError has the reason why a training ended. A training without a finished round leaves
+    nothing behind. If a run diverges, the other runs are still trained, and the error is raised at the end.
 
     Args:
         spec: what to train.
-        nodes: how many processes, each a node.
-        out: folder for the results; a training that was broken off there goes on.
+        nodes: the number of processes; each is a node.
+        out: folder for the results; an interrupted training in it continues.
         data_dir: folder with the data set.
-        download: fetch it there if it is missing.
-        max_restarts: how often the processes are started again after one has died.
+        download: download the data set into that folder if it is missing.
+        max_restarts: how often the processes are restarted after one has died.
         timeout: seconds without progress after which a node counts as lost.
-        scripts: each process imports them first, for what they register; so has the caller.
-        progress: called with the rounds done and in all, from another thread.
+        scripts: scripts that register models, data sets or methods. The caller and each process import them first.
+        progress: called with the completed and the total number of rounds, from another thread.
         print_line: called with a line for each measurement, from another thread.
     """
     check_ready(spec, nodes, load_data(spec, data_dir, download))
@@ -92,7 +92,7 @@ def launch(
             failures, printed = _run(arguments, nodes, max_restarts, follow)
             if not failures:
                 return
-            # The processes that lost a node to it have ended as well: others make the runs that are left.
+            # The processes that lost a node because of it have ended too: new ones train the remaining runs.
             if not_finite(out, spec) == diverged or not unfinished(out, spec):
                 break
         stopped = reason_of(failures, printed, out, spec)
@@ -108,7 +108,7 @@ def launch(
 def _run(
     arguments: Sequence[str], nodes: int, max_restarts: int, follow: Callable[[], None]
 ) -> tuple[dict[int, ProcessFailure], list[str]]:
-    """Runs the processes to their end: how those that failed did so, by rank, and what the first printed last."""
+    """Runs the processes until they end. Returns the failures by rank, and the last lines of the first to fail."""
     with tempfile.TemporaryDirectory(prefix="stgt-train-") as logs, _agent_here(), _following(follow):
         config = LaunchConfig(
             min_nodes=1,
@@ -134,7 +134,7 @@ def _run(
 
 @contextmanager
 def _agent_here() -> Iterator[None]:
-    """The agent logs nothing, its processes have one thread each, and afterwards this process is as before."""
+    """Silences the agent's log and sets one thread per process; restores this process's settings afterwards."""
     logger, silent = logging.getLogger("torch.distributed.elastic"), logging.NullHandler()
     threads, main = os.environ.get("OMP_NUM_THREADS"), threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in HANDLED}
@@ -153,7 +153,7 @@ def _agent_here() -> Iterator[None]:
 
 @contextmanager
 def _following(follow: Callable[[], None]) -> Iterator[None]:
-    """Calls `follow` now and then, from a thread, as the agent needs the main one for signals; its error ends all."""
+    """Calls `follow` regularly from a thread, because the agent needs the main one for signals. Its error ends all."""
     ended, errors = threading.Event(), []
 
     def look() -> None:
@@ -185,7 +185,7 @@ def _follow(path: Path, progress: Progress) -> None:
 
 
 def _last_lines(logs: Path, local_rank: int) -> list[str]:
-    """What a process printed last to its standard error."""
+    """The last lines that a process printed to standard error."""
     paths = sorted(logs.glob(f"*/attempt_*/{local_rank}/stderr.log"), key=os.path.getmtime)
     return paths[-1].read_text(encoding="utf-8", errors="replace").splitlines()[-3:] if paths else []
 
@@ -196,9 +196,9 @@ def _last_lines(logs: Path, local_rank: int) -> list[str]:
 def reason_of(
     failures: Mapping[int, ProcessFailure], printed: Sequence[str], out: Path, runs: TrainingSpec
 ) -> StoppedTrainingError:
-    """Why the processes ended, by what they wrote into torch's error files, their exit codes and the folder.
+    """Why the processes ended, from torch's error files, the exit codes and the folder.
 
-    The first of these that there is: numbers that are not finite, an error of a process's own, a signal, a lost node.
+    It is the first of these that occurred: values that are not finite, an error of a process, a signal, a lost node.
     """
     diverged = not_finite(out, runs)
     if diverged:
@@ -230,7 +230,7 @@ def _sentence(error: str) -> str:
 
 
 def _killed(failures: Mapping[int, ProcessFailure]) -> str:
-    """Who was ended by a signal; "" if nobody was. Those whom the agent itself has ended come last."""
+    """The process that a signal ended; "" if there is none. Processes that the agent ended are considered last."""
     found = [(rank, failure) for rank, failure in failures.items() if failure.exitcode < 0]
     if not found:
         return ""
@@ -238,26 +238,26 @@ def _killed(failures: Mapping[int, ProcessFailure]) -> str:
     names = {-one.value: one.name for one in signal.Signals}
     reason = ""
     if failure.exitcode == -signal.SIGKILL:
-        reason = ", which is what the system does where memory runs out (`dmesg` tells)"
+        reason = ", which is what the system does when it runs out of memory (`dmesg` shows it)"
     name = names.get(failure.exitcode, f"signal {-failure.exitcode}")
     return f"rank {rank} (process {failure.pid}) was killed by {name}{reason}."
 
 
 def _left_finite(run: Training, words: str, out: Path) -> str:
-    """What a run that left the finite numbers said, and where the last checkpoint before that is."""
+    """The error of a run that diverged, and where its last checkpoint is."""
     found = _last_checkpoint(out / run.folder / "checkpoints")
-    where = f"The checkpoint of round {found[0]} is {found[1]}." if found else "There is no checkpoint from before."
+    where = f"The checkpoint of round {found[0]} is {found[1]}." if found else "There is no earlier checkpoint."
     return f"{run.name}: {words} {where}"
 
 
 def _how_to_go_on(out: Path, runs: TrainingSpec) -> str:
-    """From where the same command continues."""
+    """From which round the same command continues."""
     run = next(iter(unfinished(out, runs)), runs.runs[-1])
     found = _last_checkpoint(out / run.folder / "checkpoints")
     if found is None:
         once = "" if run.checkpoint_every else "; checkpoint_every = 10 in the spec would write one every ten rounds"
         return f"There is no checkpoint of {run.name!r}: the same command starts that run again{once}."
-    return f"The same command goes on from round {found[0]} of {run.name!r}, whose checkpoint is {found[1]}."
+    return f"The same command continues from round {found[0]} of {run.name!r}, whose checkpoint is {found[1]}."
 
 
 def _last_checkpoint(folder: Path) -> tuple[int, Path] | None:

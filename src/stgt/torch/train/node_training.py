@@ -1,4 +1,4 @@
-"""A training run as one node makes it."""
+"""One node's part of a training run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stgt.torch.membership import this_node
 from stgt.torch.train.data import Batches
 from stgt.torch.train.run_folder import MODEL, Record
 
-TRAINING_SAMPLE = 512  # samples of each node on which the training loss is measured
+TRAINING_SAMPLE = 512  # samples per node on which the training loss is measured
 EVALUATION_BATCH = 250
 
 
@@ -61,15 +61,15 @@ class NodeTraining:
     def train(
         self, folder: Path, tick: Callable[[int], None], print_line: Callable[[str], None]
     ) -> list[dict[str, Any]]:
-        """Trains to the last round, from the last checkpoint if there is one; returns the curve, a row a measurement.
+        """Trains to the last round, from the last checkpoint if there is one. Returns the curve, a row a measurement.
 
-        Rank 0 writes the curve into the folder and prints a line at each measurement; at the end it draws the curve and
-        writes the averaged model. Raises a NonFiniteError if the training loss is not finite.
+        Rank 0 writes the curve into the folder and prints a line for each measurement. At the end it draws the curve
+        and writes the averaged model. Raises a NonFiniteError if the training loss is not finite.
 
         Args:
             folder: of the run.
-            tick: called with the number of rounds done.
-            say: called with the lines.
+            tick: called with the number of completed rounds.
+            print_line: called with the lines.
         """
         spec, opt, checkpoints = self.spec, self.opt, folder / "checkpoints"
         found = opt.load(checkpoints) if spec.checkpoint_every else None
@@ -85,7 +85,7 @@ class NodeTraining:
         began = time.monotonic() - self.rows[-1]["seconds"]
         while opt.round < spec.rounds:
             before = opt.round
-            if opt.active:  # a worker that the server has not called computes nothing
+            if opt.active:  # a worker that the server has not sampled computes nothing
                 self._backward()
             opt.step()
             if opt.round == before:
@@ -105,7 +105,7 @@ class NodeTraining:
         cross_entropy(self.model(x.to(self.device)), y.to(self.device)).backward()
 
     def _measure(self, print_line: Callable[[str], None], seconds: float = 0.0) -> None:
-        """A row of the curve: the averaged model on all nodes' samples of training data and on the test set."""
+        """Adds a row to the curve: the averaged model on all nodes' training samples and on the test set."""
         opt = self.opt
         self.model.eval()
         with opt.averaged():
@@ -133,7 +133,7 @@ class NodeTraining:
             self._record.add(self.rows, print_line)
 
     def _finish(self, folder: Path) -> None:
-        """Each node's own accuracy on the share of the test set it has, the curve, and last the averaged model."""
+        """Adds each node's own accuracy on its share of the test set, and writes the curve and the averaged model."""
         self.model.eval()
         _, correct = evaluate(self.model, *self.test)
         (own,) = self._summed([correct / len(self.test[1])])
@@ -152,18 +152,18 @@ class NodeTraining:
 
 
 def as_tensors(data: LabelledData, x: np.ndarray, y: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """Samples of a data set as a model gets them, and their labels."""
+    """Samples of a data set in the form that a model expects, and their labels."""
     return torch.from_numpy(data.inputs(x)), torch.from_numpy(y.astype(np.int64))
 
 
 def _laid_out(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images with their channels last in memory, where convolutions are fastest."""
+    """Images with their channels last in memory, which is the fastest order for convolutions."""
     return (x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x), y
 
 
 @torch.inference_mode()
 def evaluate(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[float, int]:
-    """The summed loss and the number of right answers."""
+    """The summed loss and the number of correct answers."""
     loss, correct, device = 0.0, 0, next(model.parameters()).device
     for samples, labels in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
         scores, labels = model(samples.to(device)), labels.to(device)
@@ -173,7 +173,7 @@ def evaluate(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[
 
 
 def build_model(named: Named, data: LabelledData) -> torch.nn.Module:
-    """The registered model of that name for these data, with the arguments that go with the name."""
+    """The registered model of that name for these data, with the arguments that the spec gives."""
     function = MODELS.find(named.name, "model.name")
     known = {"shape": data.shape, "classes": data.classes}
     for argument in known:

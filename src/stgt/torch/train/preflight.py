@@ -1,4 +1,4 @@
-"""Before a training starts: whether its runs can be trained, and what was seen to fail in runs like them."""
+"""Checks before a training starts: can its runs be trained, and have similar runs failed?"""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from stgt.torch.train.node_training import build_model, build_optimizer
 
 
 def check_ready(runs: TrainingSpec, nodes: int, data: Mapping[str, LabelledData]) -> None:
-    """Raises a ValueError if a run cannot be trained: its graph, method, model, optimiser or data, or all together.
+    """Raises a ValueError if a run cannot be trained with its graph, method, model, optimiser and data.
 
     Args:
         runs: the spec.
-        nodes: how many processes are to train it.
+        nodes: how many processes will train it.
         data: its data sets, by name.
     """
     for run in runs.runs:
         try:
             _check(run, nodes, data[run.data.name])
-        except (ValueError, RuntimeError) as error:  # torch's own refusals are RuntimeErrors
+        except (ValueError, RuntimeError) as error:  # torch's own errors are RuntimeErrors
             words = first_line(error) if isinstance(error, RuntimeError) else str(error)
             whose = f"run {run.name!r}: " if len(runs.runs) > 1 else ""
             raise ValueError(f"{whose}{words}") from None
@@ -47,14 +47,14 @@ def _check(run: Training, nodes: int, data: LabelledData) -> None:
 
 
 class Seen(NamedTuple):
-    """From which lr · tau on ST-GT with SGD failed on MNIST: eight nodes, exponential graph, batch 32, tau 5 or 10."""
+    """The lr · tau from which ST-GT with SGD failed on MNIST: eight nodes, exponential graph, batch 32, tau 5 or 10."""
 
     reach: float
     words: str
 
 
-# By model and partition; docs/training.md has the table. With tau = 1 it was not seen to fail up to lr = 0.4, nor on
-# resnet18, whose BatchNorm took lr · tau = 10 on CIFAR-10.
+# By model and partition; docs/training.md has the table. No run failed with tau = 1 up to lr = 0.4, nor with resnet18,
+# whose BatchNorm tolerated lr · tau = 10 on CIFAR-10.
 SEEN = {
     ("lenet", "two classes a node"): Seen(0.1, "1 of 14 runs at 0.1, 4 of 7 at 0.15, all at 0.4"),
     ("lenet", "iid data"): Seen(0.3, "1 of 2 runs at 0.3, both at 0.5 and more"),
@@ -63,7 +63,7 @@ SEEN = {
 
 
 def cautions(runs: TrainingSpec) -> list[str]:
-    """A sentence for each run whose tracker is not relaxed and whose rounds are as long as those of one that failed."""
+    """A warning for each run without a relaxed tracker whose lr · tau is as large as that of runs that failed."""
     return [sentence for run in runs.runs if (sentence := _caution(run))]
 
 

@@ -1,4 +1,4 @@
-"""The folder of a training: which spec it belongs to, and what rank 0 writes into it: curves, logs, pictures."""
+"""The folder of a training: the spec that it belongs to, and what rank 0 writes into it: curves, logs, figures."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from stgt.study.report import Figure, Line, Panel, draw
 from stgt.study.spec import spec_text
 from stgt.study.spec.training import Training, TrainingSpec
 
-PROGRESS = "progress.json"  # rounds done and in all, from the first round on
+PROGRESS = "progress.json"  # completed and total rounds, from the first round on
 CURVE = "curve.csv"
 MODEL = "model.safetensors"  # written last: the run is finished
-NOT_FINITE = "not-finite.txt"  # why a run is over without a model
+NOT_FINITE = "not-finite.txt"  # why a run ended without a model
 EVENTS = "events.out.tfevents.*.stgt"  # TensorBoard's
-BEFORE_TRAINING = (CURVE, EVENTS, NOT_FINITE)  # what a run may have written before its first round is done
+BEFORE_TRAINING = (CURVE, EVENTS, NOT_FINITE)  # what a run may have written before its first round is complete
 
 Curves = dict[str, np.ndarray]  # a column of the curves by name, (seeds, measurements)
 
@@ -33,12 +33,12 @@ Curves = dict[str, np.ndarray]  # a column of the curves by name, (seeds, measur
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder that holds the runs of a spec.
+    """The folder for the runs of a spec.
 
     Attributes:
         spec: the spec's file in it.
-        new: was it written by this training?
-        made: folders that were missing before, the innermost first.
+        new: did this training write that file?
+        made: the folders that did not exist before, the innermost first.
     """
 
     spec: Path
@@ -46,7 +46,7 @@ class RunFolder:
     made: tuple[Path, ...] = ()
 
     def remove_unused(self) -> None:
-        """Removes what was written since, of a training without a finished round; never anything else."""
+        """Removes the files of a training without a finished round, and nothing else."""
         if not self.new:
             return
         self.spec.unlink(missing_ok=True)
@@ -59,12 +59,12 @@ class RunFolder:
 
 
 def create_run_folder(out: Path, runs: TrainingSpec) -> RunFolder:
-    """Makes the folder and writes the spec into it; a ValueError if it holds the runs of another one."""
+    """Creates the folder and writes the spec into it; a ValueError if it has the runs of another spec."""
     text, path = spec_text(runs), out / "spec.toml"
     try:
         if path.exists():
             if path.read_text(encoding="utf-8") != text:
-                raise InputError("out", out, " holds the runs of another spec: give another folder.")
+                raise InputError("out", out, " has the runs of another spec: give another folder.")
             return RunFolder(path, new=False)
         folders = [*(out / run.folder for run in runs.runs), out, *out.parents]
         missing = tuple(folder for folder in folders if not folder.exists())
@@ -74,24 +74,25 @@ def create_run_folder(out: Path, runs: TrainingSpec) -> RunFolder:
 
 
 def not_finite(out: Path, runs: TrainingSpec) -> dict[str, str]:
-    """By the name of each run that left the finite numbers: the sentence with which it did."""
+    """The error of each run that diverged, by the run's name."""
     found = {run.name: out / run.folder / NOT_FINITE for run in runs.runs}
     return {name: path.read_text(encoding="utf-8").strip() for name, path in found.items() if path.exists()}
 
 
 def unfinished(out: Path, runs: TrainingSpec) -> list[Training]:
-    """The runs that have neither a model nor left the finite numbers, in order."""
+    """The runs that have no model and have not diverged, in order."""
     over = not_finite(out, runs)
     return [run for run in runs.runs if run.name not in over and not (out / run.folder / MODEL).exists()]
 
 
-# -- what is written while a run lasts -------------------------------------------------------------------------------
+# -- what is written during a run ------------------------------------------------------------------------------------
 
 
 class Record:
-    """The files of a run that goes on from these rows of its curve.
+    """The files of a run that continues from these rows of its curve.
 
-    Whatever an earlier start has written beyond them is written again: the files are those of an uninterrupted run.
+    Anything that an earlier start has written after these rows is written again: the files are the same as without an
+    interruption.
     """
 
     def __init__(self, run: Training, nodes: int, folder: Path, rows: Sequence[Mapping[str, Any]]):
@@ -99,14 +100,14 @@ class Record:
         self._log = EventLog(folder, rows) if has_tensorboard() else None
 
     def add(self, rows: Sequence[Mapping[str, Any]], print_line: Callable[[str], None]) -> None:
-        """The last of the rows is new."""
+        """Writes the rows, of which the last one is new."""
         write_table(self.folder / CURVE, rows)
         if self._log is not None:
             self._log.add(rows[-1])
         print_line(line(self.run, rows[-1]))
 
     def finish(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """All is measured, and the last row has each node's own accuracy now."""
+        """Ends the run: the last row now has each node's own accuracy."""
         write_table(self.folder / CURVE, rows)
         if self._log is not None:
             self._log.add({name: rows[-1][name] for name in ("round", "seconds", "own_accuracy")})
@@ -115,7 +116,7 @@ class Record:
 
 
 class EventLog:
-    """TensorBoard's log of a curve: each column over the rounds, every point once."""
+    """TensorBoard's log of a curve: each column over the rounds, without duplicate points."""
 
     def __init__(self, folder: Path, rows: Sequence[Mapping[str, Any]]):
         from torch.utils.tensorboard import SummaryWriter
@@ -128,7 +129,7 @@ class EventLog:
             self.add(row)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """A row's numbers, at the time at which they were measured."""
+        """Writes a row's numbers, with the time of their measurement."""
         for name, value in row.items():
             if name not in ("label", "round", "seconds"):
                 self._writer.add_scalar(name, value, row["round"], walltime=self._began + row["seconds"])
@@ -139,22 +140,22 @@ class EventLog:
 
 
 def has_tensorboard() -> bool:
-    """Can TensorBoard's logs be written?"""
+    """Can TensorBoard logs be written?"""
     try:
         return importlib.util.find_spec("tensorboard") is not None
-    except ValueError:  # something else goes by its name
+    except ValueError:  # another module has its name
         return False
 
 
 def left_out() -> list[str]:
-    """What a training will not write, and how to get it."""
+    """Messages about what a training will not write, and how to get it."""
     if has_tensorboard():
         return []
-    return ["TensorBoard's logs are left out, as it is not installed: pip install tensorboard."]
+    return ["TensorBoard logs are left out because TensorBoard is not installed: pip install tensorboard."]
 
 
 def line(run: Training, row: Mapping[str, Any]) -> str:
-    """A row of the curve as a sentence, with the time to the last round at the pace so far. Numbers may be text."""
+    """A row of the curve as a line of text, with the remaining time at the pace so far. Numbers may be text."""
     done, seconds = int(row["round"]), float(row["seconds"])
     time = ""
     if 0 < done < run.rounds:
@@ -168,15 +169,15 @@ def line(run: Training, row: Mapping[str, Any]) -> str:
 
 
 class Lines:
-    """The lines of a training that other processes make, read from its curves; each once."""
+    """The lines of a training in other processes, read from its curves; each line once."""
 
     def __init__(self, runs: TrainingSpec, out: Path):
         self.runs, self.out = runs, out
         self._seen: dict[str, set[int]] = {run.folder: set() for run in runs.runs}
-        self.new()  # what an earlier start has measured
+        self.new()  # skips what an earlier start has measured
 
     def new(self) -> list[str]:
-        """Those of the measurements since the last call."""
+        """The lines of the measurements since the last call."""
         found = []
         for run in self.runs.runs:
             path, seen = self.out / run.folder / CURVE, self._seen[run.folder]
@@ -187,16 +188,16 @@ class Lines:
         return found
 
 
-# -- pictures --------------------------------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------------------------------
 
 
 def curve_panels(curves: Mapping[str, Curves], rounds: str = "round", per_round: int = 0) -> tuple[Panel, ...]:
-    """Training loss and test accuracy over rounds, then both over what a node has sent.
+    """Training loss and test accuracy over rounds, then both over the amount of data that a node has sent.
 
     Args:
-        curves: by the name to stand in the legend.
-        rounds: what the axis of the rounds is called.
-        per_round: the steps of a round, where rounds are to be counted by them.
+        curves: by the name in the legend.
+        rounds: the label of the axis for the rounds.
+        per_round: the number of steps of a round, to plot over steps divided by it; 0 to plot over rounds.
     """
     top = 1.5 * max(float(one["train_loss"][:, 0].max()) for one in curves.values())
     panels = []
@@ -205,7 +206,7 @@ def curve_panels(curves: Mapping[str, Curves], rounds: str = "round", per_round:
         ("bytes_sent", "MB sent by a node", 1e6),
     ):
         for y, ylabel, ymax in (("train_loss", "training loss", top), ("test_accuracy", "test accuracy", np.inf)):
-            lines = [  # one that diverges leaves the frame
+            lines = [  # a run that diverges leaves the frame
                 _line(label, one[x].mean(axis=0) / scale, np.minimum(one[y], 1.1 * ymax), i)
                 for i, (label, one) in enumerate(curves.items())
             ]
@@ -220,7 +221,7 @@ def draw_run(run: Training, rows: Iterable[Mapping[str, Any]], nodes: int, folde
 
 
 def draw_runs(runs: TrainingSpec, nodes: int, out: Path) -> list[Path]:
-    """Draws the curves of all runs into one picture."""
+    """Draws the curves of all runs into one figure."""
     paths = {run.name: out / run.folder / CURVE for run in runs.runs}
     curves = {name: _columns(read_table(path)) for name, path in paths.items() if path.exists()}
     return _draw("curves", curves, f"{len(curves)} runs, {nodes} nodes", out)
@@ -237,7 +238,7 @@ def _columns(rows: Iterable[Mapping[str, Any]]) -> Curves:
 
 
 def _line(label: str, x: np.ndarray, values: np.ndarray, style: int) -> Line:
-    """The mean; the band spans the seeds, as an interval for so few would leave what can be."""
+    """The mean. The band spans the seeds: an interval for so few could leave the possible range."""
     if len(values) < 2:
         return Line(label, x, values[0], style=style)
     return Line(label, x, values.mean(axis=0), values.min(axis=0), values.max(axis=0), style=style)

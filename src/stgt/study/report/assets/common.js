@@ -1,12 +1,12 @@
-// What all pictures share: numbers, names, colours and the modelled time.
+// Shared by all pictures: numbers, names, colours and the modelled time.
 const data = JSON.parse(document.getElementById("data").textContent);
 const root = document.documentElement;
-const redraws = []; // functions that draw a picture again, as after a change of the colours
+const redraws = []; // functions that draw a picture again, for example after a change of the colours
 
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
 const STROKES = ["", "7 3", "2 3", "7 3 2 3", "12 4", "12 4 2 4"];
 const COLOURS = 7;
-const BEYOND = 1000; // times the start: what is higher leaves the frame of a logarithmic axis
+const BEYOND = 1000; // times the start: higher values are outside the frame of a logarithmic axis
 const CONFIG = {
   responsive: true,
   displaylogo: false,
@@ -17,7 +17,7 @@ const CONFIG = {
   modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
 };
 
-// Plotly reads a little HTML and templates in its texts: a name must be neither.
+// Plotly interprets some HTML and templates in its texts: names are escaped.
 const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;", "%": "&#37;", "{": "&#123;", "}": "&#125;" };
 const literal = (words) => String(words).replace(/[&<>$%{}]/g, (sign) => ENTITIES[sign]);
 
@@ -43,7 +43,7 @@ function seconds(value) {
   return value < 172800 ? `${short(value / 3600)} h` : `${short(value / 86400)} days`;
 }
 
-// The same as modelled_seconds in thinned.py.
+// The same as the modelled time in page.py.
 const modelled = (share, network) =>
   share.steps * network.gradient + share.communications * network.latency + share.bits / network.bandwidth;
 const shareAt = (curve, k) => ({
@@ -84,7 +84,7 @@ function layoutOf(x, y) {
   };
 }
 
-// Where bands that reach 0 or below end on a logarithmic axis, half of the least that is drawn; null if nothing does.
+// The end of bands that reach 0 or below on a logarithmic axis: half of the least value drawn; null if no band does.
 function floorOf(values) {
   const positive = values.filter((one) => one !== null && one > 0);
   if (!positive.length || !values.some((one) => one !== null && one <= 0)) return null;
@@ -92,7 +92,7 @@ function floorOf(values) {
 }
 
 const belowNote = () => ({
-  text: "0 and below have no place on this axis: bands end at its bottom",
+  text: "this axis cannot show values ≤ 0: bands end at its bottom",
   xref: "paper", yref: "paper", x: 0.01, y: 0.01, xanchor: "left", yanchor: "bottom", showarrow: false,
   font: { color: colour("--faint"), size: 11 },
 });
@@ -100,7 +100,7 @@ const belowNote = () => ({
 const between = (mean, low, high) =>
   short(mean) + (low === null || low === undefined ? "" : ` [${short(low)}, ${short(high)}]`);
 
-// Labels of a logarithmic axis: at decades where there are enough of them, else at 1, 2 and 5.
+// Labels of a logarithmic axis: at decades if there are enough of them, otherwise at 1, 2 and 5.
 function labelled(least, most) {
   const decades = Math.log10(most / least);
   if (decades > 1.7) return { dtick: Math.ceil(decades / 8) };

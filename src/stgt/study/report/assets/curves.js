@@ -2,7 +2,7 @@
 const AXES = {
   rounds: { title: "communication round", tickformat: ",d" },
   gradients: { title: "gradients computed by all nodes", exponentformat: "SI" },
-  megabytes: { title: "MB sent by all nodes and a server" },
+  megabytes: { title: "MB sent by all nodes and the server" },
   time: { title: "modelled time, seconds", separatethousands: true },
 };
 
@@ -59,7 +59,7 @@ function linesOf(curve, style, { over, metric, log, floor, network, opacity }) {
   return [band, line];
 }
 
-// The ends of the y axis where some curve leaves it, and where its labels stand.
+// The range of the y axis if a curve leaves it, and the places of its labels.
 function frameOf(curves, metric, log) {
   const drawn = curves
     .filter((one) => one.values[metric])
@@ -74,7 +74,7 @@ function frameOf(curves, metric, log) {
   return { ...ticks, range: log ? [Math.log10(least) - 0.2, Math.log10(top)] : [Math.min(0, least), top] };
 }
 
-// The library's errors have a logarithmic axis, and so has what is positive and spans two decades.
+// The axis of the library's errors is logarithmic, as are positive values over two decades.
 function isLogarithmic(curves, metric) {
   const values = curves.flatMap((curve) => (curve.values[metric.name] || [[]])[0]).filter((one) => one !== null);
   const positive = values.filter((one) => one > 0);
@@ -135,7 +135,7 @@ function chart(box, curves, metrics, network) {
   return { field, draw };
 }
 
-// The three numbers of the modelled time; what is left empty or is no number changes nothing.
+// The three speeds of the modelled time. An empty or invalid field changes nothing.
 function speeds({ field }, network, changed) {
   for (const [name, unit] of [["gradient", 1], ["latency", 1], ["bandwidth", 1e6]]) {
     field(name).addEventListener("input", () => {

@@ -1,7 +1,7 @@
-// Final values over a hyper-parameter; runs that diverged in a strip above.
+// Final values over a hyper-parameter; diverged runs are in a strip above.
 const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "cross", "star", "hexagon"];
 
-// The line of a method's lowest ends, its runs, and those that left the frame.
+// The line of a method's lowest final values, its runs, and those outside the frame.
 function endsOf(points, over, metric, left, floor) {
   const { style, method } = points[0];
   const paint = paintOf(style);
@@ -18,7 +18,7 @@ function endsOf(points, over, metric, left, floor) {
   const joined = [...lowest].sort((a, b) => a[0] - b[0]);
   const told = (one, words) => `<b>${literal(method)}</b><br>${literal(one.setting)}<br>${words}`;
   const said = (one) => `${literal(metric)} ${between(...one.ends[metric])}`;
-  // An axis that some curve asks for is drawn, also if that curve has no point.
+  // Plotly draws an axis that a curve uses, even if the curve has no point.
   const strip = lost.length === 0 ? [] : [
     {
       type: "scatter",
@@ -61,7 +61,7 @@ function endsOf(points, over, metric, left, floor) {
         line: { color: paint, width: 2 },
         opacity: 1,
       },
-      text: kept.map((one) => told(one, said(one) + (one.best ? "<br>its best" : ""))),
+      text: kept.map((one) => told(one, said(one) + (one.best ? "<br>best run" : ""))),
       hoverinfo: "text",
     },
     ...strip,

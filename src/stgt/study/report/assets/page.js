@@ -1,4 +1,4 @@
-// The parts of the page, put to work.
+// Starts the parts of the page.
 root.classList.add("scripted");
 
 for (const place of document.querySelectorAll(".swatch")) place.append(swatch(Number(place.dataset.style)));

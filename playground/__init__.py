@@ -1,0 +1,1 @@
+"""The playground of the site: the page, and in `engine` what it computes."""
