@@ -23,7 +23,7 @@ NOTEBOOKS = ("own_problem", "theory")
 CELL = re.compile(r"<td.*?</td>", flags=re.S)
 CODE = re.compile(r"(<code>.*?</code>)", flags=re.S)
 DASH = re.compile(r"(?<=\de)-(?=\d)|(?<=\d)–(?=\d)")  # of 1e-7 and 0.9–1.1
-PICTURE = re.compile(r'<img [^>]*src="(?!data:)([^"]+)"[^>]*>')
+PICTURE = re.compile(r'(<a [^>]*>)?(<img [^>]*src="(?!data:)([^"]+)"[^>]*>)')
 ADDED = "playground/"  # playground/build/hook.py adds it as it is
 
 
@@ -64,7 +64,10 @@ def on_page_content(html: str, **_) -> str:
         parts[::2] = [DASH.sub("\u2060\\g<0>\u2060", part).replace(" %", "\u00a0%") for part in parts[::2]]
         return "".join(parts)
 
-    return PICTURE.sub(r'<a href="\1">\g<0></a>', CELL.sub(joined, html))
+    def linked(picture: re.Match[str]) -> str:
+        return picture[0] if picture[1] else f'<a href="{picture[3]}">{picture[2]}</a>'
+
+    return PICTURE.sub(linked, CELL.sub(joined, html))
 
 
 def title_of(name: str) -> str:
