@@ -20,6 +20,10 @@ LANGUAGES = {".py": "python", ".sh": "sh", ".toml": "toml"}
 LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")  # the path of a Markdown link
 NAMED = re.compile(r"\[([\w/]+\.md)\](?=\(([^)#\s]+))")  # a link whose words are a file's name
 NOTEBOOKS = ("own_problem", "theory")
+CELL = re.compile(r"<td.*?</td>", flags=re.S)
+CODE = re.compile(r"(<code>.*?</code>)", flags=re.S)
+DASH = re.compile(r"(?<=\de)-(?=\d)|(?<=\d)–(?=\d)")  # of 1e-7 and 0.9–1.1
+PICTURE = re.compile(r'(<a [^>]*>)?(<img [^>]*src="(?!data:)([^"]+)"[^>]*>)')
 ADDED = "playground/"  # playground/build/hook.py adds it as it is
 
 
@@ -50,6 +54,20 @@ def on_page_markdown(markdown: str, page, **_) -> str:
         return posixpath.relpath(where, posixpath.dirname(uri) or ".")
 
     return LINK.sub(led, NAMED.sub(title, markdown))
+
+
+def on_page_content(html: str, **_) -> str:
+    """Keeps numbers in tables on one line, and lets a click on a picture open it in full size."""
+
+    def joined(cell: re.Match[str]) -> str:
+        parts = CODE.split(cell[0])
+        parts[::2] = [DASH.sub("\u2060\\g<0>\u2060", part).replace(" %", "\u00a0%") for part in parts[::2]]
+        return "".join(parts)
+
+    def linked(picture: re.Match[str]) -> str:
+        return picture[0] if picture[1] else f'<a href="{picture[3]}">{picture[2]}</a>'
+
+    return PICTURE.sub(linked, CELL.sub(joined, html))
 
 
 def title_of(name: str) -> str:

@@ -38,14 +38,14 @@ LOOKS = {  # page: cells that follow block k
 def cells(page: str, looks: dict[int, list[str]]) -> list:
     """The page as cells; what a block printed, and the figures, come from executing it instead."""
     found, block = [], 0
-    page = re.sub(r"```text\n(method .*?)```\n", "", page, flags=re.S)
+    page = re.sub(r'```text(?: title="prints"\n|\nmethod ).*?```\n', "", page, flags=re.S)
     for part in re.split(r"(```python\n.*?```\n)", page, flags=re.S):
         if part.startswith("```python"):
             block += 1
             code = part.removeprefix("```python\n").removesuffix("```\n").strip()
             found += [new_code_cell(one) for one in (code, *looks.get(block, ()))]
         else:
-            words = re.sub(r"\| !\[.*\n\|---.*\n", "", part).strip()
+            words = re.sub(r"\| over rounds.*\n\|---.*\n\| !\[.*\n", "", part).strip()
             found += [new_markdown_cell(words)] if words else []
     for number, cell in enumerate(found):
         cell["id"] = f"cell-{number}"

@@ -205,3 +205,10 @@ def test_docstrings_run(module):
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_cell_of_a_table_ends_in_braces(page):
+    """The site would take them for attributes of the cell, and leave them out."""
+    cells = [cell for line in page.read_text().splitlines() if line.startswith("|") for cell in line.split("|")]
+    assert [cell for cell in cells if re.search(r"[^\w`^]\{[^}]*\} *$", cell)] == []

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.hooks import on_page_content
+
 ROOT = Path(__file__).parents[1]
 LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
 
@@ -24,6 +26,20 @@ class Loaded(HTMLParser):
         address = dict(attrs).get(LOADS.get(tag, ""))
         if address:
             self.addresses.append(address)
+
+
+def test_numbers_in_tables_stay_on_one_line():
+    """By word joiners (U+2060) and no-break spaces (U+00A0), but not in code, which readers copy."""
+    cell = "<td>3e-7, 0.9–1.1, 9 %, <code>1e-7</code></td>"
+    joined = "<td>3e\u2060-\u20607, 0.9\u2060–\u20601.1, 9\u00a0%, <code>1e-7</code></td>"
+    assert on_page_content(f"<p>3e-7</p>{cell}") == f"<p>3e-7</p>{joined}"
+
+
+def test_a_picture_leads_to_itself_unless_it_leads_elsewhere():
+    drawn, inside = '<img alt="a" src="a.png" />', '<img alt="b" src="data:image/png;base64,b">'
+    assert on_page_content(f"<p>{drawn}</p>") == f'<p><a href="a.png">{drawn}</a></p>'
+    for page in (f'<a href="other/">{drawn}</a>', inside):
+        assert on_page_content(page) == page
 
 
 @pytest.mark.release
