@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from elastic_node import minimiser
+from hosts import Hosts
 from nodes import Forker, Node, free_port, stop
 
 
@@ -39,10 +40,16 @@ class ElasticNode(Node):
 
 
 class ElasticRun:
-    """A lighthouse, and the nodes of one training by their numbers."""
+    """A lighthouse, and the nodes of one training by their numbers.
 
-    def __init__(self, forker: Forker, folder: Path, script: str = "elastic_node", **settings):
-        self.forker, self.folder, self.script, self.settings = forker, folder, script, settings
+    With hosts, the lighthouse is on the first one, and node k on number k modulo the number of hosts.
+    """
+
+    def __init__(
+        self, forker: Forker, folder: Path, script: str = "elastic_node", net: Hosts | None = None, **settings
+    ):
+        self.forker, self.folder, self.script, self.net, self.settings = forker, folder, script, net, settings
+        self.address = net.addresses[0] if net else "127.0.0.1"
         self.port, self.nodes, self.lighthouse = free_port(), {}, None
         self.everybody: list[Node] = []
         self.stop = folder / "stop"  # has the round at which all nodes end
@@ -51,8 +58,8 @@ class ElasticRun:
 
     def start_lighthouse(self) -> None:
         self.lighthouse = Node(
-            self.forker, self.folder, {"RANK": f"lighthouse-{len(self.everybody)}"}, "elastic_lighthouse",
-            f"127.0.0.1:{self.port}",
+            self.forker, self.folder, {"RANK": f"lighthouse-{len(self.everybody)}", **self._host(0)},
+            "elastic_lighthouse", f"{self.address}:{self.port}",
         )  # fmt: skip
         self.lighthouse.wait_for("http")
         self.everybody.append(self.lighthouse)
@@ -62,12 +69,16 @@ class ElasticRun:
             environment = {
                 "RANK": f"{k}-{len(self.everybody)}",
                 "STGT_NODE": f"n{k}",
-                "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{self.port}",
+                "TORCHFT_LIGHTHOUSE": f"http://{self.address}:{self.port}",
+                **self._host(k),
             }
             told = json.dumps({"timeout": 20, "min_nodes": 2, "stop": str(self.stop), **self.settings, **settings})
             self.nodes[k] = ElasticNode(self.forker, self.folder, environment, self.script, told)
             self.everybody.append(self.nodes[k])
         return [self.nodes[k] for k in numbers]
+
+    def _host(self, k: int) -> dict[str, str]:
+        return {"NETNS": self.net.names[k % len(self.net.names)]} if self.net else {}
 
     def kill(self, *numbers: int) -> None:
         for k in numbers:

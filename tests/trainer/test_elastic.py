@@ -2,11 +2,13 @@
 
 import json
 import signal
+import time
 import urllib.error
 import urllib.request
 
 import pytest
 from elastic_runs import ElasticRun, distance
+from hosts import NoHostsError, hosts
 
 
 @pytest.fixture
@@ -124,6 +126,29 @@ def test_without_a_lighthouse_the_members_train_on_and_find_the_next_one(run):
     training.start(3)
     training.settle(0, 1, 2, 3)
     check_end(training.end(0, 1, 2, 3), [0, 1, 2, 3])
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(120)
+def test_a_network_is_cut_in_two_for_longer_than_the_timeout(run):
+    """Two of five nodes are with the lighthouse, and no majority. The other three have no lighthouse. All wait."""
+    try:
+        with hosts(2) as net:
+            training = run(algorithm="ST-GT", timeout=8, net=net, sleep=0.002)
+            everybody = (0, 1, 2, 3, 5)
+            training.start(*everybody)
+            training.settle(*everybody)
+            net.unplug(1)
+            time.sleep(10)
+            for k in everybody:
+                assert training.nodes[k].poll() is None, training.nodes[k].lines[-30:]
+            net.plug(1)
+            after = 20 + max(one["round"] for one in training.nodes[0].said("round"))
+            for k in everybody:
+                training.nodes[k].wait_until("round", round=after)
+            check_end(training.end(*everybody), everybody)
+    except NoHostsError as error:
+        pytest.skip(f"two hosts: {error}")
 
 
 @pytest.mark.thorough
