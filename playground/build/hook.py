@@ -27,6 +27,7 @@ SHA512 = (
     "4e462b52ff66f1099f2260032919a9c19ba52f8f04d2e51a0523be76f4502b20"
     "09734aa1f60bbb8e7f1bb721cf8773599b5af6207d98ac9848afb43607dbab03"
 )
+NPM_TIMEOUT = 300  # seconds
 RUNTIME = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 PAGE = ("*.html", "*.css", "*.js", "*.json", "*.svg")
 log = logging.getLogger("mkdocs.hooks.playground")
@@ -68,7 +69,9 @@ def add_runtime(folder: Path) -> bool:
         if not (shutil.which("npm") and shutil.which("node")):
             return _without("npm is not installed")
         command = ["npm", "pack", f"pyodide@{PYODIDE}", "--pack-destination", str(CACHE)]
-        if subprocess.run(command, capture_output=True).returncode:
+        try:
+            subprocess.run(command, capture_output=True, check=True, timeout=NPM_TIMEOUT)
+        except subprocess.SubprocessError:
             return _without("npm could not load Pyodide")
     found = hashlib.sha512(package.read_bytes()).hexdigest()
     if found != SHA512:
