@@ -161,7 +161,7 @@ def test_a_model_and_data_of_ones_own_train(tmp_path):
     unknown = command(*train)
     assert unknown.returncode == 2
     assert unknown.stderr.startswith(
-        "stgt: data.name='corners': choose from 'cifar10', 'mnist'; one of your own is known"
+        "stgt: data.name='corners': choose from 'cifar10', 'mnist'; a name of your own is known"
     )
     result = command(*train, "--import", script)
     assert result.returncode == 0, result.stderr
