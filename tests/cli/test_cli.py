@@ -54,13 +54,18 @@ def test_a_demo_that_diverges_is_no_success(tmp_path, monkeypatch):
     assert "stgt: the demo has no result, because these runs diverged: wild from round 1 on." in result.output
 
 
-@pytest.mark.usefixtures("short_demo")
 def test_what_is_there_is_kept(tmp_path):
     (tmp_path / "convergence.png").write_text("mine")
     result = run("demo", "--out", str(tmp_path))
     assert result.returncode == 2
     assert result.stderr.strip().endswith("is not empty: give another folder, or --force to overwrite what is there.")
     assert (tmp_path / "convergence.png").read_text() == "mine"
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("short_demo")
+def test_it_is_overwritten_by_force(tmp_path):
+    (tmp_path / "convergence.png").write_text("mine")
     assert CliRunner().invoke(app, ["demo", "--out", str(tmp_path), "--force"]).exit_code == 0
     assert (tmp_path / "convergence.png").read_bytes().startswith(b"\x89PNG")
 

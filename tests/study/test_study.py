@@ -148,6 +148,7 @@ def test_a_longer_comparison_may_choose_another_setting(tmp_path):
         assert (tmp_path / "short" / file.relative_to(tmp_path / "long")).read_bytes() == file.read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_comparison_may_end_at_its_target(tmp_path):
     spec, given = write_spec(tmp_path, "compare"), ["--set", "rounds=400", "--set", "target=0.02"]
     for name, more in (("whole", ()), ("short", ("--set", "stop=true"))):
