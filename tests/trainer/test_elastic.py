@@ -47,7 +47,7 @@ def test_one_is_killed_at_a_chunk_of_an_exchange_and_comes_back(run, algorithm, 
     check_end(training.end(0, 1, 2, 3), [0, 1, 2, 3])
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_one_is_killed_again_and_again(run):
     """In the third round after it has joined, each time at another chunk of the exchange."""
     training = run(algorithm="ST-GT", chunk=2)
@@ -101,7 +101,7 @@ def test_one_hangs_or_is_not_finite(run, how):
     check_end(training.end(0, 1, 2), [0, 1, 2, 3] if how == "SIGSTOP" else [0, 1, 2])
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_two_hang_one_after_the_other(run):
     """The second one while the others agree to go on without the first: they wait for the time-out twice."""
     training = run(algorithm="ST-GT", timeout=3)
@@ -113,7 +113,7 @@ def test_two_hang_one_after_the_other(run):
     check_end(training.end(0, 1, 2), [0, 1, 2])
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_without_a_lighthouse_the_members_train_on_and_find_the_next_one(run):
     training = run(algorithm="ST-GT", sleep=0.001)
     training.start(0, 1, 2)
@@ -128,7 +128,7 @@ def test_without_a_lighthouse_the_members_train_on_and_find_the_next_one(run):
     check_end(training.end(0, 1, 2, 3), [0, 1, 2, 3])
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.timeout(120)
 def test_a_network_is_cut_in_two_for_longer_than_the_timeout(run):
     """Two of five nodes are with the lighthouse, and no majority. The other three have no lighthouse. All wait."""
@@ -183,7 +183,7 @@ def test_all_are_told_to_end_and_save(run, tmp_path):
     assert training.nodes[0].wait_until("loaded")["found"] >= last
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.parametrize("algorithm", ["ST-GT", "LED"])
 @pytest.mark.parametrize("policy", ["patience", "tau"])
 def test_a_slow_node_does_not_hold_up_the_others(run, policy, algorithm):
@@ -210,7 +210,7 @@ def test_a_call_of_one_node_alone_ends_with_a_sentence(run):
         assert any("DeadlockError" in line and "n2 waits in evaluate()" in line for line in training.nodes[k].lines)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_all_evaluate_while_one_is_killed(run):
     training = run(algorithm="ST-GT", evaluate=list(range(10, 4000)))
     training.start(0, 1, 2, 3)
@@ -220,7 +220,7 @@ def test_all_evaluate_while_one_is_killed(run):
     assert len(training.nodes[0].said("evaluated")[-1]["found"]["own"]) == 3
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_status_page(run, tmp_path):
     training = run(algorithm="ST-GT", serve=True)
     training.start(0, 1)
