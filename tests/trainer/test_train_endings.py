@@ -123,7 +123,7 @@ def test_a_killed_worker_is_named_and_the_same_command_goes_on(digits, tmp_path,
     assert run.returncode == 3
     (said,) = errors.strip().splitlines()
     assert said.startswith(
-        f"stgt: rank 1 (process {worker}) was killed by SIGKILL, which is what the system does where "
+        f"stgt: rank 1 (process {worker}) was killed by SIGKILL, which is what the system does when "
     )
     if not saves:
         assert "There is no checkpoint of 'STGT, lr 0.1'" in said
