@@ -6,6 +6,7 @@ page then shows its first result, and says that it cannot compute others.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import logging
 import os
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -31,6 +33,8 @@ NPM_TIMEOUT = 300  # seconds
 RUNTIME = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 PAGE = ("*.html", "*.css", "*.js", "*.json", "*.svg")
 log = logging.getLogger("mkdocs.hooks.playground")
+_made = Path(tempfile.mkdtemp(prefix="playground-"))  # of this process, as several may build at once
+atexit.register(shutil.rmtree, _made, ignore_errors=True)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -48,9 +52,9 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
 
 def built() -> dict[str, Path]:
     """All files of the playground, by their names in its folder."""
-    made = CACHE / "site"
+    made = _made / "site"
     shutil.rmtree(made, ignore_errors=True)
-    made.mkdir(parents=True)
+    made.mkdir()
     live = add_runtime(made / "pyodide")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src")))}
     subprocess.run([sys.executable, "-m", "playground.engine", str(made)], check=True, cwd=ROOT, env=environment)
@@ -68,11 +72,14 @@ def add_runtime(folder: Path) -> bool:
     if not package.exists():
         if not (shutil.which("npm") and shutil.which("node")):
             return _without("npm is not installed")
-        command = ["npm", "pack", f"pyodide@{PYODIDE}", "--pack-destination", str(CACHE)]
+        command = ["npm", "pack", f"pyodide@{PYODIDE}", "--pack-destination", str(_made)]
         try:
             subprocess.run(command, capture_output=True, check=True, timeout=NPM_TIMEOUT)
         except subprocess.SubprocessError:
             return _without("npm could not load Pyodide")
+        CACHE.mkdir(exist_ok=True)
+        shutil.copy(_made / package.name, f"{package}.{os.getpid()}")
+        os.replace(f"{package}.{os.getpid()}", package)  # at once: another build may look for it
     found = hashlib.sha512(package.read_bytes()).hexdigest()
     if found != SHA512:
         package.unlink()
