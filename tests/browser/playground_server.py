@@ -4,8 +4,10 @@ import json
 import threading
 from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
+
+from serving import Quiet
 
 from playground.engine.result import simulate
 from playground.engine.settings import stories
@@ -27,10 +29,7 @@ WORKERS = {
 }
 
 
-class Handler(SimpleHTTPRequestHandler):
-    def log_message(self, format, *args) -> None:
-        """Nothing: what was asked is kept."""
-
+class Handler(Quiet):
     def do_GET(self):
         name = self.path.strip("/")
         if name == "default.json":

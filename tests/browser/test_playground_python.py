@@ -2,13 +2,11 @@
 
 import shutil
 import sys
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
+from serving import serve
 from typer.testing import CliRunner
 
 from playground.engine.methods import KINDS
@@ -39,11 +37,6 @@ ASK = """async messages => {
 }"""
 
 
-class Handler(SimpleHTTPRequestHandler):
-    def log_message(self, format, *args) -> None:
-        """Nothing: what was asked for is the browser's to report."""
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """Where the built page is served; skipped if there is no npm to take Pyodide from."""
@@ -56,13 +49,8 @@ def address(tmp_path_factory):
     for name, path in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(path, folder / name)
-    server = ThreadingHTTPServer(("localhost", 0), partial(Handler, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://localhost:{server.server_address[1]}/"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serve(folder) as found:
+        yield found
 
 
 @pytest.fixture

@@ -3,21 +3,14 @@
 import os
 import subprocess
 import sys
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from serving import serve
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["", "tutorials/compare/", "which_algorithm/", "equations/", "led/", "notebooks/theory/", "api/theory/"]
 pytestmark = pytest.mark.release
-
-
-class Handler(SimpleHTTPRequestHandler):
-    def log_message(self, format, *args) -> None:
-        """Nothing: what was asked for is the browser's to tell."""
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +21,8 @@ def address(tmp_path_factory):
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    server = ThreadingHTTPServer(("localhost", 0), partial(Handler, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://localhost:{server.server_address[1]}/"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serve(folder) as found:
+        yield found
 
 
 @pytest.fixture
