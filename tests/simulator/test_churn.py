@@ -76,6 +76,7 @@ def test_a_late_repair(name):
     crash without repair leaves them at the minimiser of all."""
     problem, here = ridge(), [0, 1, 2, 3, 4, 5, 6]
     at_once = run(METHODS[name], problem, 20, [Crash(7, 7)])
+    assert repr(Repair(7)) == "Repair(round=7)"
     repaired = run(METHODS[name], problem, 20, [Crash(7, 7), Repair(7)], repair="none")
     np.testing.assert_array_equal(at_once.x, repaired.x)
     trace = run(METHODS[name], problem, 600, [Crash(150, 7), Repair(350)], repair="none")

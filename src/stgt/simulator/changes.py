@@ -75,7 +75,7 @@ class Repair(Change):
     It is for runs with repair="none". With repair="projection" each crash is repaired at once.
     """
 
-    nodes: tuple[int, ...] = field(default=(), init=False)
+    nodes: tuple[int, ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._set(round=check_count(self.round, "round", 0))
